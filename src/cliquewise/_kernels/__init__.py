@@ -1,0 +1,85 @@
+"""Numba functions on plain arrays, and nothing else.
+
+Everything here is compiled by the one decorator below. Compiled code is cached on disk,
+in a folder whose name holds a hash of *all* kernel sources: numba itself notices a change
+of a kernel's own file only, and would go on running a stale copy of a callee that lives
+in another file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Folder for compiled kernels, or None where nothing can be written."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    if config.CACHE_DIR:
+        bases = [Path(config.CACHE_DIR)]
+    elif sys.platform == "win32":
+        bases = [Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))]
+    else:
+        bases = [Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")]
+    folders = (base / "cliquewise" / name for base in bases)
+    return next((folder for folder in folders if _is_writable(folder)), None)
+
+
+def kernel(
+    function: F | None = None, *, inline: bool = False, fastmath: bool | set[str] = False
+) -> Any:
+    """Compile a function: cached, without the GIL, with numpy's rules for division.
+
+    Parameters
+    ----------
+    function : callable
+        A function on plain arrays and scalars.
+    inline : bool, default=False
+        Inline into every caller (for functions of one or two lines in hot loops).
+    fastmath : bool or set of str, default=False
+        Let sums be reordered (``{"reassoc", "contract"}``), so that reductions vectorise.
+        Never ``True`` where infinities may occur: it licenses wrong results on them.
+    """
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+    if inline:
+        options["inline"] = "always"
+
+    def compile_(f: F) -> Any:
+        folder = cache_folder()
+        if folder is None:
+            return numba.njit(**options)(f)
+        previous, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+        try:
+            return numba.njit(cache=True, **options)(f)
+        finally:
+            config.CACHE_DIR = previous
+
+    return compile_ if function is None else compile_(function)
+
+
+#: Sums may be reordered and products fused; infinities and NaN keep their meaning.
+REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}

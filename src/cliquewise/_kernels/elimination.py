@@ -1,0 +1,312 @@
+"""Elimination orders, and the flat wiring of bucket elimination along one of them.
+
+Variables are renamed by their place in the order: bucket ``b`` eliminates variable
+``order[b]``, its table has the axes ``(b, separator...)`` with the separator sorted, so the
+eliminated variable is the slowest axis and every reduction over it is a sum of long
+contiguous rows. A message has its separator's axes in the same order, which makes most
+axes of an operand mergeable with their neighbours.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import namedtuple
+
+import numpy as np
+
+from cliquewise._kernels import kernel
+
+MIN_FILL, MIN_WEIGHT = 0, 1
+
+#: One operand (a factor or a child's message) per row of ``op_*``; ``lengths`` and ``strides``
+#: hold its merged axes, ``dim_offsets[o]:dim_offsets[o + 1]``.
+Plan = namedtuple(
+    "Plan",
+    [
+        "order", "cards", "parent", "sep_offsets", "seps", "clique_sizes", "sep_sizes",
+        "message_offsets", "op_offsets", "op_factor", "op_child", "op_start", "dim_offsets",
+        "lengths", "strides",
+    ],
+)  # fmt: skip
+
+
+@kernel
+def _merge(a, na, b, nb, skip1, skip2, out):
+    """Sorted union of two sorted lists without two values; returns its length."""
+    i = j = n = 0
+    while i < na or j < nb:
+        if j >= nb or (i < na and a[i] <= b[j]):
+            x = a[i]
+            if j < nb and b[j] == x:
+                j += 1
+            i += 1
+        else:
+            x = b[j]
+            j += 1
+        if x != skip1 and x != skip2:
+            out[n] = x
+            n += 1
+    return n
+
+
+@kernel
+def _contains(pool, start, count, x):
+    low, high = start, start + count
+    while low < high:
+        middle = (low + high) // 2
+        if pool[middle] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low < start + count and pool[low] == x
+
+
+@kernel
+def _fill(pool, start, count, v):
+    """Number of pairs of neighbours of v that are not adjacent."""
+    missing = 0
+    for i in range(count[v]):
+        a = pool[start[v] + i]
+        for j in range(i):
+            if not _contains(pool, start[a], count[a], pool[start[v] + j]):
+                missing += 1
+    return missing
+
+
+@kernel
+def _key(rule, fill, weight):
+    # Ties of min-fill are broken by the size of the clique.
+    return fill + 1e-6 * weight if rule == 0 else weight
+
+
+@kernel
+def greedy_order(indptr, indices, log_cards, rule, max_log_size):
+    """Greedy elimination order by min-fill or min-weight.
+
+    Returns the order and the largest log clique size met; stops early, with an order
+    that is incomplete (filled with -1), once a clique exceeds ``max_log_size``.
+    """
+    n = len(indptr) - 1
+    pool = np.empty(max(4 * len(indices), 1024), dtype=np.int64)
+    pool[: len(indices)] = indices
+    used = len(indices)
+    start = indptr[:-1].copy()
+    count = indptr[1:] - indptr[:-1]
+    alive = np.ones(n, dtype=np.bool_)
+    fill = np.zeros(n, dtype=np.float64)
+    weight = np.empty(n)
+    heap = [(0.0, 0)]
+    heap.pop()
+    for v in range(n):
+        weight[v] = log_cards[v]
+        for i in range(count[v]):
+            weight[v] += log_cards[pool[start[v] + i]]
+        if rule == 0:
+            fill[v] = _fill(pool, start, count, v)
+        heap.append((_key(rule, fill[v], weight[v]), v))
+    heapq.heapify(heap)
+    order = np.full(n, -1, dtype=np.int64)
+    touched = np.full(n, -1, dtype=np.int64)
+    scratch = np.empty(n, dtype=np.int64)
+    largest = 0.0
+    done = 0
+    while done < n:
+        key, v = heapq.heappop(heap)
+        if not alive[v] or key != _key(rule, fill[v], weight[v]):
+            continue
+        largest = max(largest, weight[v])
+        if largest > max_log_size:
+            return order, largest
+        order[done] = v
+        alive[v] = False
+        nv = count[v]
+        neighbours = pool[start[v] : start[v] + nv].copy()
+        for i in range(nv):
+            touched[neighbours[i]] = done
+        if rule == 0 and fill[v] > 0:
+            # Every new edge lowers the fill of the common neighbours outside the clique.
+            for i in range(nv):
+                a = neighbours[i]
+                for j in range(i):
+                    b = neighbours[j]
+                    if _contains(pool, start[a], count[a], b):
+                        continue
+                    for t in range(count[a]):
+                        w = pool[start[a] + t]
+                        if w != v and touched[w] != done and _contains(
+                            pool, start[b], count[b], w
+                        ):
+                            fill[w] -= 1
+                            heapq.heappush(heap, (_key(rule, fill[w], weight[w]), w))
+        for i in range(nv):
+            a = neighbours[i]
+            m = _merge(pool[start[a] :], count[a], neighbours, nv, a, v, scratch)
+            if m > count[a]:
+                if used + m > len(pool):
+                    bigger = np.empty(2 * (used + m), dtype=np.int64)
+                    bigger[:used] = pool[:used]
+                    pool = bigger
+                start[a] = used
+                used += m
+            pool[start[a] : start[a] + m] = scratch[:m]
+            count[a] = m
+            weight[a] = log_cards[a]
+            for t in range(m):
+                weight[a] += log_cards[scratch[t]]
+        for i in range(nv):
+            a = neighbours[i]
+            if rule == 0:
+                fill[a] = _fill(pool, start, count, a)
+            heapq.heappush(heap, (_key(rule, fill[a], weight[a]), a))
+        done += 1
+    return order, largest
+
+
+@kernel
+def separators(order, cards, scopes, scope_offsets):
+    """Separator of every bucket, the bucket that receives its message, and table sizes."""
+    n, m = len(order), len(scope_offsets) - 1
+    place = np.empty(n, dtype=np.int64)
+    for b in range(n):
+        place[order[b]] = b
+    factor_next = np.full(m, -1, dtype=np.int64)
+    factor_head = np.full(n, -1, dtype=np.int64)
+    for f in range(m - 1, -1, -1):
+        first = n
+        for i in range(scope_offsets[f], scope_offsets[f + 1]):
+            first = min(first, place[scopes[i]])
+        factor_next[f] = factor_head[first]
+        factor_head[first] = f
+    child_head = np.full(n, -1, dtype=np.int64)
+    child_next = np.full(n, -1, dtype=np.int64)
+    parent = np.full(n, -1, dtype=np.int64)
+    offsets = np.zeros(n + 1, dtype=np.int64)
+    seps = np.empty(max(4 * n, 16), dtype=np.int64)
+    mark = np.full(n, -1, dtype=np.int64)
+    found = np.empty(n, dtype=np.int64)
+    sizes = np.empty(n)
+    sep_sizes = np.empty(n)
+    for b in range(n):
+        mark[b] = b
+        k = 0
+        f = factor_head[b]
+        while f >= 0:
+            for i in range(scope_offsets[f], scope_offsets[f + 1]):
+                p = place[scopes[i]]
+                if mark[p] != b:
+                    mark[p] = b
+                    found[k] = p
+                    k += 1
+            f = factor_next[f]
+        c = child_head[b]
+        while c >= 0:
+            for i in range(offsets[c], offsets[c + 1]):
+                p = seps[i]
+                if mark[p] != b:
+                    mark[p] = b
+                    found[k] = p
+                    k += 1
+            c = child_next[c]
+        if offsets[b] + k > len(seps):
+            bigger = np.empty(2 * (offsets[b] + k), dtype=np.int64)
+            bigger[: offsets[b]] = seps[: offsets[b]]
+            seps = bigger
+        sep = np.sort(found[:k])
+        seps[offsets[b] : offsets[b] + k] = sep
+        offsets[b + 1] = offsets[b] + k
+        size = 1.0
+        for i in range(k):
+            size *= cards[order[sep[i]]]
+        sep_sizes[b] = size
+        sizes[b] = size * cards[order[b]]
+        if k:
+            parent[b] = sep[0]
+            child_next[b] = child_head[sep[0]]
+            child_head[sep[0]] = b
+    return place, parent, offsets, seps[: offsets[n]].copy(), sizes, sep_sizes
+
+
+@kernel
+def _merge_axes(b, cards, seps, first, last, stride_of, lengths, strides, at):
+    """Merge the axes of bucket b's table that an operand steps through evenly."""
+    begin = at
+    for i in range(last, first - 2, -1):
+        p = b if i == first - 1 else seps[i]
+        if i == last or cards[p] == 1:
+            continue
+        if at > begin and stride_of[p] == strides[at - 1] * lengths[at - 1]:
+            lengths[at - 1] *= cards[p]
+        else:
+            lengths[at] = cards[p]
+            strides[at] = stride_of[p]
+            at += 1
+    return at
+
+
+@kernel
+def operands(place, parent, cards, sep_offsets, seps, message_offsets,
+             scopes, scope_offsets, table_offsets):  # fmt: skip
+    """Which factors and messages each bucket adds up, and with which strides."""
+    n, m = len(parent), len(scope_offsets) - 1
+    home = np.empty(m, dtype=np.int64)
+    op_offsets = np.zeros(n + 1, dtype=np.int64)
+    for f in range(m):
+        home[f] = n
+        for i in range(scope_offsets[f], scope_offsets[f + 1]):
+            home[f] = min(home[f], place[scopes[i]])
+        op_offsets[home[f] + 1] += 1
+    for c in range(n):
+        if parent[c] >= 0:
+            op_offsets[parent[c] + 1] += 1
+    for b in range(n):
+        op_offsets[b + 1] += op_offsets[b]
+    total = op_offsets[n]
+    op_factor = np.full(total, -1, dtype=np.int64)
+    op_child = np.full(total, -1, dtype=np.int64)
+    op_start = np.zeros(total, dtype=np.int64)
+    cursor = op_offsets[:-1].copy()
+    for f in range(m):
+        op_factor[cursor[home[f]]] = f
+        cursor[home[f]] += 1
+    for c in range(n):
+        if parent[c] >= 0:
+            op_child[cursor[parent[c]]] = c
+            cursor[parent[c]] += 1
+    dims = 0
+    for b in range(n):
+        dims += (op_offsets[b + 1] - op_offsets[b]) * (1 + sep_offsets[b + 1] - sep_offsets[b])
+    dim_offsets = np.zeros(total + 1, dtype=np.int64)
+    lengths = np.empty(dims, dtype=np.int64)
+    strides = np.empty(dims, dtype=np.int64)
+    stride_of = np.zeros(n, dtype=np.int64)
+    at = 0
+    for b in range(n):
+        for o in range(op_offsets[b], op_offsets[b + 1]):
+            step = 1
+            if op_factor[o] >= 0:
+                f = op_factor[o]
+                op_start[o] = table_offsets[f]
+                for i in range(scope_offsets[f + 1] - 1, scope_offsets[f] - 1, -1):
+                    p = place[scopes[i]]
+                    stride_of[p] = step
+                    step *= cards[p]
+            else:
+                c = op_child[o]
+                op_start[o] = message_offsets[c]
+                for i in range(sep_offsets[c + 1] - 1, sep_offsets[c] - 1, -1):
+                    stride_of[seps[i]] = step
+                    step *= cards[seps[i]]
+            at = _merge_axes(
+                b, cards, seps, sep_offsets[b], sep_offsets[b + 1], stride_of, lengths, strides, at
+            )
+            dim_offsets[o + 1] = at
+            # Axes were merged from the fastest to the slowest; keep that order.
+            if op_factor[o] >= 0:
+                f = op_factor[o]
+                for i in range(scope_offsets[f], scope_offsets[f + 1]):
+                    stride_of[place[scopes[i]]] = 0
+            else:
+                c = op_child[o]
+                for i in range(sep_offsets[c], sep_offsets[c + 1]):
+                    stride_of[seps[i]] = 0
+    return op_offsets, op_factor, op_child, op_start, dim_offsets, lengths[:at].copy(), strides[:at].copy()

@@ -1,0 +1,311 @@
+"""Attributes: named features of a token, as strings with values.
+
+A token is a dict, a list / tuple / set of strings, or a list of (string, number) pairs. The
+names are python-crfsuite's, so that a feature function written for it gives the same
+attributes here:
+
+======================  ===========================  =================
+in a dict               attributes                   values
+======================  ===========================  =================
+``"k": "v"``            ``k:v``                      1
+``"k": 2.5``            ``k``                        2.5
+``"k": True``           ``k``                        1 (False: 0)
+``"k": ["a", "b"]``     ``k:a``, ``k:b`` (sets too)  1
+``"k": {"s": ...}``     ``k:`` + those of the dict   those of the dict
+======================  ===========================  =================
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cliquewise.data.dataset import Dataset, token_place
+from cliquewise.errors import DataError
+
+BLOCK = 1024  # tokens that are encoded at once: their strings stay in the processor's cache
+
+_UNIT, _RECORD = "\x1f", "\x1e"
+# The separators themselves, should they occur in an attribute, become noncharacters of Unicode.
+_ESCAPE = str.maketrans({_UNIT: "\uffff", _RECORD: "\ufffe"})
+_PLAIN = {list, tuple, set, frozenset}
+
+
+@dataclass
+class Block:
+    """Some tokens as lists of attribute strings, with values unless all are 1."""
+
+    tokens: Sequence[Iterable[str]]
+    lengths: NDArray[np.int64]
+    values: NDArray[np.float64] | None
+
+
+class AttributeTable:
+    """Numbers of known attributes by a hash table; or of all attributes by hashing alone.
+
+    Strings are compared by a 64-bit hash. Two attributes of a vocabulary never share one (that
+    is checked); an attribute never seen before is taken for a known one with probability
+    ``len(vocabulary) / 2**64``.
+
+    Parameters
+    ----------
+    vocabulary : sequence of str, or None
+        Attribute ``vocabulary[j]`` gets number ``j``.
+    n_hash : int, default=0
+        If positive, an attribute's number is its hash modulo `n_hash`.
+
+    Examples
+    --------
+    >>> AttributeTable(["a", "b"]).numbers(["b", "c"])
+    array([ 1, -1], dtype=int32)
+    """
+
+    def __init__(self, vocabulary: Sequence[str] | None, n_hash: int = 0):
+        from cliquewise._kernels.attributes import build_table
+
+        names = [] if vocabulary is None else vocabulary
+        self.n_hash = n_hash
+        self.n_features = n_hash or len(names)
+        size = 1 << max(2 * len(names), 1).bit_length()
+        self._table = np.zeros((size, 2), dtype=np.uint64)
+        if names:
+            joined = _UNIT.join([*names, ""])
+            if joined.count(_UNIT) != len(names) or _RECORD in joined:
+                joined = _UNIT.join([*(name.translate(_ESCAPE) for name in names), ""])
+            if build_table(_bytes(joined), len(names), self._table) != len(names):
+                raise DataError("the vocabulary names an attribute twice")
+
+    def numbers(self, strings: Sequence[str]) -> NDArray[np.int32]:
+        """Return the number of each string, -1 where it is not known."""
+        return self.encode_block(Block([strings], np.array([len(strings)]), None))
+
+    def encode_block(self, block: Block) -> NDArray[np.int32]:
+        """Return the numbers of all attributes of a block; `TypeError` if one is no string."""
+        from cliquewise._kernels.attributes import look_up
+
+        ids = np.empty(int(block.lengths.sum()), dtype=np.int32)
+        joined = _RECORD.join([*map(_UNIT.join, block.tokens), ""])
+        if not look_up(_bytes(joined), block.lengths, self._table, self.n_hash, ids):
+            escaped = ([s.translate(_ESCAPE) for s in token] for token in block.tokens)
+            joined = _RECORD.join([*map(_UNIT.join, escaped), ""])
+            look_up(_bytes(joined), block.lengths, self._table, self.n_hash, ids)
+        return ids
+
+
+def encode_attributes(
+    tokens: list[Any], offsets: NDArray[np.int64], table: AttributeTable
+) -> Dataset:
+    """Number the attributes of all tokens; unknown ones are left out, repeated ones added up."""
+    try:
+        blocks = _plain_blocks(tokens)
+        parts = [(table.encode_block(b), b) for b in blocks] if blocks is not None else None
+    except TypeError:
+        parts = None
+    if parts is None:
+        parts = [(table.encode_block(b), b) for b in _general_blocks(tokens, offsets)]
+    return _assemble(parts, offsets, table.n_features)
+
+
+def learn_attributes(
+    tokens: list[Any], offsets: NDArray[np.int64], min_count: int = 1
+) -> tuple[Dataset, list[str]]:
+    """Number all attributes of all tokens in order of first sight; return the names too."""
+    index: defaultdict[str, int] = defaultdict(count().__next__)
+    parts = None
+    try:
+        if (blocks := _plain_blocks(tokens)) is not None:
+            parts = [(_learn(index, block), block) for block in blocks]
+            if not all(isinstance(name, str) for name in index):
+                parts = None
+    except TypeError:
+        parts = None
+    if parts is None:
+        index = defaultdict(count().__next__)
+        parts = [(_learn(index, block), block) for block in _general_blocks(tokens, offsets)]
+    names = [str(name) for name in index]
+    if min_count > 1:
+        names = _drop_rare(names, parts, min_count)
+    return _assemble(parts, offsets, len(names)), names
+
+
+def _learn(index: defaultdict[str, int], block: Block) -> NDArray[np.int32]:
+    strings = chain.from_iterable(block.tokens)
+    return np.fromiter(map(index.__getitem__, strings), np.int32, int(block.lengths.sum()))
+
+
+def _drop_rare(
+    names: list[str], parts: list[tuple[NDArray[np.int32], Block]], min_count: int
+) -> list[str]:
+    counts = np.zeros(len(names), dtype=np.int64)
+    for ids, _ in parts:
+        counts += np.bincount(ids, minlength=len(names))
+    keep = counts >= min_count
+    new = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
+    for ids, _ in parts:
+        ids[:] = new[ids]
+    return [name for name, kept in zip(names, keep.tolist()) if kept]
+
+
+def _assemble(
+    parts: list[tuple[NDArray[np.int32], Block]], offsets: NDArray[np.int64], n_features: int
+) -> Dataset:
+    ids = np.concatenate([np.empty(0, np.int32), *(ids for ids, _ in parts)])
+    lengths = np.concatenate([np.empty(0, np.int64), *(block.lengths for _, block in parts)])
+    values = None
+    if any(block.values is not None for _, block in parts):
+        values = np.concatenate(
+            [np.ones(len(i)) if b.values is None else b.values for i, b in parts]
+        )
+    return compact_dataset(ids, lengths, values, offsets, n_features)
+
+
+def compact_dataset(
+    ids: NDArray[np.int32],
+    lengths: NDArray[np.int64],
+    values: NDArray[np.float64] | None,
+    offsets: NDArray[np.int64],
+    n_features: int,
+) -> Dataset:
+    """Build a dataset from feature numbers that may be unknown (-1) or repeated in a token."""
+    from cliquewise._kernels.attributes import compact
+
+    if values is not None and not np.isfinite(values).all():
+        entry = int(np.isfinite(values).argmin())
+        token = int(np.searchsorted(np.cumsum(lengths), entry, side="right"))
+        raise DataError(
+            f"{token_place(offsets, token)}: a feature is {values[entry]}; "
+            "replace or drop values that are not finite"
+        )
+    none = np.empty(0)
+    indptr = np.empty(len(lengths) + 1, dtype=np.int64)
+    indices = np.empty(len(ids), dtype=np.int32)
+    sums = none if values is None else np.empty(len(ids))
+    size = 1 << (2 * int(lengths.max(initial=1)) + 1).bit_length()
+    args = (ids, lengths, none if values is None else values, indptr, indices)
+    n = compact(*args, sums, np.zeros((size, 3), dtype=np.int64))
+    if n < 0:
+        sums = np.empty(len(ids))
+        n = compact(*args, sums, np.zeros((size, 3), dtype=np.int64))
+    kept = None if len(sums) == 0 or (sums[:n] == 1.0).all() else sums[:n]
+    return Dataset(offsets, indptr, indices[:n], kept, n_features)
+
+
+def _bytes(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+
+
+def _plain_blocks(tokens: list[Any]) -> Iterator[Block] | None:
+    """Blocks of tokens that are lists or sets (of strings, it is hoped), or None."""
+    if not _PLAIN.issuperset(set(map(type, tokens))):
+        return None
+
+    def blocks() -> Iterator[Block]:
+        for start in range(0, len(tokens), BLOCK):
+            part = tokens[start : start + BLOCK]
+            yield Block(part, np.fromiter(map(len, part), np.int64, len(part)), None)
+
+    return blocks()
+
+
+def _general_blocks(tokens: list[Any], offsets: NDArray[np.int64]) -> Iterator[Block]:
+    """Blocks of tokens of any kind, read one by one."""
+    for start in range(0, len(tokens), BLOCK):
+        strings: list[list[str]] = []
+        values: list[float] = []
+        for number, token in enumerate(tokens[start : start + BLOCK], start):
+            names: list[str] = []
+            try:
+                _flatten(token, names, values)
+            except DataError as error:
+                raise DataError(f"{token_place(offsets, number)}: {error}") from None
+            strings.append(names)
+        array = np.array(values, dtype=np.float64)
+        lengths = np.fromiter(map(len, strings), np.int64, len(strings))
+        yield Block(strings, lengths, None if (array == 1.0).all() else array)
+
+
+def flatten_token(token: Any) -> tuple[list[str], list[float]]:
+    """Return the attributes of one token and their values.
+
+    Examples
+    --------
+    >>> flatten_token({"word": "Rome", "length": 4, "in": ["places", "names"]})
+    (['word:Rome', 'length', 'in:places', 'in:names'], [1.0, 4.0, 1.0, 1.0])
+    """
+    names: list[str] = []
+    values: list[float] = []
+    _flatten(token, names, values)
+    return names, values
+
+
+def _flatten(token: Any, names: list[str], values: list[float]) -> None:
+    if isinstance(token, dict):
+        for key, value in token.items():
+            if type(key) is str and type(value) is str:  # by far the most frequent case
+                names.append(f"{key}:{value}")
+                values.append(1.0)
+            else:
+                _flatten_value(_text(key), value, names, values)
+    elif isinstance(token, (list, tuple, set, frozenset)):
+        for item in token:
+            if type(item) is str:
+                names.append(item)
+                values.append(1.0)
+            elif isinstance(item, tuple) and len(item) == 2:
+                names.append(_text(item[0]))
+                values.append(_number(item[0], item[1]))
+            else:
+                names.append(_text(item))
+                values.append(1.0)
+    else:
+        raise DataError(_not_a_token(token))
+
+
+def _flatten_value(key: str, value: Any, names: list[str], values: list[float]) -> None:
+    if isinstance(value, (str, bytes)):
+        names.append(f"{key}:{_text(value)}")
+        values.append(1.0)
+    elif isinstance(value, (dict, list, set, frozenset)):
+        start = len(names)
+        _flatten(value, names, values)
+        names[start:] = [f"{key}:{name}" for name in names[start:]]
+    else:
+        names.append(key)
+        values.append(_number(key, value))
+
+
+def _text(key: Any) -> str:
+    if isinstance(key, str):
+        return str(key)
+    if isinstance(key, bytes):
+        try:
+            return key.decode("utf-8")
+        except UnicodeDecodeError:
+            raise DataError(f"the attribute {key!r} is not UTF-8; decode it first") from None
+    raise DataError(f"an attribute must be a string, not {type(key).__name__} {key!r:.80}")
+
+
+def _number(key: Any, value: Any) -> float:
+    if isinstance(value, (Real, np.bool_)):
+        return float(value)
+    raise DataError(
+        f"attribute {key!r} has a value of type {type(value).__name__}; "
+        "a value is a number, a bool, a string, a list or set of strings, or a dict of these"
+    )
+
+
+def _not_a_token(token: Any) -> str:
+    if isinstance(token, (str, bytes)):
+        return (
+            f"the token is the string {token!r:.80}; give a list of attributes, [{token!r:.80}], "
+            "or a dict"
+        )
+    remedy = "give a dict, a list of strings, or a 2-D array for the whole sequence"
+    return f"a token cannot be a {type(token).__name__}; {remedy}"

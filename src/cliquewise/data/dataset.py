@@ -1,0 +1,358 @@
+"""Dataset: ragged examples in flat arrays, which every model and kernel reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cliquewise.errors import DataError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+UNKNOWN = -1  # the label of a token whose label is not known
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Examples that are sequences of tokens with sparse features.
+
+    Parameters
+    ----------
+    offsets : int64 array (n_examples + 1)
+        Tokens ``offsets[i]:offsets[i + 1]`` belong to example ``i``; an example may be empty.
+    indptr : int64 array (n_tokens + 1)
+        Entries ``indptr[t]:indptr[t + 1]`` of `indices` and `values` are the features of token ``t``.
+    indices : int32 array
+        Feature numbers, without repetition inside a token.
+    values : float64 array or None
+        Feature values; None means that every value is 1.
+    n_features : int
+        Number of different features.
+    labels : int32 array (n_tokens) or None
+        Class numbers, -1 where the label is not known.
+    allowed : bool array (n_tokens, n_classes) or None
+        Labels that a token may take: the one mechanism behind forbidden labels, partial labels
+        and clamped tokens. None allows everything.
+    weights : float64 array (n_examples) or None
+        Weight of each example; None means 1.
+
+    Examples
+    --------
+    >>> data = Dataset([0, 2, 3], [0, 1, 3, 4], [0, 0, 1, 1], None, 2, labels=[0, 1, 1])
+    >>> len(data), data.n_tokens
+    (2, 3)
+    >>> data.subset([1]).labels
+    array([1], dtype=int32)
+    """
+
+    offsets: NDArray[np.int64]
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[np.float64] | None
+    n_features: int
+    labels: NDArray[np.int32] | None = None
+    allowed: NDArray[np.bool_] | None = None
+    weights: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        _set(self, "offsets", _pointers(self.offsets, "offsets"))
+        _set(self, "indptr", _pointers(self.indptr, "indptr"))
+        _set(self, "indices", _integers(self.indices, np.int32, "indices"))
+        _set(self, "n_features", int(self.n_features))
+        if self.offsets[-1] != self.n_tokens:
+            raise DataError(
+                f"offsets end at {self.offsets[-1]} but indptr describes {self.n_tokens} tokens; "
+                "the last offset must be the number of tokens"
+            )
+        if self.indptr[-1] != len(self.indices):
+            raise DataError(f"indptr ends at {self.indptr[-1]}, indices has {len(self.indices)}")
+        self._check_features()
+        self._check_labels()
+        self._check_weights()
+
+    def _check_features(self) -> None:
+        if len(self.indices):
+            low, high = int(self.indices.min()), int(self.indices.max())
+            if low < 0 or high >= self.n_features:
+                wrong = low if low < 0 else high
+                at = int(np.flatnonzero(self.indices == wrong)[0])
+                raise DataError(
+                    f"{self._entry(at)}: feature number {wrong} is not in 0..{self.n_features - 1}"
+                )
+        if self.values is None:
+            return
+        _set(self, "values", np.ascontiguousarray(self.values, dtype=np.float64))
+        if self.values.shape != self.indices.shape:
+            raise DataError(f"{len(self.values)} values for {len(self.indices)} indices")
+        finite = np.isfinite(self.values)
+        if not finite.all():
+            at = int(np.flatnonzero(~finite)[0])
+            raise DataError(
+                f"{self._entry(at)}: feature {self.indices[at]} is {self.values[at]}; "
+                "replace or drop values that are not finite"
+            )
+
+    def _check_labels(self) -> None:
+        if self.labels is not None:
+            _set(self, "labels", _integers(self.labels, np.int32, "labels"))
+            if self.labels.shape != (self.n_tokens,):
+                raise DataError(f"{self.labels.size} labels for {self.n_tokens} tokens")
+            if len(self.labels) and self.labels.min() < UNKNOWN:
+                token = int(self.labels.argmin())
+                raise DataError(f"{self.place(token)}: label number {self.labels[token]} < -1")
+        if self.allowed is None:
+            return
+        _set(self, "allowed", np.ascontiguousarray(self.allowed, dtype=np.bool_))
+        if self.allowed.ndim != 2 or len(self.allowed) != self.n_tokens:
+            raise DataError(
+                f"allowed has shape {self.allowed.shape}; it needs one row for each of the "
+                f"{self.n_tokens} tokens"
+            )
+        some = self.allowed.any(axis=1)
+        if not some.all():
+            raise DataError(f"{self.place(int(some.argmin()))}: no label is allowed")
+        if self.labels is not None:
+            self._check_labels_are_allowed(self.labels, self.allowed)
+
+    def _check_labels_are_allowed(
+        self, labels: NDArray[np.int32], allowed: NDArray[np.bool_]
+    ) -> None:
+        known = np.flatnonzero(labels >= 0)
+        inside = labels[known] < allowed.shape[1]
+        fine = inside.copy()
+        fine[inside] = allowed[known[inside], labels[known[inside]]]
+        if not fine.all():
+            token = int(known[fine.argmin()])
+            raise DataError(f"{self.place(token)}: its label {labels[token]} is not allowed there")
+
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            return
+        _set(self, "weights", np.ascontiguousarray(self.weights, dtype=np.float64))
+        if self.weights.shape != (self.n_examples,):
+            raise DataError(f"{self.weights.size} weights for {self.n_examples} examples")
+        fine = np.isfinite(self.weights) & (self.weights >= 0)
+        if not fine.all():
+            i = int(fine.argmin())
+            raise DataError(f"example {i}: weight {self.weights[i]}; weights are finite and >= 0")
+
+    @classmethod
+    def from_matrix(cls, matrix: Any, offsets: ArrayLike, **fields: Any) -> Dataset:
+        """Take the rows of a sparse or dense matrix as tokens.
+
+        Parameters
+        ----------
+        matrix : scipy sparse matrix or 2-D array (n_tokens, n_features)
+            One row for each token; repeated entries of a sparse matrix are added up.
+        offsets : array of int (n_examples + 1)
+            Where each example begins.
+        **fields
+            `labels`, `allowed`, `weights`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Dataset.from_matrix(np.eye(3), [0, 3]).indices
+        array([0, 1, 2], dtype=int32)
+        """
+        from scipy.sparse import csr_matrix, issparse
+
+        if not issparse(matrix):
+            matrix = np.asarray(matrix)
+            if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
+                raise DataError(
+                    f"a matrix of numbers with two dimensions is needed, not shape {matrix.shape} "
+                    f"of {matrix.dtype}"
+                )
+        csr = csr_matrix(matrix, dtype=np.float64)
+        if not csr.has_canonical_format:
+            return _merge_duplicates(csr, offsets).with_labels(**{"labels": None, **fields})
+        values = None if (csr.data == 1.0).all() else csr.data
+        return cls(
+            np.asarray(offsets), csr.indptr, csr.indices, values, csr.shape[1], **fields
+        )
+
+    @property
+    def n_examples(self) -> int:
+        """Number of examples."""
+        return len(self.offsets) - 1
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens of all examples."""
+        return len(self.indptr) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of tokens of each example."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return self.n_examples
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.n_examples} examples, {self.n_tokens} tokens, "
+            f"{self.n_features} features, {len(self.indices)} entries)"
+        )
+
+    def place(self, token: int) -> str:
+        """Name a token for a message, such as ``"example 3, token 0"``."""
+        return token_place(self.offsets, token)
+
+    def _entry(self, at: int) -> str:
+        return self.place(int(np.searchsorted(self.indptr, at, side="right")) - 1)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays = (self.offsets, self.indptr, self.indices, self.values)
+        more = (self.labels, self.allowed, self.weights)
+        return sum(a.nbytes for a in (*arrays, *more) if a is not None)
+
+    def features(self) -> csr_matrix:
+        """Return the features as a scipy CSR matrix (n_tokens, n_features)."""
+        from scipy.sparse import csr_matrix
+
+        values = np.ones(len(self.indices)) if self.values is None else self.values
+        shape = (self.n_tokens, self.n_features)
+        return csr_matrix((values, self.indices, self.indptr), shape=shape)
+
+    def with_labels(
+        self,
+        labels: ArrayLike | None,
+        allowed: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> Dataset:
+        """Return the same features with other labels, allowed labels and weights."""
+        fields: dict[str, Any] = {"labels": labels, "allowed": allowed, "weights": weights}
+        return replace(self, **fields)
+
+    def subset(self, indices: ArrayLike) -> Dataset:
+        """Return some examples, in the order given (repetition is fine).
+
+        Parameters
+        ----------
+        indices : array of int, or of bool (n_examples)
+            Examples to take.
+        """
+        chosen = np.asarray(indices)
+        if chosen.dtype == np.bool_:
+            if chosen.shape != (self.n_examples,):
+                raise DataError(f"{chosen.size} flags for {self.n_examples} examples")
+            chosen = np.flatnonzero(chosen)
+        chosen = chosen.astype(np.int64).ravel()
+        if len(chosen) and not (-self.n_examples <= chosen.min() <= chosen.max() < self.n_examples):
+            raise DataError(f"subset asks for an example outside 0..{self.n_examples - 1}")
+        chosen = np.where(chosen < 0, chosen + self.n_examples, chosen)
+        tokens, offsets = _gather(self.offsets, chosen)
+        entries, indptr = _gather(self.indptr, tokens)
+        return Dataset(
+            offsets,
+            indptr,
+            self.indices[entries],
+            None if self.values is None else self.values[entries],
+            self.n_features,
+            None if self.labels is None else self.labels[tokens],
+            None if self.allowed is None else self.allowed[tokens],
+            None if self.weights is None else self.weights[chosen],
+        )
+
+    @staticmethod
+    def concat(parts: Sequence[Dataset]) -> Dataset:
+        """Put datasets over the same features one after the other.
+
+        Labels must be in all parts or in none; where only some parts have `values`, `allowed`
+        or `weights`, the others get their defaults.
+
+        Examples
+        --------
+        >>> part = Dataset([0, 1], [0, 1], [0], None, 1, labels=[0])
+        >>> len(Dataset.concat([part, part]))
+        2
+        """
+        if not parts:
+            raise DataError("concat needs at least one dataset")
+        if len({part.n_features for part in parts}) > 1:
+            raise DataError("the datasets have different numbers of features: use one encoder")
+        if len({part.labels is None for part in parts}) > 1:
+            raise DataError("some of the datasets have labels and some have none")
+        if len({part.allowed.shape[1] for part in parts if part.allowed is not None}) > 1:
+            raise DataError("the datasets' `allowed` have different numbers of labels")
+        return Dataset(
+            _concat_pointers([part.offsets for part in parts]),
+            _concat_pointers([part.indptr for part in parts]),
+            np.concatenate([part.indices for part in parts]),
+            _concat_or_ones([(part.values, (len(part.indices),)) for part in parts]),
+            parts[0].n_features,
+            _concat_or_ones([(part.labels, (part.n_tokens,)) for part in parts]),
+            _concat_or_ones([(part.allowed, (part.n_tokens,)) for part in parts]),
+            _concat_or_ones([(part.weights, (part.n_examples,)) for part in parts]),
+        )
+
+
+def token_place(offsets: NDArray[np.int64], token: int) -> str:
+    """Name the token with this number over all examples."""
+    example = int(np.searchsorted(offsets, token, side="right")) - 1
+    return f"example {example}, token {token - int(offsets[example])}"
+
+
+def _set(data: Dataset, name: str, value: Any) -> None:
+    object.__setattr__(data, name, value)
+
+
+def _integers(array: Any, dtype: type, name: str) -> NDArray[Any]:
+    array = np.asarray(array)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise DataError(f"{name} must be a 1-D array of integers, not {array.dtype}{array.shape}")
+    limit = np.iinfo(dtype).max
+    if array.size and array.dtype.itemsize > np.dtype(dtype).itemsize and array.max() > limit:
+        raise DataError(f"{name} holds {array.max()}, above the largest possible {limit}")
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def _pointers(array: Any, name: str) -> NDArray[np.int64]:
+    pointers = _integers(array, np.int64, name)
+    if len(pointers) == 0 or pointers[0] != 0 or (np.diff(pointers) < 0).any():
+        raise DataError(f"{name} must start at 0 and never decrease")
+    return pointers
+
+
+def _gather(
+    pointers: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions of the chosen ranges one after the other, and the pointers of the result."""
+    lengths = pointers[chosen + 1] - pointers[chosen]
+    new = np.zeros(len(chosen) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=new[1:])
+    shift = np.repeat(pointers[chosen] - new[:-1], lengths)
+    return np.arange(new[-1]) + shift, new
+
+
+def _merge_duplicates(csr: csr_matrix, offsets: ArrayLike) -> Dataset:
+    from cliquewise.data.attributes import compact_dataset
+
+    lengths = np.diff(csr.indptr).astype(np.int64)
+    indices = _integers(csr.indices, np.int32, "indices")
+    bounds = np.asarray(offsets, dtype=np.int64)
+    return compact_dataset(indices, lengths, csr.data, bounds, csr.shape[1])
+
+
+def _concat_pointers(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    lengths = np.concatenate([np.diff(part) for part in parts])
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _concat_or_ones(parts: list[tuple[Any, tuple[int, ...]]]) -> Any:
+    given = next((array for array, _ in parts if array is not None), None)
+    if given is None:
+        return None
+    tail = given.shape[1:]
+    return np.concatenate(
+        [np.ones(shape + tail, given.dtype) if a is None else a for a, shape in parts]
+    )

@@ -1,0 +1,238 @@
+"""FeatureEncoder: what people have (dicts, strings, arrays, CSR matrices) to a Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cliquewise.data.attributes import AttributeTable, encode_attributes, learn_attributes
+from cliquewise.data.dataset import Dataset
+from cliquewise.data.labels import Labels
+from cliquewise.errors import DataError
+
+__all__ = ["FeatureEncoder", "Labels"]
+
+ATTRIBUTES, NUMBERS = "attributes", "numbers"
+_KINDS = {
+    ATTRIBUTES: "named attributes (dicts or lists of strings)",
+    NUMBERS: "numbers (2-D arrays or CSR matrices)",
+}
+
+
+class FeatureEncoder:
+    """Turn sequences into a `Dataset`.
+
+    Two kinds of sequences are known, and an encoder keeps to the one it was fitted on:
+
+    * named attributes: a list of tokens, each a dict, a list or set of strings, or a list of
+      (string, number) pairs; see `cliquewise.data.attributes` for the names;
+    * numbers: a 2-D array or a scipy sparse matrix with one row for each token; or all
+      sequences at once as a 3-D array (n, T, d).
+
+    A `Dataset` over the same features is accepted too and passed on without its labels.
+
+    Parameters
+    ----------
+    n_hash : int, optional
+        Number the attributes by hashing into this many features instead of by a vocabulary.
+    min_count : int, default=1
+        Leave out attributes seen fewer times than this in fitting.
+
+    Attributes
+    ----------
+    vocabulary : list of str or None
+        Names of the features; None with `n_hash` or numbers.
+    n_features : int
+        Number of features.
+    kind : {"attributes", "numbers"} or None
+        What it was fitted on.
+
+    Examples
+    --------
+    >>> encoder = FeatureEncoder()
+    >>> data = encoder.fit_transform([[["the"], ["cat", "noun"]], [["noun"]]])
+    >>> encoder.vocabulary, data.indices
+    (['the', 'cat', 'noun'], array([0, 1, 2, 2], dtype=int32))
+    >>> encoder.transform([[{"noun": 0.5, "never seen": 1}]]).values
+    array([0.5])
+    """
+
+    def __init__(self, n_hash: int | None = None, min_count: int = 1):
+        if n_hash is not None and not 0 < n_hash < 2**31:
+            raise DataError(f"n_hash={n_hash}; it must be between 1 and 2**31 - 1, or None")
+        if min_count < 1:
+            raise DataError(f"min_count={min_count}; it must be at least 1")
+        self.n_hash = n_hash
+        self.min_count = min_count
+        self.kind: str | None = None
+        self.vocabulary: list[str] | None = None
+        self.n_features = 0
+        self._table: AttributeTable | None = None
+
+    def fit(self, X: Any) -> FeatureEncoder:
+        """Learn the features of `X`."""
+        self.fit_transform(X)
+        return self
+
+    def fit_transform(self, X: Any) -> Dataset:
+        """Learn the features of `X` and encode it, in one pass."""
+        self._table, self.vocabulary = None, None
+        if isinstance(X, Dataset):
+            self.kind, self.n_features = NUMBERS, X.n_features
+            return X.with_labels(None)
+        X = _as_sequences(X)
+        self.kind = _kind(X)
+        if self.kind == NUMBERS:
+            data = _encode_numbers(X)
+        elif self.n_hash is not None:
+            data = encode_attributes(*_tokens(X), self._get_table())
+        else:
+            data, self.vocabulary = learn_attributes(*_tokens(X), self.min_count)
+        self.n_features = data.n_features
+        return data
+
+    def transform(self, X: Any) -> Dataset:
+        """Encode `X` with the features learnt before; attributes never seen are left out."""
+        if self.kind is None:
+            raise DataError("this FeatureEncoder is not fitted: call fit or fit_transform first")
+        if isinstance(X, Dataset):
+            self._check_n_features(X.n_features)
+            return X.with_labels(None)
+        X = _as_sequences(X)
+        kind = _kind(X, default=self.kind)
+        if kind != self.kind:
+            raise DataError(
+                f"the sequences are {_KINDS[kind]}, but fitting saw {_KINDS[self.kind]}; "
+                "use the same kind in both"
+            )
+        if kind == ATTRIBUTES:
+            return encode_attributes(*_tokens(X), self._get_table())
+        data = _encode_numbers(X, self.n_features)
+        self._check_n_features(data.n_features)
+        return data
+
+    def _get_table(self) -> AttributeTable:
+        if self._table is None:
+            self._table = AttributeTable(self.vocabulary, self.n_hash or 0)
+        return self._table
+
+    def _check_n_features(self, n_features: int) -> None:
+        if n_features != self.n_features:
+            raise DataError(f"{n_features} features, but fitting saw {self.n_features}")
+
+    def to_state(self) -> dict[str, Any]:
+        """Return the fitted encoder as a dict of plain values (JSON can hold it)."""
+        names = ("kind", "vocabulary", "n_features", "n_hash", "min_count")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> FeatureEncoder:
+        """Build a fitted encoder from `to_state`'s dict."""
+        encoder = cls(state["n_hash"], state["min_count"])
+        encoder.kind = state["kind"]
+        encoder.vocabulary = state["vocabulary"]
+        encoder.n_features = state["n_features"]
+        return encoder
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.to_state()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _table=None)
+
+    def __repr__(self) -> str:
+        fitted = "not fitted" if self.kind is None else f"{self.n_features} features"
+        return f"FeatureEncoder(n_hash={self.n_hash}, min_count={self.min_count}): {fitted}"
+
+
+def _is_matrix(x: Any) -> bool:
+    return isinstance(x, np.ndarray) or hasattr(x, "tocsr")
+
+
+def _as_sequences(X: Any) -> Any:
+    """Check the outermost level: a list of sequences, or a 3-D array."""
+    if isinstance(X, np.ndarray) and X.dtype != object:
+        if X.ndim != 3:
+            raise DataError(
+                f"X is an array of shape {X.shape}; give a list of 2-D arrays, one for each "
+                "sequence, or one 3-D array (sequences, tokens, features)"
+            )
+        return X
+    if hasattr(X, "tocsr"):
+        raise DataError(
+            "X is one sparse matrix; give a list of them, one for each sequence, "
+            "or Dataset.from_matrix(matrix, offsets)"
+        )
+    if isinstance(X, (str, bytes, dict, set)) or not hasattr(X, "__iter__"):
+        raise DataError(f"X must be a list of sequences, not {type(X).__name__}")
+    return X if isinstance(X, (list, tuple)) else list(X)
+
+
+def _kind(X: Any, default: str = ATTRIBUTES) -> str:
+    if isinstance(X, np.ndarray):
+        return NUMBERS
+    matrices = [_is_matrix(x) for x in X]
+    if not matrices:
+        return default
+    if any(matrices) and not all(matrices):
+        odd = matrices.index(not matrices[0])
+        raise DataError(
+            f"example {odd} is {_KINDS[NUMBERS if matrices[odd] else ATTRIBUTES]}, the examples "
+            f"before it are {_KINDS[NUMBERS if matrices[0] else ATTRIBUTES]}; use one kind"
+        )
+    return NUMBERS if matrices[0] else ATTRIBUTES
+
+
+def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))]).astype(np.int64)
+
+
+def _tokens(X: Sequence[Any]) -> tuple[list[Any], NDArray[np.int64]]:
+    """All tokens of all sequences in one list, and the offsets."""
+    for i, x in enumerate(X):
+        if not isinstance(x, (list, tuple)):
+            raise DataError(
+                f"example {i}: a sequence is a list of tokens, a 2-D array or a sparse matrix, "
+                f"not {type(x).__name__}"
+            )
+    return list(chain.from_iterable(X)), _offsets([len(x) for x in X])
+
+
+def _encode_numbers(X: Any, n_features: int | None = None) -> Dataset:
+    if isinstance(X, np.ndarray):
+        n, length, width = X.shape
+        return Dataset.from_matrix(X.reshape(n * length, width), np.arange(n + 1) * length)
+    width = n_features
+    for i, x in enumerate(X):
+        if x.ndim != 2 or x.dtype.kind not in "fiub":
+            raise DataError(
+                f"example {i} has shape {x.shape} of {x.dtype}; a sequence of numbers has two "
+                "dimensions, tokens and features"
+            )
+        width = x.shape[1] if width is None else width
+        if x.shape[1] != width:
+            raise DataError(f"example {i} has {x.shape[1]} features; {width} were expected")
+    offsets = _offsets([x.shape[0] for x in X])
+    width = width or 0
+    if all(isinstance(x, np.ndarray) for x in X):
+        stacked = np.concatenate([np.empty((0, width)), *X])
+        return Dataset.from_matrix(stacked, offsets)
+    return Dataset.from_matrix(_stack_sparse(X, width), offsets)
+
+
+def _stack_sparse(X: Sequence[Any], width: int) -> Any:
+    """scipy's vstack of CSR matrices, without its cost for each small matrix."""
+    from scipy.sparse import csr_matrix
+
+    parts = [x if getattr(x, "format", "") == "csr" else csr_matrix(x) for x in X]
+    rows = np.array([len(x.indptr) for x in parts])
+    steps = np.diff(np.concatenate([x.indptr for x in parts]), prepend=0)
+    steps[np.cumsum(rows) - rows] = 0  # from the end of one matrix to the start of the next
+    starts = np.delete(np.cumsum(steps), np.cumsum(rows)[:-1])
+    indices = np.concatenate([x.indices for x in parts])
+    values = np.concatenate([x.data for x in parts]).astype(np.float64, copy=False)
+    return csr_matrix((values, indices, starts), shape=(len(starts) - 1, width))

@@ -1,0 +1,253 @@
+"""Files that are a word and then numbers: unpacking, parsing, and naming the place of trouble."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import re
+import zlib
+from decimal import Decimal, DecimalException
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cliquewise.errors import FormatError
+
+Source = str | os.PathLike[str] | BinaryIO
+
+#: Files larger than this, packed or unpacked, are refused.
+MAX_TEXT = 1 << 30
+#: Numbers are parsed in pieces of about this many bytes, to bound the memory of tokens.
+PIECE = 1 << 22
+_BLANK = np.zeros(256, dtype=bool)
+_BLANK[list(b" \t\n\r\x0b\x0c")] = True
+
+
+def read_bytes(source: Source) -> tuple[bytes, str]:
+    """Content of a file, unpacked if its first bytes say gzip, xz or bzip2, and its name."""
+    if isinstance(source, (str, os.PathLike)):
+        name = os.fspath(source)
+        with open(name, "rb") as file:
+            raw = file.read(MAX_TEXT + 1)
+    else:
+        name = str(getattr(source, "name", "<stream>"))
+        raw = source.read(MAX_TEXT + 1)
+    return _unpack(raw, name).removeprefix(b"\xef\xbb\xbf"), name
+
+
+def _unpack(raw: bytes, name: str) -> bytes:
+    try:
+        if raw.startswith(b"\x1f\x8b"):
+            with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+                raw = file.read(MAX_TEXT + 1)
+        elif raw.startswith(b"BZh"):
+            with bz2.BZ2File(io.BytesIO(raw)) as unbz2:
+                raw = unbz2.read(MAX_TEXT + 1)
+        elif raw.startswith(b"\xfd7zXZ\x00"):
+            raw = _unpack_xz(raw)
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        raise FormatError(
+            f"the compressed file is damaged or truncated ({error}); fetch or pack it again", name
+        ) from error
+    if len(raw) > MAX_TEXT:
+        raise FormatError(
+            f"the file holds more than {MAX_TEXT >> 30} GiB of text, which is the limit; "
+            "build the FactorGraph from arrays instead",
+            name,
+        )
+    return raw
+
+
+def _unpack_xz(raw: bytes) -> bytes:
+    """Unpack xz streams with bounded memory: a damaged header may ask for gigabytes."""
+    pieces, total = [], 0
+    while raw and total <= MAX_TEXT:
+        stream = lzma.LZMADecompressor(memlimit=MAX_TEXT)
+        pieces.append(stream.decompress(raw, max_length=MAX_TEXT + 1 - total))
+        total += len(pieces[-1])
+        if not stream.eof and total <= MAX_TEXT:
+            raise EOFError("the stream ends early")
+        raw = stream.unused_data.lstrip(b"\0")
+    return b"".join(pieces)
+
+
+def pack(text: str, path: str | os.PathLike[str]) -> bytes:
+    """The bytes to write: packed as the name's ending says (.gz, .xz, .bz2)."""
+    data = text.encode("ascii")
+    ending = Path(path).suffix
+    if ending == ".gz":
+        return gzip.compress(data, mtime=0)
+    if ending == ".xz":
+        return lzma.compress(data)
+    if ending == ".bz2":
+        return bz2.compress(data)
+    return data
+
+
+class Numbers:
+    """The numbers of a text and a cursor; errors name the file, the line and the number.
+
+    Parameters
+    ----------
+    text : bytes
+    path : str
+        Name of the file, for messages.
+    start, stop : int
+        The part of ``text`` to read.
+    """
+
+    def __init__(self, text: bytes, path: str, start: int = 0, stop: int | None = None):
+        self.text = text
+        self.path = path
+        self.start = start
+        self.stop = len(text) if stop is None else stop
+        self.at = 0
+        self.values = self._parse()
+
+    def _parse(self) -> NDArray[np.float64]:
+        pieces, at, count = [np.empty(0)], self.start, 0
+        blank = re.compile(rb"\s")
+        while at < self.stop:
+            found = blank.search(self.text, min(at + PIECE, self.stop), self.stop)
+            end = self.stop if found is None else found.start() + 1
+            tokens = self.text[at:end].split()
+            try:
+                if b"_" in self.text[at:end]:  # float() would take 1_000 for a number
+                    raise ValueError
+                piece = np.fromiter(map(float, tokens), np.float64, len(tokens))
+            except ValueError:
+                self._refuse_word(tokens, count, at)
+            pieces.append(piece)
+            count += len(tokens)
+            at = end
+        return np.concatenate(pieces)
+
+    def _refuse_word(self, tokens: list[bytes], count: int, at: int) -> None:
+        """Raise for the first of the tokens that is no number; their text begins at ``at``."""
+        for i, token in enumerate(tokens):
+            try:
+                if b"_" not in token:
+                    float(token)
+                    continue
+            except ValueError:
+                pass
+            shown = token[:20].decode("ascii", "backslashreplace")
+            line = self._line(self._starts(at)[i])
+            raise FormatError(
+                f"'{shown}' (number {count + i + 1} of its part) is not a number; "
+                "is the file damaged, or of another format?",
+                self.path,
+                line,
+            )
+
+    # ---- places
+
+    def _starts(self, begin: int) -> NDArray[np.int64]:
+        """Where each token after ``begin`` starts."""
+        bytes_ = np.frombuffer(self.text, np.uint8)[begin : self.stop]
+        blank = _BLANK[bytes_]
+        first = ~blank
+        first[1:] &= blank[:-1]
+        return np.flatnonzero(first) + begin
+
+    def _line(self, offset: int) -> int:
+        return self.text.count(b"\n", 0, offset) + 1
+
+    def error(self, message: str, index: int | None = None) -> FormatError:
+        """An error about number ``index`` (by default the next one), with file and line."""
+        index = self.at if index is None else index
+        if index < len(self.values):
+            line = self._line(int(self._starts(self.start)[index]))
+        else:
+            line = self._line(self.stop)
+        return FormatError(message, self.path, line)
+
+    # ---- reading
+
+    @property
+    def left(self) -> int:
+        """How many numbers are still to be read."""
+        return len(self.values) - self.at
+
+    def integer(self, what: str, low: int = 0, high: float = 2**53) -> int:
+        """The next number, which has to be an integer within the limits."""
+        return int(self.integers(1, what, low, high)[0])
+
+    def integers(
+        self, count: int, what: str, low: int = 0, high: float = 2**53
+    ) -> NDArray[np.int64]:
+        """The next ``count`` numbers; ``what`` is their name, ``{}`` being the position."""
+        if count > self.left:
+            raise self.error(
+                f"the file ends before {what.format(self.left)}; it is truncated or a count is "
+                "wrong",
+                len(self.values),
+            )
+        block = self.values[self.at : self.at + count]
+        bad = ~((block >= low) & (block <= high) & (np.floor(block) == block))
+        if bad.any():
+            i = int(np.argmax(bad))
+            limit = f"{low}..{high:.16g}" if high < 2**53 else f"at least {low}"
+            raise self.error(
+                f"{what.format(i)} is {block[i]:.16g}; it must be an integer, {limit}",
+                self.at + i,
+            )
+        self.at += count
+        return block.astype(np.int64)
+
+    def count(self, what: str, each: int = 1) -> int:
+        """The next number, which counts things that take ``each`` numbers at least."""
+        at = self.at
+        n = self.integer(what)
+        if n * each > self.left:
+            raise self.error(
+                f"{what} is {n}, but only {self.left} numbers follow in the file; it is "
+                "truncated, or the count is wrong",
+                at,
+            )
+        return n
+
+    def finish(self) -> None:
+        """Raise if numbers are left."""
+        if self.left:
+            raise self.error(
+                f"{self.left} numbers are left after the last one that belongs to the file; "
+                "a count is wrong, or two files were joined"
+            )
+
+    def logs(self, where: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Natural logarithms of the numbers at ``where``; zero becomes ``-inf``.
+
+        Numbers that float64 cannot hold (1e-400) still get their true logarithm.
+        """
+        values = self.values[where]
+        out = np.full(len(values), -np.inf)
+        np.log(values, out=out, where=values > 0)
+        beyond = (values == np.inf) | ((values > 0) & (values < np.finfo(float).tiny))
+        if re.search(rb"[eE]-\d{3}|0{300}", self.text):
+            beyond |= values == 0
+        for i in np.flatnonzero(beyond):
+            out[i] = self._log_of_text(int(where[i]))
+        return out
+
+    def _log_of_text(self, index: int) -> float:
+        begin = int(self._all_starts[index])
+        token = self.text[begin : begin + 2000].split(None, 1)[0].decode("ascii")
+        try:
+            number = Decimal(token)
+            if number.is_finite() and number >= 0:
+                return float(number.ln()) if number else -np.inf
+        except DecimalException:
+            pass
+        raise self.error(f"'{token[:20]}' is not a potential: it must be finite and >= 0", index)
+
+    @property
+    def _all_starts(self) -> NDArray[np.int64]:
+        if not hasattr(self, "_kept_starts"):
+            self._kept_starts = self._starts(self.start)
+        return self._kept_starts

@@ -1,0 +1,54 @@
+"""Every error that cliquewise raises on purpose.
+
+All are ``ValueError``s, so that code which guards against bad input needs no import
+of ours; each message says where the trouble is and what to do about it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class CliquewiseError(ValueError):
+    """Base of all errors of this library."""
+
+
+class GraphError(CliquewiseError):
+    """A graph that cannot be built: wrong shapes, scopes, cardinalities or values."""
+
+
+class DataError(CliquewiseError):
+    """Examples that cannot be used: unequal lengths, NaN features, unknown labels."""
+
+
+class FormatError(CliquewiseError):
+    """A file that cannot be read; the message names the file, the place and the remedy."""
+
+    def __init__(self, message: str, path: str | Path | None = None, line: int | None = None):
+        where = "" if path is None else str(path)
+        if line is not None:
+            where += f", line {line}" if where else f"line {line}"
+        super().__init__(f"{where}: {message}" if where else message)
+        self.path = None if path is None else str(path)
+        self.line = line
+
+
+class TooLargeError(CliquewiseError):
+    """A computation refused before anything was allocated; states what it would need."""
+
+    def __init__(self, message: str, memory_bytes: float, operations: float = float("nan")):
+        super().__init__(message)
+        self.memory_bytes = memory_bytes
+        self.operations = operations
+
+
+class InfeasibleError(CliquewiseError):
+    """No labeling has positive probability (Z = 0)."""
+
+
+class UnsupportedError(CliquewiseError):
+    """A pair that does not fit (a method and a graph, a solver and a loss)."""
+
+
+class MissingDependencyError(CliquewiseError, ImportError):
+    """An optional package is needed; the message names the extra to install."""

@@ -1,0 +1,182 @@
+"""A pairwise graph as flat arrays: one unary table per variable, one table per edge.
+
+Several factors on one scope are added up, and the table of an edge has the smaller variable
+on its first axis. Everything that depends on the topology alone is kept in the structure's
+memo, so that a new set of numbers costs one scattered addition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cliquewise.core import INFEASIBLE
+from cliquewise.errors import InfeasibleError
+from cliquewise.graph import FactorGraph, Floats
+from cliquewise.structure import Ints, Structure
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Where everything lies in the flat arrays of a pairwise graph.
+
+    Attributes
+    ----------
+    cards : ndarray of int, shape (n,)
+    node_offsets : ndarray of int, shape (n + 1,)
+        Variable ``v`` has the entries ``node_offsets[v]:node_offsets[v + 1]``.
+    edges : ndarray of int, shape (m, 2)
+        Pairs ``i < j``, each once, sorted.
+    edge_offsets : ndarray of int, shape (m + 1,)
+        Table of edge ``e``: entry ``edge_offsets[e] + x_i * cards[j] + x_j``.
+    starts, middles : ndarray of int, shape (n + 1,) and (n,)
+        ``links[starts[v]:middles[v]]`` are the edges to smaller variables,
+        ``links[middles[v]:starts[v + 1]]`` those to larger ones.
+    links : ndarray of int, shape (2 m,)
+    targets : ndarray of int
+        Where each entry of the graph's tables goes: unaries first, then edge tables.
+    """
+
+    cards: Ints
+    node_offsets: Ints
+    edges: Ints
+    edge_offsets: Ints
+    starts: Ints
+    middles: Ints
+    links: Ints
+    targets: Ints
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of variables."""
+        return len(self.cards)
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges."""
+        return len(self.edges)
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    """A topology and its numbers."""
+
+    topology: Topology
+    nodes: Floats
+    tables: Floats
+
+    def finite(self) -> tuple[Pairwise, float]:
+        """The same with a large penalty for ``-inf``, and that penalty.
+
+        The penalty outweighs everything else together, so that the best labeling has a
+        forbidden entry only if all labelings have.
+        """
+        hard = not (np.isfinite(self.nodes).all() and np.isfinite(self.tables).all())
+        if not hard:
+            return self, np.inf
+        penalty = 1.0 + 2.0 * sum(
+            float(np.abs(a[np.isfinite(a)]).sum()) for a in (self.nodes, self.tables)
+        )
+        return (
+            Pairwise(
+                self.topology,
+                np.maximum(self.nodes, -penalty),
+                np.maximum(self.tables, -penalty),
+            ),
+            penalty,
+        )
+
+
+def topology(structure: Structure) -> Topology:
+    """Flat arrays of the topology of a pairwise structure; computed once."""
+    known = structure.memo.get("pairwise")
+    if known is None:
+        known = structure.memo["pairwise"] = _topology(structure)
+    return known  # type: ignore[no-any-return]
+
+
+def compile_pairwise(graph: FactorGraph) -> Pairwise:
+    """Merge the factors of a pairwise graph per variable and per edge.
+
+    Raises
+    ------
+    InfeasibleError
+        If every state of some variable is forbidden.
+    """
+    t = topology(graph.structure)
+    n_unary = int(t.node_offsets[-1])
+    flat = np.bincount(
+        t.targets, weights=graph.tables, minlength=n_unary + int(t.edge_offsets[-1])
+    ).astype(np.float64, copy=False)
+    nodes, tables = flat[:n_unary], flat[n_unary:]
+    if t.n_nodes and np.maximum.reduceat(nodes, t.node_offsets[:-1]).min() == -np.inf:
+        raise InfeasibleError(INFEASIBLE)
+    return Pairwise(t, nodes, tables)
+
+
+def _topology(s: Structure) -> Topology:
+    n, edges, cards = s.n_variables, s.edges, s.cardinalities
+    m = len(edges)
+    sizes = cards[edges[:, 0]] * cards[edges[:, 1]]
+    edge_offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    ends = np.concatenate([edges[:, 1], edges[:, 0]])
+    others = np.concatenate([edges[:, 0], edges[:, 1]])
+    order = np.lexsort((others, ends))
+    links = np.concatenate([np.arange(m), np.arange(m)])[order]
+    starts = np.concatenate(([0], np.cumsum(np.bincount(ends, minlength=n)))).astype(np.int64)
+    middles = starts[:-1] + np.bincount(edges[:, 1], minlength=n)
+    return Topology(
+        cards,
+        s.node_offsets,
+        np.ascontiguousarray(edges),
+        edge_offsets,
+        starts,
+        middles.astype(np.int64),
+        links.astype(np.int64),
+        _targets(s, edge_offsets),
+    )
+
+
+def _targets(s: Structure, edge_offsets: Ints) -> Ints:
+    """Destination of every table entry, in the concatenation of unaries and edge tables."""
+    targets = np.empty(int(s.table_offsets[-1]), dtype=np.int64)
+    for order in (1, 2):
+        members = np.flatnonzero(s.orders == order)
+        if not len(members):
+            continue
+        sizes = np.diff(s.table_offsets)[members]
+        owner = np.repeat(np.arange(len(members)), sizes)
+        local = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        entries = np.repeat(s.table_offsets[members], sizes) + local
+        scopes = s.scopes[s.scope_offsets[members][:, None] + np.arange(order)]
+        if order == 1:
+            targets[entries] = s.node_offsets[scopes[:, 0]][owner] + local
+            continue
+        low, high = scopes.min(axis=1), scopes.max(axis=1)
+        codes = s.edges[:, 0] * s.n_variables + s.edges[:, 1]
+        edge = np.searchsorted(codes, low * s.n_variables + high)
+        width = s.cardinalities[scopes[:, 1]][owner]
+        first, second = local // width, local % width
+        swapped = (scopes[:, 0] > scopes[:, 1])[owner]
+        local = np.where(swapped, second * s.cardinalities[scopes[:, 0]][owner] + first, local)
+        targets[entries] = s.node_offsets[-1] + edge_offsets[edge][owner] + local
+    return targets
+
+
+def not_pairwise(structure: Structure) -> str | None:
+    """The reason to refuse a graph with a factor of three or more variables."""
+    if structure.is_pairwise:
+        return None
+    return (
+        f"works on pairwise graphs, and this one has a factor of {structure.max_order} "
+        "variables (toulbar2, milp and icm take factors of any order)"
+    )
+
+
+def table_bound(graph: FactorGraph) -> float:
+    """Sum of the largest entries of all tables: no labeling scores higher."""
+    s = graph.structure
+    if s.n_factors == 0:
+        return 0.0
+    return float(np.maximum.reduceat(graph.tables, s.table_offsets[:-1]).sum())

@@ -1,0 +1,331 @@
+"""What an oracle is, what it answers, and how one is chosen.
+
+An oracle says of a structure whether it can work on it (``refuses``), which questions it
+answers (``provides``), and answers each with a value, a bound and whether it is exact.
+Adding one is one file in this folder with one ``@register``: the registry imports every
+module here, and the conformance tests try whatever they find.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from cliquewise.errors import TooLargeError, UnsupportedError
+from cliquewise.graph import FactorGraph
+from cliquewise.ragged import Ragged
+from cliquewise.structure import Ints, Structure
+
+
+@dataclass(frozen=True)
+class MapResult:
+    """A labeling, its score, and what is known about the best one.
+
+    Attributes
+    ----------
+    labels : ndarray of int
+        One state per variable.
+    score : float
+        Sum of the log-potentials of ``labels``.
+    upper_bound : float
+        No labeling scores higher than this; ``inf`` where the method has no bound.
+    exact : bool
+        Whether ``labels`` is proved best.
+    method : str
+        The oracle that answered.
+    info : dict
+        What else the method reports (iterations, seconds, nodes of a search).
+    """
+
+    labels: Ints
+    score: float
+    upper_bound: float
+    exact: bool
+    method: str
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        """The score, under the name that every answer shares."""
+        return self.score
+
+    @property
+    def bound(self) -> float:
+        """The upper bound, under the name that every answer shares."""
+        return self.upper_bound
+
+    @property
+    def gap(self) -> float:
+        """How much better than ``labels`` a labeling could still be."""
+        return max(0.0, self.upper_bound - self.score)
+
+
+@dataclass(frozen=True)
+class MarginalResult:
+    """Marginal probabilities and the log partition function.
+
+    Attributes
+    ----------
+    nodes : Ragged
+        ``nodes[v]`` has the probabilities of the states of variable ``v``.
+    factors : Ragged
+        ``factors[f]`` has the joint probabilities of factor ``f``'s variables.
+    log_z : float
+        Natural logarithm of the sum of the exponentiated scores.
+    log_z_bounds : (float, float)
+        Lower and upper bound of the true log Z.
+    bounds_certified : (bool, bool)
+        Whether each bound is proved, or an estimate.
+    exact : bool
+    method : str
+    trace : object or None
+        The course of an iterative method.
+    """
+
+    nodes: Ragged
+    factors: Ragged
+    log_z: float
+    log_z_bounds: tuple[float, float]
+    exact: bool
+    method: str
+    bounds_certified: tuple[bool, bool] = (True, True)
+    trace: Any = None
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        """log Z, under the name that every answer shares."""
+        return self.log_z
+
+    @property
+    def bound(self) -> float:
+        """Upper bound of log Z, under the name that every answer shares."""
+        return self.log_z_bounds[1]
+
+
+@dataclass(frozen=True)
+class MaxMarginalResult:
+    """Best score with each variable in each state: ``nodes[v][state]``."""
+
+    nodes: Ragged
+    value: float
+    exact: bool
+    method: str
+
+    @property
+    def bound(self) -> float:
+        """The best score of all is its own bound when the answer is exact."""
+        return self.value if self.exact else float("inf")
+
+
+#: The questions, in the words of ``Oracle.provides``.
+QUESTIONS = ("map", "marginals", "max_marginals", "top_k", "sample")
+
+
+class Oracle:
+    """Base of all oracles.
+
+    Attributes
+    ----------
+    name : str
+        What users write as ``method=``.
+    provides : frozenset of str
+        The questions it answers, out of ``map``, ``marginals``, ``max_marginals``,
+        ``top_k``, ``sample``; each is a method of the same name.
+    exact : bool
+        Whether its answers are exact on every graph that it accepts.
+    rank : int
+        ``auto`` tries oracles in this order, special before general.
+    automatic : bool
+        Whether ``auto`` may choose it.
+    """
+
+    name: ClassVar[str]
+    provides: ClassVar[frozenset[str]]
+    exact: ClassVar[bool] = True
+    rank: ClassVar[int] = 100
+    automatic: ClassVar[bool] = True
+
+    def refuses(self, structure: Structure, want: str = "map") -> str | None:
+        """Why it cannot work on this structure, as the end of a sentence; None if it can."""
+        return None
+
+    def refuses_tables(self, graph: FactorGraph, want: str = "map") -> str | None:
+        """Likewise for reasons that lie in the numbers (submodularity, say)."""
+        return None
+
+    def too_large(
+        self, structure: Structure, want: str, options: dict[str, Any]
+    ) -> TooLargeError | None:
+        """The refusal that states memory and operations, if they exceed the limits."""
+        return None
+
+    def accepts(self, structure: Structure, want: str = "map") -> bool:
+        """Whether it can answer ``want`` on this structure within its default limits."""
+        return (
+            want in self.provides
+            and self.refuses(structure, want) is None
+            and self.too_large(structure, want, {}) is None
+        )
+
+    def refusal(self, graph: FactorGraph, want: str) -> str | None:
+        """The first reason not to ask this oracle, whatever its limits; or None."""
+        if want not in self.provides:
+            return f"does not provide {want}"
+        return self.refuses(graph.structure, want) or self.refuses_tables(graph, want)
+
+    # What ``provides`` promises; a subclass overrides those.
+
+    def map(self, graph: FactorGraph, **options: Any) -> MapResult:
+        """The best labeling."""
+        raise UnsupportedError(f"method {self.name!r} does not provide map")
+
+    def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
+        """Node and factor marginals and log Z."""
+        raise UnsupportedError(f"method {self.name!r} does not provide marginals")
+
+    def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
+        """Best score for each state of each variable."""
+        raise UnsupportedError(f"method {self.name!r} does not provide max_marginals")
+
+    def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
+        """The k best labelings, best first."""
+        raise UnsupportedError(f"method {self.name!r} does not provide top_k")
+
+    def sample(
+        self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any
+    ) -> Ints:
+        """Independent draws, one per row."""
+        raise UnsupportedError(f"method {self.name!r} does not provide sample")
+
+
+_registry: dict[str, Oracle] = {}
+O = TypeVar("O", bound=type[Oracle])  # noqa: E741
+
+
+def register(cls: O) -> O:
+    """Make an oracle known under its name."""
+    unknown = cls.provides - set(QUESTIONS)
+    if unknown:
+        raise UnsupportedError(f"oracle {cls.name!r} provides unknown questions {sorted(unknown)}")
+    _registry[cls.name] = cls()
+    return cls
+
+
+@cache
+def _load_all() -> None:
+    import cliquewise.oracles as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def registered() -> list[Oracle]:
+    """All oracles, special before general.
+
+    Examples
+    --------
+    >>> "junction-tree" in [oracle.name for oracle in registered()]
+    True
+    """
+    _load_all()
+    return sorted(_registry.values(), key=lambda oracle: (oracle.rank, oracle.name))
+
+
+def get(name: str) -> Oracle:
+    """The oracle of this name.
+
+    Examples
+    --------
+    >>> get("chain").name
+    'chain'
+    """
+    _load_all()
+    if name not in _registry:
+        names = ", ".join(o.name for o in registered())
+        raise UnsupportedError(f"unknown method {name!r}; the methods are: auto, {names}")
+    return _registry[name]
+
+
+class Choice(NamedTuple):
+    """An oracle, and why it was taken."""
+
+    oracle: Oracle
+    explanation: str
+
+
+def choose(
+    graph: FactorGraph, want: str, method: str = "auto", options: dict[str, Any] | None = None
+) -> Choice:
+    """Pick the oracle for a question: the named one, or the most special that fits.
+
+    Parameters
+    ----------
+    graph : FactorGraph
+        Without evidence (``FactorGraph.core`` takes care of that).
+    want : str
+        The question.
+    method : str, default="auto"
+    options : dict, optional
+        Options of the question; limits among them count in the choice.
+
+    Raises
+    ------
+    UnsupportedError
+        If the named method does not fit, naming those that do; or if none fits.
+    TooLargeError
+        If none fits and one of them only for want of memory; it states the estimate.
+
+    Examples
+    --------
+    >>> g = FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [1.0, 0.0]])])
+    >>> choose(g, "map").oracle.name
+    'chain'
+    """
+    if want not in QUESTIONS:
+        raise UnsupportedError(f"unknown question {want!r}; the questions are: {QUESTIONS}")
+    if method != "auto":
+        oracle = get(method)
+        reason = oracle.refusal(graph, want)
+        if reason is None:
+            return Choice(oracle, f"{method}: asked for")
+        raise UnsupportedError(
+            f"method {method!r} {reason}; {_alternatives(graph, want, without=method)}"
+        )
+    reasons: list[str] = []
+    large: TooLargeError | None = None
+    for oracle in registered():
+        if not oracle.automatic or want not in oracle.provides:
+            continue
+        reason = oracle.refusal(graph, want)
+        if reason is None:
+            refusal = oracle.too_large(graph.structure, want, options or {})
+            if refusal is None:
+                passed = "".join(f"\n  not {r}" for r in reasons)
+                doc = (oracle.__doc__ or "").strip().splitlines()[0]
+                return Choice(oracle, f"{oracle.name}: {doc}{passed}")
+            large, reason = refusal, str(refusal)
+        reasons.append(f"{oracle.name}: it {reason}")
+    message = f"no method can answer {want!r} on this graph:" + "".join(f"\n  {r}" for r in reasons)
+    if large is not None:
+        raise TooLargeError(message, large.memory_bytes, large.operations)
+    raise UnsupportedError(message)
+
+
+def _alternatives(graph: FactorGraph, want: str, without: str) -> str:
+    """Which methods would work, as the end of an error message."""
+    works = [
+        o.name
+        for o in registered()
+        if o.name != without
+        and o.refusal(graph, want) is None
+        and o.too_large(graph.structure, want, {}) is None
+    ]
+    if works:
+        return f"for {want!r} these methods accept this graph: {', '.join(works)}"
+    return f"no registered method can answer {want!r} on this graph"

@@ -1,0 +1,113 @@
+"""Brute force: list every labeling. The reference that all other oracles are tested against."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.core import INFEASIBLE
+from cliquewise.errors import InfeasibleError
+from cliquewise.graph import FactorGraph, Floats
+from cliquewise.oracles.base import (
+    MapResult,
+    MarginalResult,
+    MaxMarginalResult,
+    Oracle,
+    register,
+)
+from cliquewise.ragged import Ragged
+from cliquewise.structure import Ints, Structure
+
+#: More labelings than this are not listed.
+MAX_LABELINGS = 1 << 20
+
+
+@register
+class BruteForce(Oracle):
+    """Lists every labeling; for tiny graphs and for tests."""
+
+    name = "brute-force"
+    provides: ClassVar[frozenset[str]] = frozenset(
+        {"map", "marginals", "max_marginals", "top_k", "sample"}
+    )
+    rank = 900
+    automatic = False
+
+    def refuses(self, structure: Structure, want: str = "map") -> str | None:
+        """Refuse more than a million labelings."""
+        digits = float(np.log10(structure.cardinalities.astype(float)).sum())
+        if digits > np.log10(MAX_LABELINGS) + 1e-9:
+            return f"would list 10^{digits:.1f} labelings; its limit is {MAX_LABELINGS}"
+        return None
+
+    @staticmethod
+    def _list(graph: FactorGraph) -> tuple[Ints, Floats]:
+        cards = graph.cardinalities
+        count = int(np.prod(cards))
+        labelings = (
+            np.stack(np.unravel_index(np.arange(count), tuple(cards)), axis=1)
+            if len(cards)
+            else np.empty((1, 0), dtype=np.int64)
+        ).astype(np.int64)
+        scores = graph.score(labelings)
+        if not np.any(scores > -np.inf):
+            raise InfeasibleError(INFEASIBLE)
+        return labelings, scores
+
+    def map(self, graph: FactorGraph, **options: Any) -> MapResult:
+        """The best of the list."""
+        return self.top_k(graph, 1)[0]
+
+    def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
+        """The first k of the sorted list."""
+        labelings, scores = self._list(graph)
+        best = np.argsort(-scores, kind="stable")[:k]
+        return [
+            MapResult(labelings[i], float(scores[i]), float(scores[i]), True, self.name)
+            for i in best
+            if scores[i] > -np.inf
+        ]
+
+    def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
+        """Sums over the list."""
+        labelings, scores = self._list(graph)
+        top = scores.max()
+        weights = np.exp(scores - top)
+        total = weights.sum()
+        p = weights / total
+        s = graph.structure
+        nodes = np.zeros(int(s.node_offsets[-1]))
+        for v in range(s.n_variables):
+            nodes[s.node_offsets[v] : s.node_offsets[v + 1]] = np.bincount(
+                labelings[:, v], p, minlength=int(s.cardinalities[v])
+            )
+        factors = np.zeros(int(s.table_offsets[-1]))
+        for entries in graph._entries(labelings):
+            np.add.at(factors, entries, p[:, None])
+        log_z = float(top + np.log(total))
+        return MarginalResult(
+            Ragged(nodes, s.node_offsets),
+            Ragged(factors, s.table_offsets, s.shape),
+            log_z,
+            (log_z, log_z),
+            True,
+            self.name,
+        )
+
+    def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
+        """Maxima over the list."""
+        labelings, scores = self._list(graph)
+        s = graph.structure
+        flat = np.full(int(s.node_offsets[-1]), -np.inf)
+        for v in range(s.n_variables):
+            np.maximum.at(flat, s.node_offsets[v] + labelings[:, v], scores)
+        return MaxMarginalResult(Ragged(flat, s.node_offsets), float(scores.max()), True, self.name)
+
+    def sample(
+        self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any
+    ) -> Ints:
+        """Draws from the list."""
+        labelings, scores = self._list(graph)
+        p = np.exp(scores - scores.max())
+        return labelings[rng.choice(len(p), size=n, p=p / p.sum())]

@@ -1,0 +1,259 @@
+"""Junction tree: exact inference by elimination, on any graph of small treewidth."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from cliquewise._kernels import elimination
+from cliquewise._kernels import junction_tree as passes
+from cliquewise.core import INFEASIBLE
+from cliquewise.errors import InfeasibleError, TooLargeError
+from cliquewise.graph import FactorGraph, Floats
+from cliquewise.oracles.base import (
+    MapResult,
+    MarginalResult,
+    MaxMarginalResult,
+    Oracle,
+    register,
+)
+from cliquewise.ragged import Ragged
+from cliquewise.structure import Ints, Structure
+
+#: Refuse above these, unless the caller sets ``max_memory`` (bytes) or ``max_operations``.
+MAX_MEMORY = 4 * 2**30
+MAX_OPERATIONS = 1e11
+#: A greedy order is given up once a table exceeds this many entries (e**33 = 2e14).
+HOPELESS_LOG_SIZE = 33.0
+
+
+class Sketch(NamedTuple):
+    """An elimination order and what it would cost, before anything large is allocated."""
+
+    order: Ints
+    place: Ints
+    parent: Ints
+    sep_offsets: Ints
+    seps: Ints
+    clique_sizes: Floats
+    sep_sizes: Floats
+    log_size: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the order was followed to its end."""
+        return bool(len(self.order) == 0 or self.order[-1] >= 0)
+
+    @property
+    def operations(self) -> float:
+        """Table entries to fill, a lower bound where the order was given up."""
+        return float(self.clique_sizes.sum()) if self.is_complete else float(np.exp(self.log_size))
+
+    def memory(self, keep_tables: bool) -> float:
+        """Bytes for one question; all tables are kept for marginals, one at a time for MAP."""
+        if not self.is_complete:
+            return 8.0 * self.operations
+        tables = self.clique_sizes.sum() if keep_tables else self.clique_sizes.max(initial=0)
+        return 8.0 * float(tables + 2 * self.sep_sizes.sum())
+
+
+class Elimination(Oracle):
+    """Exact inference along an elimination order; subclasses say which order."""
+
+    provides: ClassVar[frozenset[str]] = frozenset(
+        {"map", "marginals", "max_marginals", "top_k", "sample"}
+    )
+
+    def order(self, structure: Structure) -> tuple[Ints, float]:
+        """Elimination order, and the log size of its largest table."""
+        raise NotImplementedError
+
+    # ---- the plan of a structure, made once
+
+    def sketch(self, structure: Structure) -> Sketch:
+        """Order and costs; kept with the structure."""
+        key = (self.name, "sketch")
+        if key not in structure.memo:
+            structure.memo[key] = self._sketch(structure, *self.order(structure))
+        return structure.memo[key]  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _sketch(structure: Structure, order: Ints, log_size: float) -> Sketch:
+        if len(order) and order[-1] < 0:
+            none, empty = np.empty(0, dtype=np.int64), np.empty(0)
+            return Sketch(order, none, none, none, none, empty, empty, log_size)
+        s = structure
+        return Sketch(
+            order,
+            *elimination.separators(order, s.cardinalities, s.scopes, s.scope_offsets),
+            log_size,
+        )
+
+    def plan(self, structure: Structure) -> Any:
+        """Flat wiring for the kernels; kept with the structure."""
+        key = (self.name, "plan")
+        if key not in structure.memo:
+            sk, s = self.sketch(structure), structure
+            cards = s.cardinalities[sk.order]
+            sep_sizes = sk.sep_sizes.astype(np.int64)
+            message_offsets = _starts(sep_sizes)
+            wiring = elimination.operands(
+                sk.place, sk.parent, cards, sk.sep_offsets, sk.seps, message_offsets,
+                s.scopes, s.scope_offsets, s.table_offsets,
+            )  # fmt: skip
+            structure.memo[key] = elimination.Plan(
+                sk.order, cards, sk.parent, sk.sep_offsets, sk.seps,
+                sk.clique_sizes.astype(np.int64), sep_sizes, message_offsets, *wiring,
+            )  # fmt: skip
+        return structure.memo[key]
+
+    def too_large(
+        self, structure: Structure, want: str, options: dict[str, Any]
+    ) -> TooLargeError | None:
+        """The refusal that states memory and operations, if they exceed the limits."""
+        sk = self.sketch(structure)
+        memory = sk.memory(want not in ("map", "top_k"))
+        limit = float(options.get("max_memory", MAX_MEMORY))
+        most = float(options.get("max_operations", MAX_OPERATIONS))
+        if memory <= limit and sk.operations <= most:
+            return None
+        at_least = "" if sk.is_complete else "at least "
+        return TooLargeError(
+            f"needs {at_least}{memory / 2**30:.3g} GiB and {at_least}{sk.operations:.3g} table "
+            f"entries for {want} (limits: max_memory = {limit / 2**30:.3g} GiB, max_operations = "
+            f"{most:.3g})",
+            memory,
+            sk.operations,
+        )
+
+    def _start(self, graph: FactorGraph, want: str, options: dict[str, Any]) -> Any:
+        unknown = set(options) - {"max_memory", "max_operations"}
+        if unknown:
+            raise TypeError(
+                f"method {self.name!r} takes max_memory and max_operations, not {sorted(unknown)}"
+            )
+        refusal = self.too_large(graph.structure, want, options)
+        if refusal is not None:
+            raise TooLargeError(
+                f"method {self.name!r} {refusal}; methods without such tables: barrier-fw or "
+                "trw-bp for marginals, toulbar2, trw-s or portfolio for MAP",
+                refusal.memory_bytes,
+                refusal.operations,
+            )
+        return self.plan(graph.structure)
+
+    # ---- the questions
+
+    def _upward_max(self, graph: FactorGraph, plan: Any) -> tuple[Floats, float]:
+        messages = np.empty(int(plan.sep_sizes.sum()))
+        work = np.empty(int(plan.clique_sizes.max(initial=0)))
+        nowhere = np.zeros(len(plan.order), dtype=np.int64)
+        score = passes.upward_max(plan, graph.tables, work, nowhere, messages)
+        if score == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
+        return messages, score
+
+    def map(self, graph: FactorGraph, **options: Any) -> MapResult:
+        """Max-sum and one walk down."""
+        plan = self._start(graph, "map", options)
+        messages, _ = self._upward_max(graph, plan)
+        return self._result(graph, passes.best_labels(plan, graph.tables, messages))
+
+    def _result(self, graph: FactorGraph, labels: Ints) -> MapResult:
+        score = graph.score(labels)
+        return MapResult(labels, score, score, True, self.name)
+
+    def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
+        """Max-sum and k walks down."""
+        plan = self._start(graph, "top_k", options)
+        messages, score = self._upward_max(graph, plan)
+        log_count = np.log(graph.cardinalities.astype(float)).sum()
+        most = k if log_count > 40 else min(k, round(np.exp(log_count)))
+        places, _ = passes.k_best(plan, graph.tables, messages, score, most)
+        labels = np.empty_like(places)
+        labels[:, plan.order] = places
+        results = [self._result(graph, row) for row in labels]
+        return sorted(results, key=lambda result: -result.score)
+
+    def _upward_sum(self, graph: FactorGraph, plan: Any) -> tuple[Floats, Ints, Floats, float]:
+        starts = _starts(plan.clique_sizes)
+        cliques = np.empty(int(plan.clique_sizes.sum()))
+        messages = np.empty(int(plan.sep_sizes.sum()))
+        log_z = passes.upward_sum(plan, graph.tables, cliques, starts, messages, True)
+        if log_z == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
+        return cliques, starts, messages, log_z
+
+    def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
+        """Sum-product up and down."""
+        plan = self._start(graph, "marginals", options)
+        cliques, starts, messages, log_z = self._upward_sum(graph, plan)
+        s = graph.structure
+        nodes, factors = np.empty(int(s.node_offsets[-1])), np.empty(int(s.table_offsets[-1]))
+        passes.downward_sum(plan, cliques, starts, messages, s.node_offsets, nodes, factors)
+        return MarginalResult(
+            Ragged(nodes, s.node_offsets),
+            Ragged(factors, s.table_offsets, s.shape),
+            log_z,
+            (log_z, log_z),
+            True,
+            self.name,
+        )
+
+    def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
+        """Max-sum up and down."""
+        plan = self._start(graph, "max_marginals", options)
+        starts = _starts(plan.clique_sizes)
+        cliques = np.empty(int(plan.clique_sizes.sum()))
+        messages = np.empty(int(plan.sep_sizes.sum()))
+        score = passes.upward_max(plan, graph.tables, cliques, starts, messages)
+        if score == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
+        s = graph.structure
+        nodes = np.empty(int(s.node_offsets[-1]))
+        best = np.empty_like(messages)
+        passes.downward_max(plan, cliques, starts, messages, best, s.node_offsets, nodes)
+        return MaxMarginalResult(Ragged(nodes, s.node_offsets), score, True, self.name)
+
+    def sample(
+        self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any
+    ) -> Ints:
+        """Sum-product up, and draws on the way down."""
+        plan = self._start(graph, "sample", options)
+        cliques, starts, _, _ = self._upward_sum(graph, plan)
+        labels = np.empty((n, graph.n_variables), dtype=np.int64)
+        block = max(1, 4_000_000 // max(graph.n_variables, 1))
+        for first in range(0, n, block):
+            part = labels[first : first + block]
+            passes.draw(plan, cliques, starts, rng.random(part.shape), part)
+        return labels
+
+
+def _starts(sizes: Ints) -> Ints:
+    return np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64)
+
+
+@register
+class JunctionTree(Elimination):
+    """Exact by elimination, in the better of the min-fill and the min-weight order."""
+
+    name = "junction-tree"
+    rank = 30
+
+    def order(self, structure: Structure) -> tuple[Ints, float]:
+        """Both greedy orders; the one with fewer table entries."""
+        adjacency = structure.adjacency
+        indptr, indices = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)
+        logs = np.log(structure.cardinalities.astype(float))
+        best: tuple[Ints, float] | None = None
+        fewest = np.inf
+        for rule in (elimination.MIN_FILL, elimination.MIN_WEIGHT):
+            order, log_size = elimination.greedy_order(
+                indptr, indices, logs, rule, HOPELESS_LOG_SIZE
+            )
+            entries = self._sketch(structure, order, log_size).operations
+            if best is None or entries < fewest:
+                best, fewest = (order, log_size), entries
+        assert best is not None
+        return best

@@ -1,0 +1,191 @@
+"""TRW-S: an upper bound that only falls, and labelings read off on the way."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.core import INFEASIBLE
+from cliquewise.errors import InfeasibleError, UnsupportedError
+from cliquewise.graph import FactorGraph, Floats
+from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, not_pairwise
+from cliquewise.oracles.base import MapResult, Oracle, register
+from cliquewise.structure import Ints, Structure
+
+#: The gap counts as closed below this part of the scale of the scores.
+CLOSED = 1e-9
+#: Iterations without a new best labeling after which slow progress ends the run.
+PATIENCE = 20
+#: Progress is slow when this many iterations close less than 1/1000 of the gap.
+SLOW = 1e-3
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What a run of TRW-S found: a labeling, a bound, and their course."""
+
+    labels: Ints
+    score: float
+    bound: float
+    bounds: Floats
+    scores: Floats
+    stopped: str
+
+
+@register
+class TRWS(Oracle):
+    """Sequential tree-reweighted message passing: a monotone bound on any pairwise graph."""
+
+    name = "trw-s"
+    provides: ClassVar[frozenset[str]] = frozenset({"map"})
+    exact = False
+    rank = 65
+
+    def refuses(self, structure: Structure, want: str = "map") -> str | None:
+        """Refuse factors of three or more variables."""
+        return not_pairwise(structure)
+
+    def map(
+        self,
+        graph: FactorGraph,
+        max_iterations: int = 1000,
+        seconds: float = math.inf,
+        gap: float = 0.0,
+        **options: Any,
+    ) -> MapResult:
+        """Pass messages until the gap closes, or progress, iterations or time run out.
+
+        Parameters
+        ----------
+        graph : FactorGraph
+        max_iterations : int, default=1000
+            Each is one forward and one backward pass, linear in the size of the tables.
+        seconds : float, default=inf
+        gap : float, default=0
+            Stop when the bound is this close to the best score.
+
+        Returns
+        -------
+        MapResult
+            ``exact`` if the gap is below 1e-9 of the scale of the scores; ``info`` has the
+            ``bounds`` and best ``scores`` after each iteration, and why it ``stopped``.
+
+        Examples
+        --------
+        >>> g = FactorGraph([2, 2, 2], [((0, 1), [[0., 1.], [2., 0.]]), ((1, 2), [[0., 1.], [1., 0.]])])
+        >>> g.map("trw-s").exact
+        True
+        """
+        reject_options(self.name, options)
+        pairwise = compile_pairwise(graph)
+        run = run_trw_s(pairwise, max_iterations, seconds, gap)
+        score = float(graph.score(run.labels))
+        closed = run.bound - score <= tolerance(score, run.bound)
+        return MapResult(
+            run.labels,
+            score,
+            max(run.bound, score),
+            closed,
+            self.name,
+            {
+                "iterations": len(run.bounds),
+                "bounds": run.bounds,
+                "scores": run.scores,
+                "stopped": run.stopped,
+            },
+        )
+
+
+def tolerance(score: float, bound: float) -> float:
+    """The gap below which bound and score count as equal."""
+    if not math.isfinite(score):
+        return 0.0
+    return CLOSED * max(1.0, abs(score), abs(bound))
+
+
+def reject_options(method: str, options: dict[str, Any]) -> None:
+    """Say which option is unknown instead of ignoring it."""
+    if options:
+        raise UnsupportedError(f"method {method!r} has no option {sorted(options)[0]!r}")
+
+
+def run_trw_s(
+    pairwise: Pairwise, max_iterations: int = 1000, seconds: float = math.inf, gap: float = 0.0
+) -> Messages:
+    """Run TRW-S on flat arrays.
+
+    Raises
+    ------
+    InfeasibleError
+        If some variable is left without a possible state.
+    """
+    from cliquewise._kernels.trw_s import trw_s
+
+    started = time.perf_counter()
+    t = pairwise.topology
+    if t.n_nodes == 0:
+        return Messages(np.empty(0, np.int64), 0.0, 0.0, np.zeros(0), np.zeros(0), "gap")
+    sizes = np.maximum(t.cards[t.edges[:, 0]], t.cards[t.edges[:, 1]])
+    message_offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    messages, nodes = np.zeros(int(message_offsets[-1])), pairwise.nodes.copy()
+    labels = _first_labels(pairwise)
+    state = np.array([-np.inf, _sum_of_maxima(pairwise)])
+    bounds, scores = np.empty(max(max_iterations, 0)), np.empty(max(max_iterations, 0))
+    at_once = int(np.clip(500_000 // (len(pairwise.tables) + 1), 1, PATIENCE))
+    done, stopped = 0, "max_iterations"
+    while done < max_iterations:
+        if time.perf_counter() - started >= seconds:
+            stopped = "seconds"
+            break
+        ask = min(at_once, max_iterations - done)
+        closed = max(gap, tolerance(state[0], state[1]) / 2)
+        made = trw_s(
+            ask, closed, state, labels, bounds[done:], scores[done:], nodes, t.node_offsets,
+            t.edges, t.edge_offsets, pairwise.tables, message_offsets, messages, t.cards,
+            t.starts, t.middles, t.links,
+        )  # fmt: skip
+        if made < 0:
+            raise InfeasibleError(INFEASIBLE)
+        done += made
+        if state[1] - state[0] <= max(gap, tolerance(state[0], state[1]) / 2):
+            stopped = "gap"
+            break
+        if _is_stalled(bounds[:done], scores[:done]):
+            stopped = "stall"
+            break
+    return Messages(
+        labels, float(state[0]), float(state[1]), bounds[:done], scores[:done], stopped
+    )
+
+
+def _is_stalled(bounds: Floats, scores: Floats) -> bool:
+    if len(bounds) <= PATIENCE:
+        return False
+    gained = bounds[-1 - PATIENCE] - bounds[-1]
+    remaining = bounds[-1] - scores[-1]
+    if not math.isfinite(remaining):
+        return gained <= CLOSED * max(1.0, abs(bounds[-1]))
+    return bool(gained < SLOW * remaining and scores[-1] == scores[-1 - PATIENCE])
+
+
+def _first_labels(pairwise: Pairwise) -> Ints:
+    """The best state of each variable on its own."""
+    t = pairwise.topology
+    best = np.maximum.reduceat(pairwise.nodes, t.node_offsets[:-1])
+    is_best = np.flatnonzero(pairwise.nodes == np.repeat(best, t.cards))
+    owner = np.repeat(np.arange(t.n_nodes), t.cards)[is_best]
+    _, first = np.unique(owner, return_index=True)
+    return (is_best[first] - t.node_offsets[:-1]).astype(np.int64)
+
+
+def _sum_of_maxima(pairwise: Pairwise) -> float:
+    """The bound before any message: each table at its largest entry."""
+    t = pairwise.topology
+    total = float(np.maximum.reduceat(pairwise.nodes, t.node_offsets[:-1]).sum())
+    if t.n_edges:
+        total += float(np.maximum.reduceat(pairwise.tables, t.edge_offsets[:-1]).sum())
+    return total

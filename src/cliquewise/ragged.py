@@ -1,0 +1,73 @@
+"""A list of arrays of different shapes, kept in one flat array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Ragged(Sequence[NDArray[np.float64]]):
+    """Read-only sequence of arrays, each a view of one flat array.
+
+    Parameters
+    ----------
+    flat : ndarray
+        All entries, one array after the other.
+    offsets : ndarray of int, shape (n + 1,)
+        Array ``i`` is ``flat[offsets[i]:offsets[i + 1]]``.
+    shape_of : callable, optional
+        Gives the shape of array ``i``; one-dimensional without it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> r = Ragged(np.arange(5.0), np.array([0, 2, 5]))
+    >>> len(r), r[1]
+    (2, array([2., 3., 4.]))
+    """
+
+    __slots__ = ("_shape_of", "flat", "offsets")
+
+    def __init__(
+        self,
+        flat: NDArray[Any],
+        offsets: NDArray[np.int64],
+        shape_of: Callable[[int], tuple[int, ...]] | None = None,
+    ):
+        self.flat = flat
+        self.offsets = offsets
+        self._shape_of = shape_of
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> NDArray[np.float64]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[NDArray[np.float64]]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = index + len(self) if index < 0 else index
+        if not 0 <= i < len(self):
+            raise IndexError(f"index {index} is out of range for {len(self)} arrays")
+        view = self.flat[self.offsets[i] : self.offsets[i + 1]]
+        return view if self._shape_of is None else view.reshape(self._shape_of(i))
+
+    def __iter__(self) -> Iterator[NDArray[np.float64]]:
+        return (self[i] for i in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Stack into one array; every array must have the same shape."""
+        sizes = np.diff(self.offsets)
+        if len(self) == 0 or np.any(sizes != sizes[0]):
+            raise ValueError("arrays of different sizes cannot be stacked; iterate instead")
+        return np.stack(list(self)).astype(dtype or self.flat.dtype)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(np.array2string(a, precision=4, threshold=8) for a in self[:6])
+        more = f", ... {len(self) - 6} more" if len(self) > 6 else ""
+        return f"[{shown}{more}]"

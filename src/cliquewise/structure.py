@@ -1,0 +1,243 @@
+"""Structure: the topology of a factor graph, without its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, depth_first_order
+
+from cliquewise.errors import GraphError
+
+Ints = NDArray[np.int64]
+
+#: Largest number of states of one variable, and of table entries of one graph.
+MAX_CARDINALITY = 10_000_000
+MAX_ENTRIES = 2_000_000_000
+
+
+class Structure:
+    """Variables, their cardinalities, and the scopes of the factors, in flat arrays.
+
+    Many graphs may share one structure (a thousand sentences of equal length, an image
+    model with new pixels), and with it everything that is derived from the topology
+    alone, such as an elimination order: it is computed once and kept in ``memo``.
+
+    Parameters
+    ----------
+    cardinalities : array-like of int, shape (n_variables,)
+    scopes : iterable of sequences of int
+        The variables of each factor; its table has its axes in this order.
+
+    Examples
+    --------
+    >>> s = Structure([2, 3, 2], [(0,), (0, 1), (1, 2)])
+    >>> s.n_variables, s.n_factors, s.is_forest
+    (3, 3, True)
+    """
+
+    def __init__(self, cardinalities: Any, scopes: Iterable[Sequence[int]]):
+        listed = [tuple(int(v) for v in np.atleast_1d(np.asarray(s, dtype=np.int64)))
+                  for s in scopes]
+        orders = np.array([len(s) for s in listed], dtype=np.int64)
+        flat = np.array([v for s in listed for v in s], dtype=np.int64)
+        self._set(np.asarray(cardinalities), flat, np.concatenate(([0], np.cumsum(orders))))
+
+    @classmethod
+    def from_arrays(cls, cardinalities: Any, scopes: Any, scope_offsets: Any) -> Structure:
+        """Build from flat arrays: factor ``f`` has ``scopes[scope_offsets[f]:scope_offsets[f+1]]``.
+
+        Examples
+        --------
+        >>> Structure.from_arrays([2, 2], [0, 1], [0, 2]).n_factors
+        1
+        """
+        self = cls.__new__(cls)
+        self._set(
+            np.asarray(cardinalities),
+            np.array(scopes, dtype=np.int64),
+            np.array(scope_offsets, dtype=np.int64),
+        )
+        return self
+
+    def _set(self, cardinalities: NDArray[Any], scopes: Ints, scope_offsets: Ints) -> None:
+        if cardinalities.ndim != 1 or (
+            cardinalities.size and not np.issubdtype(cardinalities.dtype, np.integer)
+        ):
+            raise GraphError("cardinalities must be a flat list of integers, one per variable")
+        cards = cardinalities.astype(np.int64)
+        if cards.size and cards.min() < 1:
+            v = int(np.argmin(cards))
+            raise GraphError(f"variable {v} has cardinality {cards[v]}; it must be at least 1")
+        if cards.size and cards.max() > MAX_CARDINALITY:
+            v = int(np.argmax(cards))
+            raise GraphError(
+                f"variable {v} has cardinality {cards[v]}; the limit is {MAX_CARDINALITY}"
+            )
+        if scopes.size and (scopes.min() < 0 or scopes.max() >= cards.size):
+            bad = int(np.argmax((scopes < 0) | (scopes >= cards.size)))
+            f = int(np.searchsorted(scope_offsets, bad, side="right")) - 1
+            raise GraphError(
+                f"factor {f} names variable {scopes[bad]}, but the variables are "
+                f"0..{cards.size - 1}"
+            )
+        self.cardinalities = cards
+        self.scopes = scopes
+        self.scope_offsets = scope_offsets
+        self.orders: Ints = np.diff(scope_offsets)
+        self._check_repeats()
+        sizes = self._table_sizes()
+        if sizes.sum() > MAX_ENTRIES:
+            raise GraphError(
+                f"the tables would have {sizes.sum():.3g} entries; the limit is {MAX_ENTRIES:.3g}"
+            )
+        self.table_offsets: Ints = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        self.node_offsets: Ints = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
+        for array in (cards, scopes, scope_offsets, self.table_offsets, self.node_offsets):
+            array.setflags(write=False)
+        self.memo: dict[Any, Any] = {}
+
+    def _check_repeats(self) -> None:
+        owner = np.repeat(np.arange(self.n_factors), self.orders)
+        order = np.lexsort((self.scopes, owner))
+        same = (np.diff(owner[order]) == 0) & (np.diff(self.scopes[order]) == 0)
+        if same.any():
+            at = order[int(np.argmax(same))]
+            raise GraphError(
+                f"factor {owner[at]} names variable {self.scopes[at]} twice in its scope; "
+                "take the diagonal of the table and name it once"
+            )
+
+    def _table_sizes(self) -> NDArray[np.float64]:
+        # In float64: the product of absurd cardinalities must not wrap around.
+        logs = np.zeros(self.n_factors)
+        sizes = np.ones(self.n_factors)
+        owner = np.repeat(np.arange(self.n_factors), self.orders)
+        np.add.at(logs, owner, np.log(self.cardinalities[self.scopes].astype(float)))
+        if logs.size and logs.max() > np.log(MAX_ENTRIES) + 1e-6:
+            f = int(np.argmax(logs))
+            raise GraphError(
+                f"the table of factor {f} would have {np.exp(min(logs[f], 700.0)):.3g} entries; "
+                f"the limit is {MAX_ENTRIES:.3g}"
+            )
+        np.multiply.at(sizes, owner, self.cardinalities[self.scopes])
+        return sizes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: getattr(self, k) for k in ("cardinalities", "scopes", "scope_offsets")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set(state["cardinalities"], state["scopes"], state["scope_offsets"])
+
+    # ---- sizes and access
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return len(self.cardinalities)
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors."""
+        return len(self.scope_offsets) - 1
+
+    def scope(self, f: int) -> Ints:
+        """Variables of factor ``f``, in the order of its table's axes."""
+        return self.scopes[self.scope_offsets[f] : self.scope_offsets[f + 1]]
+
+    def shape(self, f: int) -> tuple[int, ...]:
+        """Shape of the table of factor ``f``."""
+        return tuple(self.cardinalities[self.scope(f)].tolist())
+
+    # ---- what kind of graph it is
+
+    @cached_property
+    def max_order(self) -> int:
+        """Number of variables of the largest factor."""
+        return int(self.orders.max(initial=0))
+
+    @cached_property
+    def is_binary(self) -> bool:
+        """Whether no variable has more than two states."""
+        return bool(self.cardinalities.max(initial=1) <= 2)
+
+    @cached_property
+    def edges(self) -> Ints:
+        """Pairs ``i < j`` of variables that share a factor, each once, sorted."""
+        pairs = [np.empty((0, 2), dtype=np.int64)]
+        for order in np.unique(self.orders[self.orders > 1]):
+            members = np.flatnonzero(self.orders == order)
+            table = self.scopes[self.scope_offsets[members][:, None] + np.arange(order)]
+            a, b = np.triu_indices(order, 1)
+            pairs.append(np.stack([table[:, a].ravel(), table[:, b].ravel()], axis=1))
+        both = np.sort(np.concatenate(pairs), axis=1)
+        n = max(self.n_variables, 1)
+        codes = np.unique(both[:, 0] * n + both[:, 1])
+        return np.stack([codes // n, codes % n], axis=1)
+
+    @cached_property
+    def adjacency(self) -> csr_array:
+        """Symmetric 0/1 matrix of which variables share a factor."""
+        n, e = self.n_variables, self.edges
+        ones = np.ones(2 * len(e), dtype=np.int8)
+        rows = np.concatenate([e[:, 0], e[:, 1]])
+        columns = np.concatenate([e[:, 1], e[:, 0]])
+        return csr_array((ones, (rows, columns)), shape=(n, n))
+
+    @cached_property
+    def components(self) -> tuple[int, Ints]:
+        """Number of connected parts, and the part of each variable."""
+        if self.n_variables == 0:
+            return 0, np.empty(0, dtype=np.int64)
+        count, part = connected_components(self.adjacency, directed=False)
+        return int(count), part.astype(np.int64)
+
+    @cached_property
+    def is_pairwise(self) -> bool:
+        """Whether no factor has more than two variables."""
+        return self.max_order <= 2
+
+    @cached_property
+    def is_forest(self) -> bool:
+        """Whether the graph is pairwise and has no cycle (parallel factors are fine)."""
+        return self.is_pairwise and len(self.edges) == self.n_variables - self.components[0]
+
+    @cached_property
+    def path(self) -> Ints | None:
+        """All variables along disjoint paths, one path after the other; None if branched."""
+        degree = np.bincount(self.edges.ravel(), minlength=self.n_variables)
+        if not self.is_forest or degree.max(initial=0) > 2:
+            return None
+        if self.n_variables == 0:
+            return np.empty(0, dtype=np.int64)
+        if len(self.edges) == self.n_variables - 1 and np.all(
+            self.edges == np.arange(self.n_variables - 1)[:, None] + np.array([0, 1])
+        ):
+            return np.arange(self.n_variables)
+        return _path_order(self.adjacency, degree, self.components)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Structure: {self.n_variables} variables, {self.n_factors} factors, "
+            f"largest factor of {self.max_order}>"
+        )
+
+
+def _path_order(adjacency: csr_array, degree: Ints, components: tuple[int, Ints]) -> Ints:
+    """Walk each path from one of its ends: depth first from a root joined to all first ends."""
+    count, part = components
+    n = len(degree)
+    ends = np.flatnonzero(degree <= 1)
+    first = np.full(count, -1, dtype=np.int64)
+    first[part[ends[::-1]]] = ends[::-1]
+    edges = adjacency.tocoo()
+    rows = np.concatenate([edges.row, np.full(count, n), first])
+    columns = np.concatenate([edges.col, first, np.full(count, n)])
+    rooted = csr_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(n + 1, n + 1))
+    return depth_first_order(rooted, n, directed=True, return_predecessors=False)[1:].astype(
+        np.int64
+    )
