@@ -49,15 +49,6 @@ def large(shape: str) -> tuple[FactorGraph, float, float]:
     return graph, *forest_values(parents, nodes, edges)
 
 
-def _accepting(question: str) -> list[tuple[str, str]]:
-    return [
-        (name, shape)
-        for shape in SHAPES
-        for name in EXACT
-        if get(name).refusal(large(shape)[0], question) is None
-    ]
-
-
 CASES = [(name, shape) for shape in SHAPES for name in EXACT]
 
 

@@ -22,12 +22,8 @@ varies by less than 1e100, and ``c_t > 1e-100``.
 import numpy as np
 
 from cliquewise._kernels import kernel
-from cliquewise._kernels.chain_log import (
-    forward_backward_log,
-    log_partition_log,
-    zero_marginals,
-)
-from cliquewise._kernels.math import exp_array, fast_exp, log_array
+from cliquewise._kernels.chain_log import forward_backward_log, log_partition_log, zero_marginals
+from cliquewise._kernels.math import exp_in_place, log_in_place
 from cliquewise._kernels.simd import (
     LANES,
     add,
@@ -73,23 +69,31 @@ def transition_tables(n_labels, like):
 
 
 @kernel
-def _exponentiate(scores, tables):
-    """tables[0] = exp(scores - shift), tables[1] = its transpose; keeps shift and spread."""
-    n_labels = scores.shape[0]
-    high, low = scores[0, 0], scores[0, 0]
+def _exponentiate(trans, table, tables, transpose):
+    """tables[0] = exp(trans[table] - shift), tables[1] its transpose; keeps shift and spread."""
+    n_labels, width = trans.shape[1], tables.shape[1]
+    start = table * n_labels * n_labels
+    nothing = splat(trans.dtype.type(-np.inf))
+    anything, minus = splat(trans.dtype.type(np.inf)), splat(trans.dtype.type(-1))
+    high = low = nothing
     for i in range(n_labels):
-        for j in range(n_labels):
-            high = max(high, scores[i, j])
-            low = min(low, scores[i, j])
-    shift = high if high > -np.inf else scores.dtype.type(0)
+        for j in range(0, n_labels, LANES):
+            at, count = start + i * n_labels + j, n_labels - j
+            high = maximum(load_first(trans, at, count, nothing), high)
+            low = maximum(mul(load_first(trans, at, count, anything), minus), low)
+    shift = max(lane_max(high), np.finfo(trans.dtype).min)
+    shifts = splat(-shift)
     for i in range(n_labels):
-        for j in range(n_labels):
-            tables[0, i, j] = fast_exp(scores[i, j] - shift)
-    for i in range(n_labels):
-        for j in range(n_labels):
-            tables[1, i, j] = tables[0, j, i]
+        for j in range(0, width, LANES):
+            row = load_first(trans, start + i * n_labels + j, n_labels - j, nothing)
+            store(tables, i * width + j, add(row, shifts))
+    exp_in_place(tables[0, :n_labels].reshape(n_labels * width))
+    if transpose:
+        for i in range(n_labels):
+            for j in range(n_labels):
+                tables[1, j, i] = tables[0, i, j]
     tables[3, 0, 0] = shift
-    tables[3, 0, 1] = shift - low
+    tables[3, 0, 1] = shift + lane_max(low)
 
 
 @kernel
@@ -104,7 +108,7 @@ def prepare_transitions(trans, tables):
         Overwritten: the exponentials, their transpose, scratch, and two numbers.
     """
     if trans.shape[0] == 1:
-        _exponentiate(trans[0], tables)
+        _exponentiate(trans, 0, tables, True)
 
 
 @kernel
@@ -127,7 +131,7 @@ def _exponentiate_nodes(nodes, psi):
         shifts = splat(-shift)
         for j in range(t * width, (t + 1) * width, LANES):
             store(psi, j, add(load(psi, j), shifts))
-    exp_array(psi, psi)
+    exp_in_place(psi)
     return total
 
 
@@ -143,7 +147,7 @@ def _forward(trans, tables, psi, alpha, scale, n_labels):
         at = t * width
         if t > 0:
             if not shared:
-                _exponentiate(trans[t - 1], tables)
+                _exponentiate(trans, t - 1, tables, False)
             shift += tables[3, 0, 0]
             vector_matrix(alpha, at - width, matrix, n_labels, alpha, at)
         else:
@@ -203,7 +207,7 @@ def _backward(trans, tables, psi, alpha, scale, rows, marginals, edges):
             store(psi, at + j, mul(load(psi, at + j), scaled))
         if t > 0:
             if not shared:
-                _exponentiate(trans[t - 1], tables)
+                _exponentiate(trans, t - 1, tables, True)
             if edges.shape[0] > 0:
                 _write_edges(tables, alpha, psi, at, cutoff, n_labels, edges[t - 1])
             vector_matrix(psi, at, transposed, n_labels, beta, 0)
@@ -235,7 +239,7 @@ def _add_expectation(tables, alpha, psi, length, n_labels, expectation):
 
 @kernel
 def _sum_of_logs(scale):
-    log_array(scale, scale)
+    log_in_place(scale)
     total = 0.0
     for t in range(scale.shape[0]):
         total += scale[t]
@@ -269,7 +273,7 @@ def forward_backward(nodes, trans, tables, marginals, edges, expectation, work):
         Overwritten; with no rows it is not computed.
     expectation : array of shape (K, K) or (0, K)
         The sum of the edge marginals is *added* to it; with no rows it is not computed.
-        Needs shared transitions (use ``edges`` otherwise).
+        (Meant for shared transitions; with one table per position it takes the slow way.)
     work : array, 1-d
         From `workspace`, for this length or a longer one.
 
@@ -289,11 +293,12 @@ def forward_backward(nodes, trans, tables, marginals, edges, expectation, work):
     shift += _forward(trans, tables, psi, alpha, scale, n_labels)
     limit = _limits(psi)[0]
     bound = limit
-    if np.isfinite(shift):
+    summed = expectation.shape[0] > 0 and length > 1
+    if np.isfinite(shift) and not (summed and trans.shape[0] != 1):
         bound = _backward(trans, tables, psi, alpha, scale, rows, marginals, edges)
     if not bound < limit:
         return forward_backward_log(nodes, trans, marginals, edges, expectation, work)
-    if expectation.shape[0] > 0 and length > 1:
+    if summed:
         _add_expectation(tables, alpha, psi, length, n_labels, expectation)
     return shift + _sum_of_logs(scale)
 
@@ -343,16 +348,12 @@ def batch_forward_backward(nodes, offsets, trans, marginals, edges, expectation,
 
     Parameters
     ----------
-    nodes : array of shape (N, K)
+    nodes, marginals : arrays of shape (N, K)
         All chains, one after the other; chain s is ``offsets[s] : offsets[s + 1]``.
-    offsets : int64 array of shape (n + 1,)
     trans : array of shape (1, K, K) or (E, K, K)
         E is the number of edges, the sum of ``max(length - 1, 0)``.
-    marginals : array of shape (N, K)
-    edges : array of shape (E, K, K) or (0, K, K)
-    expectation : array of shape (K, K) or (0, K)
-        Summed edge marginals of all chains are added; needs shared transitions.
-    log_z : array of shape (n,)
+    edges, expectation : arrays
+        As in `forward_backward`; ``edges`` has E rows or none.
     """
     n_labels = nodes.shape[1]
     work = workspace(longest(offsets), n_labels, nodes)

@@ -20,6 +20,8 @@ that serve both precisions. Never compile the scalar functions with ``inline=Tru
 caller's licence to reorder sums would undo the rounding trick below.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import types
 from numba.extending import overload
@@ -99,7 +101,7 @@ def log(x):
     p = 0.39999999999886543 + z * p
     p = 0.666666666666667 + z * p
     # 2 s = f - s f keeps the exact f in front (as in fdlibm's e_log.c).
-    result = k * _LN2_HIGH + (f + (s * (z * p - f) + k * _LN2_LOW))
+    result: Any = k * _LN2_HIGH + (f + (s * (z * p - f) + k * _LN2_LOW))
     result = result if x < np.inf else x
     result = result if x > 0.0 else np.nan
     result = -np.inf if x == 0.0 else result
@@ -172,13 +174,28 @@ def _fast_log(x):
 
 @kernel
 def exp_array(x, out):
-    """Write ``exp(x)`` of a 1-d array, float64 or float32, into ``out`` (may be ``x``)."""
+    """Write ``exp(x)`` of a 1-d array, float64 or float32, into ``out``."""
     for i in range(x.shape[0]):
         out[i] = fast_exp(x[i])
 
 
 @kernel
 def log_array(x, out):
-    """Write ``log(x)`` of a 1-d array, float64 or float32, into ``out`` (may be ``x``)."""
+    """Write ``log(x)`` of a 1-d array, float64 or float32, into ``out``."""
     for i in range(x.shape[0]):
         out[i] = fast_log(x[i])
+
+
+# Not exp_array(x, x): a loop that finds its two arrays overlapping runs one by one.
+@kernel
+def exp_in_place(x):
+    """Replace a 1-d array by its exponential."""
+    for i in range(x.shape[0]):
+        x[i] = fast_exp(x[i])
+
+
+@kernel
+def log_in_place(x):
+    """Replace a 1-d array by its logarithm."""
+    for i in range(x.shape[0]):
+        x[i] = fast_log(x[i])

@@ -8,15 +8,21 @@ Arrays are 1-d or 2-d and C-contiguous, and their rows are padded to a multiple 
 (see `padded`); an offset counts elements from the start of the array.
 """
 
+from typing import Any
+
+import numba.extending
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, models, register_model
+from numba.extending import models, register_model
 
 from cliquewise._kernels import kernel
 
 LANES = 8
+
+# Callers do not pass the typing context, which a type checker cannot know.
+intrinsic: Any = numba.extending.intrinsic
 
 
 class Lanes(types.Type):
@@ -153,9 +159,9 @@ def mul(typing_context, a, b):
 @intrinsic
 def maximum(typing_context, a, b):
     """The greater, lane by lane; ``b`` where ``a`` is NaN."""
-    return _operation(
-        lambda builder, x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y)
-    )(typing_context, a, b)
+    return _operation(lambda builder, x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))(
+        typing_context, a, b
+    )
 
 
 @intrinsic

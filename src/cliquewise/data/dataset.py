@@ -26,7 +26,7 @@ class Dataset:
     offsets : int64 array (n_examples + 1)
         Tokens ``offsets[i]:offsets[i + 1]`` belong to example ``i``; an example may be empty.
     indptr : int64 array (n_tokens + 1)
-        Entries ``indptr[t]:indptr[t + 1]`` of `indices` and `values` are the features of token ``t``.
+        Entries ``indptr[t]:indptr[t + 1]`` of `indices` and `values` belong to token ``t``.
     indices : int32 array
         Feature numbers, without repetition inside a token.
     values : float64 array or None
@@ -173,9 +173,8 @@ class Dataset:
         if not csr.has_canonical_format:
             return _merge_duplicates(csr, offsets).with_labels(**{"labels": None, **fields})
         values = None if (csr.data == 1.0).all() else csr.data
-        return cls(
-            np.asarray(offsets), csr.indptr, csr.indices, values, csr.shape[1], **fields
-        )
+        pointers = csr.indptr.astype(np.int64)
+        return cls(np.asarray(offsets), pointers, csr.indices, values, csr.shape[1], **fields)
 
     @property
     def n_examples(self) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import chain, repeat
+from contextlib import suppress
+from itertools import chain, pairwise, repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -58,10 +59,8 @@ class Labels:
         classes = [label for label in classes if label is not None]
         if any(label != label for label in classes):
             raise DataError("a label is NaN; use None for labels that are not known")
-        try:
+        with suppress(TypeError):
             classes.sort()
-        except TypeError:
-            pass
         return cls(classes)
 
     def __len__(self) -> int:
@@ -133,7 +132,9 @@ class Labels:
                 choices = [self._index[c] for c in label if c in self._index]
                 strangers = [c for c in label if c not in self._index]
                 if not choices or (strangers and unknown == "error"):
-                    what = f"{strangers[0]!r} is not a class" if strangers else "no label is allowed"
+                    what = (
+                        f"{strangers[0]!r} is not a class" if strangers else "no label is allowed"
+                    )
                     raise DataError(f"{token_place(offsets, token)}: {what}; {self._known()}")
                 if len(choices) == 1:
                     numbers[token] = choices[0]
@@ -159,7 +160,7 @@ class Labels:
         names[:-1] = self.classes  # the last place, index -1, stays None
         flat = names[np.asarray(numbers)].tolist()
         bounds = np.asarray(offsets).tolist()
-        return [flat[a:b] for a, b in zip(bounds[:-1], bounds[1:])]
+        return [flat[a:b] for a, b in pairwise(bounds)]
 
 
 def _plain(label: Any) -> Any:
@@ -167,14 +168,23 @@ def _plain(label: Any) -> Any:
 
 
 def _freeze(labels: Iterable[Any]) -> Iterable[Any]:
-    return (frozenset(label) if isinstance(label, set) else label for label in labels)
+    for label in labels:
+        frozen = frozenset(label) if isinstance(label, set) else label
+        try:
+            hash(frozen)
+        except TypeError:
+            raise DataError(
+                f"a label cannot be a {type(label).__name__}: {label!r:.80}; use strings, "
+                "numbers, None (unknown) or a set of labels (one of these)"
+            ) from None
+        yield frozen
 
 
 def _sequences(y: Any) -> list[Sequence[Any]]:
     """`y` as a list of lists; arrays become lists, whose items are plain Python values."""
     if isinstance(y, (str, bytes)) or not hasattr(y, "__iter__"):
         raise DataError(f"y must be a list of sequences of labels, not {type(y).__name__}")
-    sequences = []
+    sequences: list[Sequence[Any]] = []
     for i, labels in enumerate(y):
         if isinstance(labels, np.ndarray):
             labels = labels.tolist()

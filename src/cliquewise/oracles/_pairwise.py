@@ -7,7 +7,8 @@ memo, so that a new set of numbers costs one scattered addition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class Topology:
     middles: Ints
     links: Ints
     targets: Ints
+    memo: dict[str, Any] = field(default_factory=dict)
 
     @property
     def n_nodes(self) -> int:
@@ -66,26 +68,15 @@ class Pairwise:
     nodes: Floats
     tables: Floats
 
-    def finite(self) -> tuple[Pairwise, float]:
-        """The same with a large penalty for ``-inf``, and that penalty.
+    @property
+    def penalty(self) -> float:
+        """A finite stand-in for infinity: outweighs everything else together.
 
-        The penalty outweighs everything else together, so that the best labeling has a
-        forbidden entry only if all labelings have.
+        With it in place of ``-inf``, the best labeling breaks a rule only if all do, and
+        then scores below ``-penalty / 2``, which nothing else does.
         """
-        hard = not (np.isfinite(self.nodes).all() and np.isfinite(self.tables).all())
-        if not hard:
-            return self, np.inf
-        penalty = 1.0 + 2.0 * sum(
-            float(np.abs(a[np.isfinite(a)]).sum()) for a in (self.nodes, self.tables)
-        )
-        return (
-            Pairwise(
-                self.topology,
-                np.maximum(self.nodes, -penalty),
-                np.maximum(self.tables, -penalty),
-            ),
-            penalty,
-        )
+        finite = (a[np.isfinite(a)] for a in (self.nodes, self.tables))
+        return 1.0 + 2.0 * sum(float(np.abs(a).sum()) for a in finite)
 
 
 def topology(structure: Structure) -> Topology:
@@ -175,8 +166,17 @@ def not_pairwise(structure: Structure) -> str | None:
 
 
 def table_bound(graph: FactorGraph) -> float:
-    """Sum of the largest entries of all tables: no labeling scores higher."""
+    """Sum of the largest entries of all tables: no labeling scores higher.
+
+    Raises
+    ------
+    InfeasibleError
+        If some table forbids everything.
+    """
     s = graph.structure
     if s.n_factors == 0:
         return 0.0
-    return float(np.maximum.reduceat(graph.tables, s.table_offsets[:-1]).sum())
+    bound = float(np.maximum.reduceat(graph.tables, s.table_offsets[:-1]).sum())
+    if bound == -np.inf:
+        raise InfeasibleError(INFEASIBLE)
+    return bound

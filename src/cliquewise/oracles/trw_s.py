@@ -102,7 +102,7 @@ class TRWS(Oracle):
 
 def tolerance(score: float, bound: float) -> float:
     """The gap below which bound and score count as equal."""
-    if not math.isfinite(score):
+    if not (math.isfinite(score) and math.isfinite(bound)):
         return 0.0
     return CLOSED * max(1.0, abs(score), abs(bound))
 
@@ -132,7 +132,7 @@ def run_trw_s(
     sizes = np.maximum(t.cards[t.edges[:, 0]], t.cards[t.edges[:, 1]])
     message_offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     messages, nodes = np.zeros(int(message_offsets[-1])), pairwise.nodes.copy()
-    labels = _first_labels(pairwise)
+    labels = first_labels(pairwise)
     state = np.array([-np.inf, _sum_of_maxima(pairwise)])
     bounds, scores = np.empty(max(max_iterations, 0)), np.empty(max(max_iterations, 0))
     at_once = int(np.clip(500_000 // (len(pairwise.tables) + 1), 1, PATIENCE))
@@ -172,9 +172,11 @@ def _is_stalled(bounds: Floats, scores: Floats) -> bool:
     return bool(gained < SLOW * remaining and scores[-1] == scores[-1 - PATIENCE])
 
 
-def _first_labels(pairwise: Pairwise) -> Ints:
+def first_labels(pairwise: Pairwise) -> Ints:
     """The best state of each variable on its own."""
     t = pairwise.topology
+    if t.n_nodes == 0:
+        return np.empty(0, dtype=np.int64)
     best = np.maximum.reduceat(pairwise.nodes, t.node_offsets[:-1])
     is_best = np.flatnonzero(pairwise.nodes == np.repeat(best, t.cards))
     owner = np.repeat(np.arange(t.n_nodes), t.cards)[is_best]

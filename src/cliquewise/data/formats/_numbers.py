@@ -11,7 +11,7 @@ import re
 import zlib
 from decimal import Decimal, DecimalException
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,21 +33,33 @@ def read_bytes(source: Source) -> tuple[bytes, str]:
     if isinstance(source, (str, os.PathLike)):
         name = os.fspath(source)
         with open(name, "rb") as file:
-            raw = file.read(MAX_TEXT + 1)
+            raw = _read_all(file)
     else:
         name = str(getattr(source, "name", "<stream>"))
-        raw = source.read(MAX_TEXT + 1)
+        raw = _read_all(source)
     return _unpack(raw, name).removeprefix(b"\xef\xbb\xbf"), name
+
+
+def _read_all(file: Any) -> bytes:
+    """Everything, up to one byte over the limit; in pieces, as read(n) allocates n bytes."""
+    pieces, total = [], 0
+    while total <= MAX_TEXT:
+        piece = file.read(min(PIECE, MAX_TEXT + 1 - total))
+        if not piece:
+            break
+        pieces.append(piece)
+        total += len(piece)
+    return b"".join(pieces)
 
 
 def _unpack(raw: bytes, name: str) -> bytes:
     try:
         if raw.startswith(b"\x1f\x8b"):
             with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
-                raw = file.read(MAX_TEXT + 1)
+                raw = _read_all(file)
         elif raw.startswith(b"BZh"):
             with bz2.BZ2File(io.BytesIO(raw)) as unbz2:
-                raw = unbz2.read(MAX_TEXT + 1)
+                raw = _read_all(unbz2)
         elif raw.startswith(b"\xfd7zXZ\x00"):
             raw = _unpack_xz(raw)
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
@@ -87,6 +99,12 @@ def pack(text: str, path: str | os.PathLike[str]) -> bytes:
     if ending == ".bz2":
         return bz2.compress(data)
     return data
+
+
+def _has_tiny_decimals(text: bytes) -> bool:
+    """Whether some number that float() makes zero may not be zero."""
+    # Literal prefixes, not [eE]: these are searched ten times faster.
+    return bool(re.search(rb"e-\d{3}", text) or re.search(rb"E-\d{3}", text) or b"0" * 300 in text)
 
 
 class Numbers:
@@ -136,7 +154,7 @@ class Numbers:
                     continue
             except ValueError:
                 pass
-            shown = token[:20].decode("ascii", "backslashreplace")
+            shown = repr(token[:20])[2:-1]
             line = self._line(self._starts(at)[i])
             raise FormatError(
                 f"'{shown}' (number {count + i + 1} of its part) is not a number; "
@@ -229,15 +247,15 @@ class Numbers:
         out = np.full(len(values), -np.inf)
         np.log(values, out=out, where=values > 0)
         beyond = (values == np.inf) | ((values > 0) & (values < np.finfo(float).tiny))
-        if re.search(rb"[eE]-\d{3}|0{300}", self.text):
+        if _has_tiny_decimals(self.text):
             beyond |= values == 0
         for i in np.flatnonzero(beyond):
             out[i] = self._log_of_text(int(where[i]))
         return out
 
     def _log_of_text(self, index: int) -> float:
-        begin = int(self._all_starts[index])
-        token = self.text[begin : begin + 2000].split(None, 1)[0].decode("ascii")
+        found = re.compile(rb"\S+").match(self.text, int(self._all_starts[index]))
+        token = found[0].decode("ascii") if found else ""
         try:
             number = Decimal(token)
             if number.is_finite() and number >= 0:

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +84,7 @@ def _preamble(text: bytes, name: str) -> int:
     if found is None:
         raise FormatError("the file is empty; a UAI model begins with MARKOV or BAYES", name)
     if found[1].upper() not in (b"MARKOV", b"BAYES"):
-        shown = found[1][:20].decode("ascii", "backslashreplace")
+        shown = repr(found[1][:20])[2:-1]
         raise FormatError(
             f"the file begins with '{shown}'; a UAI model begins with MARKOV or BAYES",
             name,
@@ -276,11 +277,9 @@ def write_uai(
     lines = [kind, str(s.n_variables), " ".join(map(str, s.cardinalities.tolist()))]
     lines.append(str(s.n_factors))
     scopes, ends = list(map(str, s.scopes.tolist())), s.scope_offsets.tolist()
-    lines += [
-        " ".join([str(b - a), *scopes[a:b]]) for a, b in zip(ends[:-1], ends[1:], strict=True)
-    ]
+    lines += [" ".join([str(b - a), *scopes[a:b]]) for a, b in pairwise(ends)]
     ends = s.table_offsets.tolist()
-    for a, b in zip(ends[:-1], ends[1:], strict=True):
+    for a, b in pairwise(ends):
         lines += ["", str(b - a), " ".join(entries[a:b])]
     _write("\n".join(lines) + "\n", path)
     if evidence is not None:

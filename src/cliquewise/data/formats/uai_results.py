@@ -156,7 +156,7 @@ def read_uai_map(source: Source) -> Ints:
 def _check_word(text: bytes, name: str, word: str) -> int:
     found = re.match(rb"\s*(\S{1,40})", text)
     if found is None or found[1] != word.encode():
-        shown = "nothing" if found is None else found[1].decode("ascii", "backslashreplace")
+        shown = "nothing" if found is None else repr(found[1])[2:-1]
         raise FormatError(f"the file begins with {shown[:20]!r} instead of {word!r}", name, 1)
     return found.end()
 

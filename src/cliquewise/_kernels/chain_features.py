@@ -1,0 +1,221 @@
+"""Linear scores of chains, and their adjoint: from weights to node scores and back.
+
+A weight vector holds the emission weights first and the K x K transitions after them. The
+weights of attribute ``a`` are either one per label (``pair_start`` is empty; row ``a`` is
+``w[a K : (a + 1) K]``) or one for each label seen with it (``w[pair_start[a] : ...]``, of the
+labels ``pair_label[pair_start[a] : ...]``). Vectors are padded by `LANES` numbers at their
+end, so that the last row may be read in whole registers.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+from cliquewise._kernels import REASSOCIATE, kernel
+from cliquewise._kernels.simd import (
+    LANES,
+    add,
+    fma,
+    lane_sum,
+    load,
+    load_first,
+    padded,
+    splat,
+    store,
+    store_first,
+)
+
+#: Labelled sequences with sparse attributes; empty arrays stand for what does not occur
+#: (``values``: all ones; ``allowed``: everything; ``pair_start``: all pairs have weights).
+Chains = namedtuple(
+    "Chains",
+    ["offsets", "indptr", "indices", "values", "labels", "weights", "allowed",
+     "pair_start", "pair_label"],
+)  # fmt: skip
+
+
+@kernel
+def node_scores(chains, w, first, last, n_labels, out):
+    """out[t] = sum of the weight rows of the attributes of token ``first + t``."""
+    indptr, indices, values = chains.indptr, chains.indices, chains.values
+    ones = values.shape[0] == 0
+    if chains.pair_start.shape[0] == 0:
+        none = splat(w.dtype.type(0))
+        for t in range(last - first):
+            begin, end = indptr[first + t], indptr[first + t + 1]
+            for j in range(0, n_labels, LANES):
+                total = none
+                if ones:
+                    for e in range(begin, end):
+                        total = add(total, load(w, indices[e] * n_labels + j))
+                else:
+                    for e in range(begin, end):
+                        x = splat(w.dtype.type(values[e]))
+                        total = fma(x, load(w, indices[e] * n_labels + j), total)
+                store_first(out, t * n_labels + j, n_labels - j, total)
+        return
+    start, label = chains.pair_start, chains.pair_label
+    for t in range(last - first):
+        for j in range(n_labels):
+            out[t, j] = 0
+        for e in range(indptr[first + t], indptr[first + t + 1]):
+            x = w.dtype.type(1) if ones else w.dtype.type(values[e])
+            a = indices[e]
+            for p in range(start[a], start[a + 1]):
+                out[t, label[p]] += x * w[p]
+
+
+@kernel
+def add_features(chains, first, last, delta, factor, n_labels, out):
+    """out += factor * sum over tokens of (attributes of the token) (outer) delta[t]."""
+    indptr, indices, values = chains.indptr, chains.indices, chains.values
+    ones = values.shape[0] == 0
+    none = splat(out.dtype.type(0))
+    dense = chains.pair_start.shape[0] == 0
+    start, label = chains.pair_start, chains.pair_label
+    for t in range(last - first):
+        for e in range(indptr[first + t], indptr[first + t + 1]):
+            x = factor if ones else out.dtype.type(factor * values[e])
+            if dense:
+                row = indices[e] * n_labels
+                for j in range(0, n_labels, LANES):
+                    d = load_first(delta, t * n_labels + j, n_labels - j, none)
+                    y = fma(splat(x), d, load(out, row + j))
+                    store_first(out, row + j, n_labels - j, y)
+            else:
+                a = indices[e]
+                for p in range(start[a], start[a + 1]):
+                    out[p] += x * delta[t, label[p]]
+
+
+@kernel
+def most_features(chains, n_labels):
+    """(greatest number of distinct-attribute slots, greatest number of their weights) per chain."""
+    most_rows, most_weights = 0, 0
+    for i in range(chains.offsets.shape[0] - 1):
+        begin = chains.indptr[chains.offsets[i]]
+        end = chains.indptr[chains.offsets[i + 1]]
+        most_rows = max(most_rows, end - begin)
+        weights = 0
+        if chains.pair_start.shape[0] == 0:
+            weights = (end - begin) * padded(n_labels)
+        else:
+            for e in range(begin, end):
+                a = chains.indices[e]
+                weights += chains.pair_start[a + 1] - chains.pair_start[a]
+        most_weights = max(most_weights, weights)
+    return most_rows, most_weights + LANES
+
+
+@kernel
+def assign_slots(chains, first, last, n_labels, slots, rows):
+    """Give every distinct attribute of a chain a place in a compact vector; how many, how long.
+
+    ``slots`` is -1 everywhere before, and must be made so again with `free_slots`.
+    """
+    width = padded(n_labels)
+    dense = chains.pair_start.shape[0] == 0
+    count, used = 0, 0
+    for e in range(chains.indptr[first], chains.indptr[last]):
+        a = chains.indices[e]
+        if slots[a] < 0:
+            slots[a] = used
+            rows[count] = a
+            count += 1
+            used += width if dense else chains.pair_start[a + 1] - chains.pair_start[a]
+    return count, used
+
+
+@kernel
+def free_slots(slots, rows, count):
+    """Undo `assign_slots`."""
+    for r in range(count):
+        slots[rows[r]] = -1
+
+
+@kernel(fastmath=REASSOCIATE)
+def compact_features(chains, first, last, delta, n_labels, slots, used, compact):
+    """compact = the feature vector of ``delta``; returns its squared norm.
+
+    Attributes repeat within a chain, so the norm is that of the sum, not a sum of norms.
+    """
+    indptr, indices, values = chains.indptr, chains.indices, chains.values
+    ones = values.shape[0] == 0
+    number = compact.dtype.type
+    none = splat(number(0))
+    dense = chains.pair_start.shape[0] == 0
+    start, label = chains.pair_start, chains.pair_label
+    for i in range(used):
+        compact[i] = 0
+    for t in range(last - first):
+        for e in range(indptr[first + t], indptr[first + t + 1]):
+            x = number(1) if ones else number(values[e])
+            a = indices[e]
+            at = slots[a]
+            if dense:
+                for j in range(0, n_labels, LANES):
+                    d = load_first(delta, t * n_labels + j, n_labels - j, none)
+                    store(compact, at + j, fma(splat(x), d, load(compact, at + j)))
+            else:
+                shift = at - start[a]
+                for p in range(start[a], start[a + 1]):
+                    compact[p + shift] += x * delta[t, label[p]]
+    if dense:
+        squares = none
+        for i in range(0, used, LANES):
+            v = load(compact, i)
+            squares = fma(v, v, squares)
+        return lane_sum(squares)
+    norm = number(0)
+    for i in range(used):
+        norm += compact[i] * compact[i]
+    return norm
+
+
+@kernel
+def add_compact(chains, rows, count, slots, compact, factor, n_labels, w):
+    """w += factor * the compact feature vector."""
+    if chains.pair_start.shape[0] == 0:
+        c = splat(w.dtype.type(factor))
+        for r in range(count):
+            a = rows[r]
+            row, at = a * n_labels, slots[a]
+            for j in range(0, n_labels, LANES):
+                y = fma(c, load(compact, at + j), load(w, row + j))
+                store_first(w, row + j, n_labels - j, y)
+        return
+    start = chains.pair_start
+    for r in range(count):
+        a = rows[r]
+        shift = slots[a] - start[a]
+        for p in range(start[a], start[a + 1]):
+            w[p] += factor * compact[p + shift]
+
+
+@kernel
+def score_compact(chains, first, last, n_labels, slots, compact, factor, out):
+    """out[t] += factor * sum of the compact rows of the attributes of token ``first + t``."""
+    indptr, indices, values = chains.indptr, chains.indices, chains.values
+    ones = values.shape[0] == 0
+    number = compact.dtype.type
+    none = splat(number(0))
+    dense = chains.pair_start.shape[0] == 0
+    start, label = chains.pair_start, chains.pair_label
+    for t in range(last - first):
+        begin, end = indptr[first + t], indptr[first + t + 1]
+        if dense:
+            for j in range(0, n_labels, LANES):
+                total = none
+                for e in range(begin, end):
+                    x = number(1) if ones else number(values[e])
+                    total = fma(splat(x), load(compact, slots[indices[e]] + j), total)
+                at, count = t * n_labels + j, n_labels - j
+                y = fma(splat(number(factor)), total, load_first(out, at, count, none))
+                store_first(out, at, count, y)
+        else:
+            for e in range(begin, end):
+                x = number(factor) if ones else number(factor * values[e])
+                a = indices[e]
+                shift = slots[a] - start[a]
+                for p in range(start[a], start[a + 1]):
+                    out[t, label[p]] += x * compact[p + shift]

@@ -1,0 +1,444 @@
+"""Stochastic dual coordinate ascent on chains: whole epochs in one call.
+
+The dual variable of example ``i`` is a distribution over its labelings. It is kept as a chain
+model with scores ``theta_i``: nodes (T, K) and ONE transition table (K, K) for all positions,
+beside its marginals (node marginals, summed edge marginals) and its log partition ``A_i``.
+A step moves along ``theta + eta (s - theta)``, where ``s`` are the scores under the present
+weights (the path of exponentiated gradients, Collins et al. 2008), and not along the
+mixture ``mu + eta (p - mu)`` of sdca_crf. Both paths have the same ends and the same tangent
+at the optimum, and every point of either is a dual feasible distribution. What is won:
+
+* memory ``2 (N K + n K^2)`` numbers instead of ``N K^2``;
+* not one logarithm or exponential per edge. With ``delta = s - theta``,
+
+      block gap   g = KL(alpha || p_w) = A(s) - A(theta) - <delta, mu>
+      v = <delta, p - mu> = KL(alpha || p_w) + KL(p_w || alpha)
+
+  and the change of the dual objective is a difference of such terms, too.
+
+Line search: with ``kappa = c ||B (p - mu)||^2 / (lam n v)`` the stationary point satisfies
+``1 - eta = kappa r(eta)``, where r is the share of the way from mu to p that is covered at
+eta, and the mean of r over [0, 1] is exactly ``g / v``. A power ``r = eta^a`` with that mean
+(``a = v / g - 1``) gives eta by a few scalar Newton steps. The step is then accepted only
+if the dual objective, evaluated exactly, does not fall; it is halved otherwise.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from cliquewise._kernels import REASSOCIATE, kernel
+from cliquewise._kernels.chain import (
+    forward_backward,
+    log_partition,
+    longest,
+    prepare_transitions,
+    transition_tables,
+    workspace,
+)
+from cliquewise._kernels.math import exp, log
+from cliquewise._kernels.chain_features import (
+    add_compact,
+    add_features,
+    assign_slots,
+    compact_features,
+    free_slots,
+    most_features,
+    node_scores,
+    score_compact,
+)
+
+#: Dual state of all examples: see the head of this file.
+Duals = namedtuple(
+    "Duals", ["theta", "theta_edges", "mu", "mu_edges", "log_z", "gaps", "tree", "edge_row"]
+)
+
+
+@kernel(fastmath=REASSOCIATE)
+def _dot_difference(a, b, c, d):
+    """(<a - b, c>, <a - b, d>) of four arrays of one shape."""
+    x, y = 0.0, 0.0
+    for i in range(a.size):
+        delta = a[i] - b[i]
+        x += delta * c[i]
+        y += delta * d[i]
+    return x, y
+
+
+@kernel
+def _step_length(kappa, a):
+    """Root of 1 - eta = kappa eta^a in [0, 1]; the left side falls, the right side rises."""
+    low, high = 0.0, 1.0
+    eta = 1.0 / (1.0 + kappa)
+    for _ in range(30):
+        power = kappa * eta**a
+        value = 1.0 - eta - power
+        if value > 0.0:
+            low = eta
+        else:
+            high = eta
+        slope = -1.0 - a * power / eta
+        new = eta - value / slope
+        if not low < new < high:
+            new = 0.5 * (low + high)
+        if abs(new - eta) < 1e-4 * eta:
+            return new
+        eta = new
+    return eta
+
+
+@kernel
+def _tilt(s, theta, mu, gamma, out):
+    top = s[0] - theta[0]
+    for j in range(s.size):
+        top = max(top, s[j] - theta[j])
+    mass, total = 0.0, 0.0
+    for j in range(s.size):
+        out[j] = exp(s[j] - theta[j] - top)
+        mass += mu[j] * out[j]
+        total += mu[j]
+    if not mass > 1e-200:
+        for j in range(s.size):
+            out[j] = theta[j] + gamma * (s[j] - theta[j])
+        return
+    scale = gamma * total / mass
+    for j in range(s.size):
+        out[j] = theta[j] + log(1.0 - gamma + scale * out[j])
+
+
+@kernel
+def _forbid(scores, allowed, out):
+    """Copy with -inf where a label is not allowed."""
+    for t in range(scores.shape[0]):
+        for j in range(scores.shape[1]):
+            out[t, j] = scores[t, j] if allowed[t, j] else -np.inf
+
+
+@kernel
+def _infer(nodes, edges, allowed, edge_allowed, masked_nodes, masked_edges, tables,
+           marginals, expectation, work):  # fmt: skip
+    """Log partition and marginals of a chain with forbidden labels and transitions."""
+    if edge_allowed.shape[0] > 0:
+        _forbid(edges, edge_allowed, masked_edges)
+        edges = masked_edges
+    if allowed.shape[0] > 0:
+        _forbid(nodes, allowed, masked_nodes[: nodes.shape[0]])
+        nodes = masked_nodes[: nodes.shape[0]]
+    trans = edges.reshape(1, edges.shape[0], edges.shape[1])
+    if nodes.shape[0] > 1:
+        prepare_transitions(trans, tables)
+    expectation[:] = 0.0
+    return forward_backward(nodes, trans, tables, marginals, trans[:0], expectation, work)
+
+
+@kernel
+def set_leaf(tree, i, value):
+    """Change one weight of a binary sum tree (leaves in its second half)."""
+    node = i + tree.shape[0] // 2
+    difference = value - tree[node]
+    tree[node] = value
+    node //= 2
+    while node >= 1:
+        tree[node] += difference
+        node //= 2
+
+
+@kernel
+def draw_leaf(tree, u, n):
+    """Draw a leaf with probability proportional to its weight."""
+    half = tree.shape[0] // 2
+    rest = u * tree[1]
+    node = 1
+    while node < half:
+        node *= 2
+        if rest >= tree[node] and tree[node + 1] > 0.0:
+            rest -= tree[node]
+            node += 1
+    return min(node - half, n - 1)
+
+
+@kernel
+def rebuild_tree(tree, weights):
+    """Set all leaves at once."""
+    half = tree.shape[0] // 2
+    tree[:] = 0.0
+    for i in range(weights.shape[0]):
+        tree[half + i] = weights[i]
+    for node in range(half - 1, 0, -1):
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+
+
+@kernel
+def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order, uniforms,
+          fixed_step):  # fmt: skip
+    """Visit examples, one dual ascent step each.
+
+    Parameters
+    ----------
+    chains : Chains
+    duals : Duals
+        Changed in place.
+    w : array
+        Weights ``strength * sum_i c_i (F_i - B mu_i)``, changed in place.
+    edge_start : int
+        Where the K x K transitions begin in ``w``.
+    edge_free : bool array of shape (K, K)
+        Which transitions carry a weight.
+    edge_allowed : bool array of shape (K, K) or (0, K)
+        Which transitions are possible.
+    strength : float
+        1 / (lam n).
+    order : int array
+        Examples to visit; -1 to draw one by its last seen gap.
+    uniforms : array
+        A number in [0, 1) for each such draw.
+    fixed_step : float
+        Step length; 0 for the line search.
+
+    Returns
+    -------
+    (calls, halvings, total_gap)
+        Inferences made, steps that had to be halved, and the sum of ``c_i g_i`` as seen.
+    """
+    n_labels = edge_free.shape[0]
+    n = chains.offsets.shape[0] - 1
+    n_attributes = (
+        edge_start // n_labels if chains.pair_start.shape[0] == 0 else chains.pair_start.shape[0] - 1
+    )
+    length = longest(chains.offsets)
+    shape = (length, n_labels)
+    scores, p, delta, masked = (
+        np.empty(shape, w.dtype), np.empty(shape, w.dtype), np.empty(shape, w.dtype),
+        np.empty(shape, w.dtype),
+    )  # fmt: skip
+    theta_new, mu_new = np.empty(shape, w.dtype), np.empty(shape, w.dtype)
+    square = (n_labels, n_labels)
+    p_edges, delta_edges, masked_edges = (
+        np.empty(square, w.dtype), np.empty(square, w.dtype), np.empty(square, w.dtype)
+    )  # fmt: skip
+    edges_new, mu_edges_new = np.zeros(square, w.dtype), np.zeros(square, w.dtype)
+    work = workspace(length, n_labels, w)
+    tables = transition_tables(n_labels, w)
+    most_rows, most_weights = most_features(chains, n_labels)
+    slots = np.full(n_attributes, -1, dtype=np.int64)
+    rows = np.empty(most_rows, dtype=np.int64)
+    compact = np.empty(most_weights, w.dtype)
+    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    calls, halvings, total_gap = 0, 0, 0.0
+    for step in range(order.shape[0]):
+        i = order[step]
+        if i < 0:
+            i = draw_leaf(duals.tree, uniforms[step], n)
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        size = last - first
+        if size == 0:
+            continue
+        weight = chains.weights[i]
+        has_edges = size > 1
+        edge_row = duals.edge_row[i]
+        allowed = chains.allowed[first:last]
+        theta, mu = duals.theta[first:last], duals.mu[first:last]
+        s = scores[:size]
+        node_scores(chains, w, first, last, n_labels, s)
+        log_z = _infer(
+            s, trans, allowed, edge_allowed, masked, masked_edges, tables, p[:size], p_edges, work
+        )
+        calls += 1
+        at_mu, at_p = _dot_difference(s.ravel(), theta.ravel(), mu.ravel(), p[:size].ravel())
+        if has_edges:
+            x, y = _dot_difference(
+                trans.ravel(), duals.theta_edges[edge_row].ravel(),
+                duals.mu_edges[edge_row].ravel(), p_edges.ravel(),
+            )  # fmt: skip
+            at_mu += x
+            at_p += y
+        gap = max(log_z - duals.log_z[i] - at_mu, 0.0)
+        v = at_p - at_mu
+        duals.gaps[i] = weight * gap
+        if duals.tree.shape[0] > 0:
+            set_leaf(duals.tree, i, weight * gap)
+        total_gap += weight * gap
+        if not v > 1e-14 * (1.0 + abs(log_z)) or weight == 0.0:
+            continue
+        count, used = assign_slots(chains, first, last, n_labels, slots, rows)
+        eta = fixed_step
+        if fixed_step == 0.0:
+            d = delta[:size]
+            for t in range(size):
+                for j in range(n_labels):
+                    d[t, j] = p[t, j] - mu[t, j]
+            q = compact_features(chains, first, last, d, n_labels, slots, used, compact)
+            if has_edges:
+                for a in range(n_labels):
+                    for b in range(n_labels):
+                        if edge_free[a, b]:
+                            x = p_edges[a, b] - duals.mu_edges[edge_row, a, b]
+                            q += x * x
+            ratio = v / gap - 1.0 if gap > 0.0 else 1.0
+            kappa = weight * strength * q / v
+            eta = _step_length(kappa, min(max(ratio, 0.2), 20.0))
+            share = min((1.0 - eta) / kappa, 1.0)
+        for attempt in range(12):
+            t_new = theta_new[:size]
+            if attempt == 0 and fixed_step == 0.0:
+                for t in range(size):
+                    _tilt(s[t], theta[t], mu[t], share, t_new[t])
+                if has_edges:
+                    _tilt(trans.ravel(), duals.theta_edges[edge_row].ravel(), duals.mu_edges[edge_row].ravel(), share, edges_new.ravel())
+            else:
+                for t in range(size):
+                    for j in range(n_labels):
+                        t_new[t, j] = theta[t, j] + eta * (s[t, j] - theta[t, j])
+                if has_edges:
+                    for a in range(n_labels):
+                        for b in range(n_labels):
+                            x = duals.theta_edges[edge_row, a, b]
+                            edges_new[a, b] = x + eta * (trans[a, b] - x)
+            new_log_z = _infer(
+                t_new, edges_new, allowed, edge_allowed, masked, masked_edges, tables,
+                mu_new[:size], mu_edges_new, work,
+            )  # fmt: skip
+            calls += 1
+            d = delta[:size]
+            at_new = 0.0
+            for t in range(size):
+                for j in range(n_labels):
+                    d[t, j] = mu_new[t, j] - mu[t, j]
+                    at_new += (s[t, j] - t_new[t, j]) * mu_new[t, j]
+            q = compact_features(chains, first, last, d, n_labels, slots, used, compact)
+            if has_edges:
+                for a in range(n_labels):
+                    for b in range(n_labels):
+                        x = mu_edges_new[a, b] - duals.mu_edges[edge_row, a, b]
+                        delta_edges[a, b] = x if edge_free[a, b] else 0.0
+                        q += delta_edges[a, b] * delta_edges[a, b]
+                        at_new += (trans[a, b] - edges_new[a, b]) * mu_edges_new[a, b]
+            rise = (
+                at_new - at_mu + new_log_z - duals.log_z[i]
+                - 0.5 * weight * strength * q
+            )  # fmt: skip
+            if rise >= -1e-13 * (1.0 + abs(new_log_z)) or fixed_step > 0.0:
+                theta[:] = t_new
+                mu[:] = mu_new[:size]
+                duals.log_z[i] = new_log_z
+                factor = -weight * strength
+                add_compact(chains, rows, count, slots, compact, factor, n_labels, w)
+                if has_edges:
+                    for a in range(n_labels):
+                        for b in range(n_labels):
+                            duals.theta_edges[edge_row, a, b] = edges_new[a, b]
+                            duals.mu_edges[edge_row, a, b] = mu_edges_new[a, b]
+                            trans[a, b] += factor * delta_edges[a, b]
+                break
+            halvings += 1
+            eta *= 0.5
+        free_slots(slots, rows, count)
+    return calls, halvings, total_gap
+
+
+@kernel
+def start(chains, duals, edge_allowed, n_labels, score):
+    """Dual variables close to the truth: ``score`` on the true labels, zero elsewhere."""
+    length = longest(chains.offsets)
+    work = workspace(length, n_labels, duals.theta)
+    tables = transition_tables(n_labels, duals.theta)
+    masked = np.empty((length, n_labels), duals.theta.dtype)
+    masked_edges = np.empty((n_labels, n_labels), duals.theta.dtype)
+    none, expectation = np.zeros_like(masked_edges), np.zeros_like(masked_edges)
+    for i in range(chains.offsets.shape[0] - 1):
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        duals.theta[first:last] = 0.0
+        for t in range(first, last):
+            duals.theta[t, chains.labels[t]] = score
+        duals.log_z[i] = _infer(
+            duals.theta[first:last], none, chains.allowed[first:last], edge_allowed, masked,
+            masked_edges, tables, duals.mu[first:last], expectation, work,
+        )  # fmt: skip
+        if last - first > 1:
+            duals.theta_edges[duals.edge_row[i]] = 0.0
+            duals.mu_edges[duals.edge_row[i]] = expectation
+
+
+@kernel
+def weights_of_duals(chains, duals, edge_start, edge_free, strength, w):
+    """w = strength * sum_i c_i (F_i - B mu_i), afresh."""
+    n_labels = edge_free.shape[0]
+    w[:] = 0.0
+    delta = np.empty((longest(chains.offsets), n_labels), w.dtype)
+    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    for i in range(chains.offsets.shape[0] - 1):
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        size = last - first
+        if size == 0:
+            continue
+        factor = strength * chains.weights[i]
+        for t in range(size):
+            for j in range(n_labels):
+                delta[t, j] = -duals.mu[first + t, j]
+            delta[t, chains.labels[first + t]] += 1.0
+        add_features(chains, first, last, delta[:size], factor, n_labels, w)
+        for t in range(first + 1, last):
+            trans[chains.labels[t - 1], chains.labels[t]] += factor
+        if size > 1:
+            edges = duals.mu_edges[duals.edge_row[i]]
+            for a in range(n_labels):
+                for b in range(n_labels):
+                    trans[a, b] -= factor * edges[a, b]
+    for a in range(n_labels):
+        for b in range(n_labels):
+            if not edge_free[a, b]:
+                trans[a, b] = 0.0
+
+
+@kernel(fastmath=REASSOCIATE)
+def entropies(chains, duals, out):
+    """Entropy of every dual distribution: A(theta) - <theta, mu>."""
+    for i in range(chains.offsets.shape[0] - 1):
+        total = 0.0
+        theta = duals.theta[chains.offsets[i] : chains.offsets[i + 1]].ravel()
+        mu = duals.mu[chains.offsets[i] : chains.offsets[i + 1]].ravel()
+        for k in range(theta.size):
+            total += theta[k] * mu[k]
+        if chains.offsets[i + 1] - chains.offsets[i] > 1:
+            theta = duals.theta_edges[duals.edge_row[i]].ravel()
+            mu = duals.mu_edges[duals.edge_row[i]].ravel()
+            for k in range(theta.size):
+                total += theta[k] * mu[k]
+        out[i] = duals.log_z[i] - total
+
+
+@kernel
+def losses(chains, w, edge_start, edge_allowed, n_labels, first_example, last_example, out):
+    """Negative log-likelihood of every example (forward passes only)."""
+    length = longest(chains.offsets)
+    scores = np.empty((length, n_labels), w.dtype)
+    masked = np.empty((length, n_labels), w.dtype)
+    masked_edges = np.empty((n_labels, n_labels), w.dtype)
+    work = workspace(length, n_labels, w)
+    tables = transition_tables(n_labels, w)
+    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    possible = trans
+    if edge_allowed.shape[0] > 0:
+        _forbid(trans, edge_allowed, masked_edges)
+        possible = masked_edges
+    shared = possible.reshape(1, n_labels, n_labels)
+    prepare_transitions(shared, tables)
+    for i in range(first_example, last_example):
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        if first == last:
+            out[i] = 0.0
+            continue
+        s = scores[: last - first]
+        node_scores(chains, w, first, last, n_labels, s)
+        truth = 0.0
+        for t in range(last - first):
+            truth += s[t, chains.labels[first + t]]
+            if t > 0:
+                truth += trans[chains.labels[first + t - 1], chains.labels[first + t]]
+        nodes = s
+        if chains.allowed.shape[0] > 0:
+            _forbid(s, chains.allowed[first:last], masked[: last - first])
+            nodes = masked[: last - first]
+        out[i] = log_partition(nodes, shared, tables, work) - truth

@@ -1,0 +1,82 @@
+"""The command line. One file per command, loaded only when the command is used.
+
+A command is a file here with a click command named ``command``, and a line in
+``COMMANDS``. What it needs beyond click is imported inside its functions, so that
+``cliquewise --help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from cliquewise import __version__
+
+#: Name of each command, which is also its module, and the line that ``--help`` shows.
+COMMANDS = {
+    "demo": "Show what the library does, on a small picture.",
+    "infer": "Answer a question about a model in UAI format.",
+}
+
+DEBUG = "cliquewise.debug"
+
+
+class LazyGroup(click.Group):
+    """Commands that are imported when invoked; our errors become one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of ``COMMANDS``."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; an error of ours, of the file system or of memory ends with status 2."""
+        from cliquewise.errors import CliquewiseError
+
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except (CliquewiseError, OSError, MemoryError) as error:
+            if ctx.meta.get(DEBUG):
+                raise
+            lines = str(error).split("\n") if str(error) else [type(error).__name__]
+            message = "; ".join(line.strip().rstrip(";") for line in lines)
+            click.echo(f"cliquewise: error: {message}", err=True)
+            ctx.exit(2)
+
+
+def debug_option(function: Any) -> Any:
+    """Add ``--debug``, before or after the command's name."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.meta[DEBUG] = True
+
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=remember,
+        help="Show the traceback of an error.",
+    )(function)
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="cliquewise")
+@debug_option
+def main() -> None:
+    """Structured prediction with certificates."""

@@ -1,0 +1,320 @@
+"""How good predictions are: tokens, whole sequences, spans; and scorers for scikit-learn.
+
+Truth and prediction are lists of sequences of labels. Tokens whose true label is None (not
+known) do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cliquewise.errors import DataError
+
+Scheme = Literal["auto", "IOB1", "IOB2", "BIOES"]
+
+_PREFIXES = {"auto": "BIESLU", "IOB1": "BI", "IOB2": "BI", "BIOES": "BIES"}
+_SAME = {"L": "E", "U": "S"}  # BILOU's names
+_CODE = {"O": 0, "B": 1, "I": 2, "E": 3, "S": 4}
+_O, _B, _I, _E, _S = range(5)
+
+
+@dataclass(frozen=True)
+class SpanScores:
+    """Counts of spans, and the measures made of them.
+
+    Parameters
+    ----------
+    n_true, n_predicted, n_correct : int
+        Spans in the truth, in the prediction, and in both.
+    by_type : dict of str to SpanScores
+        The same for each type of span.
+    """
+
+    n_true: int
+    n_predicted: int
+    n_correct: int
+    by_type: dict[str, SpanScores]
+
+    @property
+    def precision(self) -> float:
+        """Share of the predicted spans that are right (0 if there are none)."""
+        return self.n_correct / self.n_predicted if self.n_predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Share of the true spans that were found (0 if there are none)."""
+        return self.n_correct / self.n_true if self.n_true else 0.0
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        total = self.n_true + self.n_predicted
+        return 2.0 * self.n_correct / total if total else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion:
+    """Which labels are taken for which: ``matrix[i, j]`` tokens of class i were called j."""
+
+    classes: list[Any]
+    matrix: NDArray[np.int64]
+
+    def most_confused(self, k: int = 10) -> list[tuple[Any, Any, int]]:
+        """Return the k most frequent errors as (true, predicted, count)."""
+        errors = self.matrix - np.diag(np.diag(self.matrix))
+        order = np.argsort(-errors, axis=None, kind="stable")[:k]
+        pairs = [(int(at) // len(errors), int(at) % len(errors)) for at in order]
+        return [
+            (self.classes[i], self.classes[j], int(errors[i, j])) for i, j in pairs if errors[i, j]
+        ]
+
+
+def token_accuracy(y_true: Any, y_pred: Any) -> float:
+    """Share of the tokens whose label is right.
+
+    Examples
+    --------
+    >>> token_accuracy([["A", "B"], ["A", "A"]], [["A", "A"], ["A", "A"]])
+    0.75
+    """
+    equal, known, _ = _compare(y_true, y_pred)
+    return float(equal[known].mean()) if known.any() else 0.0
+
+
+def hamming_loss(y_true: Any, y_pred: Any) -> float:
+    """Share of the tokens whose label is wrong.
+
+    Examples
+    --------
+    >>> hamming_loss([["A", "B"]], [["A", "A"]])
+    0.5
+    """
+    equal, known, _ = _compare(y_true, y_pred)
+    return float(1.0 - equal[known].mean()) if known.any() else 0.0
+
+
+def exact_match_accuracy(y_true: Any, y_pred: Any) -> float:
+    """Share of the sequences without any wrong label; empty sequences count as right.
+
+    Examples
+    --------
+    >>> exact_match_accuracy([["A", "B"], ["A"]], [["A", "A"], ["A"]])
+    0.5
+    """
+    equal, known, offsets = _compare(y_true, y_pred)
+    if len(offsets) == 1:
+        return 0.0
+    wrong = np.concatenate([[0], np.cumsum(~equal & known)])
+    return float((wrong[offsets[1:]] == wrong[offsets[:-1]]).mean())
+
+
+def span_scores(y_true: Any, y_pred: Any, scheme: Scheme = "auto") -> SpanScores:
+    """Count the spans (chunks, entities) as the CoNLL evaluation script does.
+
+    A span begins at ``B-`` or ``S-``, wherever the type changes, and at an ``I-`` or ``E-``
+    that follows ``O``, an ``E-`` or an ``S-``; it is right if its first token, its last
+    token and its type are.
+
+    Parameters
+    ----------
+    y_true, y_pred : list of sequences of str
+        Labels such as ``B-NP``; ``O`` is outside of all spans.
+    scheme : {"auto", "IOB1", "IOB2", "BIOES"}
+        Which prefixes may occur: B and I, or also E and S. ``auto`` takes all of them, and
+        BILOU's L and U. The counting is the same.
+
+    Examples
+    --------
+    >>> scores = span_scores([["B-NP", "I-NP", "O"]], [["I-NP", "I-NP", "B-NP"]])
+    >>> scores.precision, scores.recall
+    (0.5, 1.0)
+    """
+    if scheme not in _PREFIXES:
+        raise DataError(f"scheme={scheme!r}; choose one of {', '.join(_PREFIXES)}")
+    true, pred, offsets = _flatten(y_true, y_pred)
+    types: dict[str, int] = {}
+    spans = [_spans(labels, offsets, types, scheme) for labels in (true, pred)]
+    keys = [
+        (start * (len(true) + 1) + end) * max(len(types), 1) + kind for start, end, kind in spans
+    ]
+    both = np.intersect1d(keys[0], keys[1], assume_unique=True) % max(len(types), 1)
+    counts = np.array(
+        [np.bincount(k, minlength=len(types)) for k in (spans[0][2], spans[1][2], both)]
+    )
+    by_type = {
+        name: _scores(counts[:, number], {})
+        for name, number in sorted(types.items())
+        if counts[:, number].any()
+    }
+    return _scores(counts.sum(axis=1), by_type)
+
+
+def _scores(counts: NDArray[np.int64], by_type: dict[str, SpanScores]) -> SpanScores:
+    n_true, n_predicted, n_correct = counts.tolist()
+    return SpanScores(n_true, n_predicted, n_correct, by_type)
+
+
+def span_f1(y_true: Any, y_pred: Any, scheme: Scheme = "auto") -> float:
+    """F1 of the spans; see `span_scores`.
+
+    Examples
+    --------
+    >>> span_f1([["B-NP", "O", "B-VP"]], [["B-NP", "O", "B-NP"]])
+    0.5
+    """
+    return span_scores(y_true, y_pred, scheme).f1
+
+
+def confusion(y_true: Any, y_pred: Any, classes: Sequence[Any] | None = None) -> Confusion:
+    """Count which labels are taken for which.
+
+    Parameters
+    ----------
+    y_true, y_pred : list of sequences of labels
+        Truth and prediction.
+    classes : sequence, optional
+        Order of the rows and columns; by default all labels, sorted.
+
+    Examples
+    --------
+    >>> confusion([["A", "B", "B"]], [["A", "A", "B"]]).most_confused()
+    [('B', 'A', 1)]
+    """
+    true, pred, _ = _flatten(y_true, y_pred)
+    if classes is None:
+        found = [label for label in dict.fromkeys(chain(true, pred)) if label is not None]
+        try:
+            found.sort()
+        except TypeError:
+            found.sort(key=repr)
+        classes = found
+    index = {label: number for number, label in enumerate(classes)}
+    index[None] = -1
+    try:
+        a, b = (np.array([index[label] for label in y], dtype=np.int64) for y in (true, pred))
+    except KeyError as error:
+        raise DataError(f"the label {error.args[0]!r} is not among the classes given") from None
+    keep = (a >= 0) & (b >= 0)
+    k = len(classes)
+    matrix = np.bincount(a[keep] * k + b[keep], minlength=k * k).reshape(k, k)
+    return Confusion(list(classes), matrix)
+
+
+def token_accuracy_scorer(estimator: Any, X: Any, y: Any) -> float:
+    """Scorer for ``cross_val_score`` and ``GridSearchCV``: share of right tokens.
+
+    Examples
+    --------
+    >>> class Constant:
+    ...     def predict(self, X):
+    ...         return [["A"] * len(x) for x in X]
+    >>> token_accuracy_scorer(Constant(), [[0, 0]], [["A", "B"]])
+    0.5
+    """
+    return token_accuracy(y, estimator.predict(X))
+
+
+def exact_match_scorer(estimator: Any, X: Any, y: Any) -> float:
+    """Scorer for scikit-learn: share of sequences that are all right.
+
+    Examples
+    --------
+    >>> class Constant:
+    ...     def predict(self, X):
+    ...         return [["A"] * len(x) for x in X]
+    >>> exact_match_scorer(Constant(), [[0, 0], [0]], [["A", "B"], ["A"]])
+    0.5
+    """
+    return exact_match_accuracy(y, estimator.predict(X))
+
+
+def span_f1_scorer(estimator: Any, X: Any, y: Any) -> float:
+    """Scorer for scikit-learn: F1 of the spans.
+
+    Examples
+    --------
+    >>> class Constant:
+    ...     def predict(self, X):
+    ...         return [["B-X"] * len(x) for x in X]
+    >>> span_f1_scorer(Constant(), [[0, 0]], [["B-X", "B-X"]])
+    1.0
+    """
+    return span_f1(y, estimator.predict(X))
+
+
+def _flatten(y_true: Any, y_pred: Any) -> tuple[list[Any], list[Any], NDArray[np.int64]]:
+    sides = [[s.tolist() if isinstance(s, np.ndarray) else s for s in y] for y in (y_true, y_pred)]
+    if len(sides[0]) != len(sides[1]):
+        raise DataError(f"{len(sides[0])} true sequences, {len(sides[1])} predicted ones")
+    try:
+        lengths = [np.fromiter(map(len, y), np.int64, len(y)) for y in sides]
+        if any(isinstance(s, str) for s in sides[0]):
+            raise TypeError
+    except TypeError:
+        raise DataError("labels must be a list of sequences; wrap a single sequence: [y]") from None
+    different = np.flatnonzero(lengths[0] != lengths[1])
+    if len(different):
+        i = int(different[0])
+        raise DataError(
+            f"example {i} has {lengths[0][i]} true labels but {lengths[1][i]} predicted ones"
+        )
+    offsets = np.concatenate([[0], np.cumsum(lengths[0])]).astype(np.int64)
+    return list(chain.from_iterable(sides[0])), list(chain.from_iterable(sides[1])), offsets
+
+
+def _compare(
+    y_true: Any, y_pred: Any
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int64]]:
+    """For each token: are the labels equal, is the true one known."""
+    true, pred, offsets = _flatten(y_true, y_pred)
+    index: dict[Any, int] = {}
+    a, b = (
+        np.fromiter((index.setdefault(label, len(index)) for label in y), np.int64, len(y))
+        for y in (true, pred)
+    )
+    known = a != index[None] if None in index else np.ones(len(a), dtype=np.bool_)
+    return a == b, known, offsets
+
+
+def _spans(
+    labels: list[Any], offsets: NDArray[np.int64], types: dict[str, int], scheme: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return first tokens, last tokens and types of all spans; `types` is extended."""
+    index: dict[Any, int] = {}
+    ids = np.fromiter((index.setdefault(x, len(index)) for x in labels), np.int64, len(labels))
+    parsed = [_parse(label, scheme) for label in index]
+    prefix = np.array([p for p, _ in parsed], dtype=np.int64)[ids]
+    kind = np.array([types.setdefault(t, len(types)) if p else -1 for p, t in parsed], np.int64)[
+        ids
+    ]
+    before = np.concatenate([[_O], prefix[:-1]]) if len(ids) else prefix
+    kind_before = np.concatenate([[-1], kind[:-1]]) if len(ids) else kind
+    first = offsets[:-1][np.diff(offsets) > 0]
+    before[first], kind_before[first] = _O, -1
+    inside = prefix != _O
+    fresh = (prefix == _B) | (prefix == _S) | (before == _O) | (before == _E) | (before == _S)
+    starts = np.flatnonzero(inside & (fresh | (kind != kind_before)))
+    # a span ends where the next one starts, at O, or with its sequence
+    stop = np.zeros(len(ids) + 1, dtype=np.bool_)
+    stop[:-1] = ~inside
+    stop[starts] = True
+    stop[offsets] = True
+    stops = np.flatnonzero(stop)
+    return starts, stops[np.searchsorted(stops, starts, side="right")], kind[starts]
+
+
+def _parse(label: Any, scheme: str) -> tuple[int, str]:
+    """Prefix and type of a label; None, where the truth is not known, is outside."""
+    if label is None or label == "O":
+        return _O, ""
+    prefix, _, kind = str(label).partition("-")
+    if prefix not in tuple(_PREFIXES[scheme]) or not isinstance(label, str):
+        allowed = ", ".join(f"{p}-..." for p in _PREFIXES[scheme])
+        raise DataError(f"the label {label!r} is no span label of {scheme}: use O, {allowed}")
+    return _CODE[_SAME.get(prefix, prefix)], kind

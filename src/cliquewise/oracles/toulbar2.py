@@ -1,0 +1,206 @@
+"""toulbar2: exact search with strong bounds, through its Python package."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.core import INFEASIBLE
+from cliquewise.errors import InfeasibleError
+from cliquewise.graph import FactorGraph, Floats
+from cliquewise.oracles._pairwise import table_bound
+from cliquewise.oracles.base import MapResult, Oracle, register
+from cliquewise.oracles.trw_s import reject_options
+from cliquewise.structure import Ints, Structure
+
+#: Rounding of all costs together stays below this part of the range of the scores.
+ROUNDING = 1e-10
+#: Sums of costs stay exact in float64, through which the package reports them.
+LARGEST = 2.0**52
+#: More table entries than this are refused; tables of four or more variables are listed one by one.
+MAX_ENTRIES, MAX_LISTED = 20_000_000, 2_000_000
+#: ``auto`` passes by graphs larger than this: a search would seldom end in time.
+MODERATE = 200_000
+
+_one_at_a_time = threading.Lock()  # the solver keeps its state in globals
+
+
+@cache
+def _is_installed() -> bool:
+    return importlib.util.find_spec("pytoulbar2") is not None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Non-negative integer costs, ``cost = (peak - table) * scale``; inf where forbidden.
+
+    ``peaks`` is the sum of the tables' largest entries, ``error`` the most that rounding
+    changes a labeling's score.
+    """
+
+    flat: Floats
+    scale: float
+    peaks: float
+    error: float
+
+
+@register
+class Toulbar2(Oracle):
+    """Branch and bound of toulbar2: exact on any graph, unless the time runs out first."""
+
+    name = "toulbar2"
+    provides: ClassVar[frozenset[str]] = frozenset({"map"})
+    exact = False
+    rank = 50
+
+    def refuses(self, structure: Structure, want: str = "map") -> str | None:
+        """Refuse without the package, and tables beyond any search."""
+        if not _is_installed():
+            return "needs pytoulbar2: pip install 'cliquewise[exact]'"
+        sizes = np.diff(structure.table_offsets)
+        entries, listed = int(sizes.sum()), int(sizes[structure.orders > 3].sum())
+        if entries > MAX_ENTRIES or listed > MAX_LISTED:
+            return (
+                f"takes at most {MAX_ENTRIES:.2g} table entries ({MAX_LISTED:.2g} in factors of "
+                f"four or more variables), and this graph has {entries:.3g} ({listed:.3g})"
+            )
+        return None
+
+    def avoids(self, structure: Structure, want: str = "map") -> str | None:
+        """Why ``auto`` passes it by: on large graphs the search would not end in time."""
+        entries = int(structure.table_offsets[-1])
+        if entries > MODERATE:
+            return f"would search too long: {entries} table entries, more than {MODERATE}"
+        return None
+
+    def map(
+        self,
+        graph: FactorGraph,
+        seconds: float = 60.0,
+        init: Ints | None = None,
+        **options: Any,
+    ) -> MapResult:
+        """Search until the optimum is proved or the time is over.
+
+        Parameters
+        ----------
+        graph : FactorGraph
+        seconds : float, default=60
+            Limit of processor time, rounded up to whole seconds; 0 only polishes ``init``.
+        init : array-like of int, optional
+            A good labeling to start from; found by local search by default.
+
+        Returns
+        -------
+        MapResult
+            ``exact`` means: proved for costs rounded to 1e-10 of the range of the scores.
+            ``upper_bound`` allows for that rounding, and holds when the time ran out too.
+
+        Examples
+        --------
+        >>> g = FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [2.0, 0.0]])])
+        >>> g.map("toulbar2").labels
+        array([1, 0])
+        """
+        reject_options(self.name, options)
+        started = time.perf_counter()
+        costs = integer_costs(graph)
+        labels = _start(graph, seconds) if init is None else np.array(init, dtype=np.int64)
+        score = float(graph.score(labels))
+        bound, proved = table_bound(graph), False
+        if seconds > 0 and graph.n_variables:
+            found, dual, proved = _search(graph, costs, labels if score > -np.inf else None, seconds)
+            if found is not None and float(graph.score(found)) > score:
+                labels, score = found, float(graph.score(found))
+            if proved and score == -np.inf:
+                raise InfeasibleError(INFEASIBLE)
+            if math.isfinite(dual):
+                bound = min(bound, costs.peaks - dual / costs.scale + costs.error)
+        bound = max(bound, score)
+        info = {"seconds": time.perf_counter() - started, "rounding": costs.error}
+        return MapResult(labels, score, bound, proved or bound <= score, self.name, info)
+
+
+def integer_costs(graph: FactorGraph) -> Costs:
+    """Turn scores to be maximised into integer costs to be minimised."""
+    s = graph.structure
+    peaks_sum = table_bound(graph)
+    if s.n_factors == 0:
+        return Costs(np.empty(0), 1.0, 0.0, 0.0)
+    sizes = np.diff(s.table_offsets)
+    peaks = np.maximum.reduceat(graph.tables, s.table_offsets[:-1])
+    costs = np.repeat(peaks, sizes) - graph.tables
+    finite = np.where(np.isfinite(costs), costs, 0.0)
+    spread = float(np.maximum.reduceat(finite, s.table_offsets[:-1]).sum())
+    if spread == 0.0:
+        return Costs(costs, 1.0, peaks_sum, 0.0)
+    # A power of two keeps halves and integers exact.
+    wanted = min(LARGEST, 0.5 * s.n_factors / ROUNDING) / spread
+    scale = 2.0 ** math.floor(math.log2(min(wanted, 2.0**1000)))
+    if scale * spread < min(LARGEST, 0.5 * s.n_factors / ROUNDING) / 2:
+        scale = wanted
+    rounded = np.rint(costs * scale)
+    wrong = np.abs(np.where(np.isfinite(costs), rounded, 0.0) / scale - finite)
+    error = float(np.maximum.reduceat(wrong, s.table_offsets[:-1]).sum())
+    return Costs(rounded, scale, peaks_sum, error)
+
+
+def _start(graph: FactorGraph, seconds: float) -> Ints:
+    from cliquewise.oracles.portfolio import quick_labels
+
+    return quick_labels(graph, seconds=min(1.0, 0.05 * seconds))
+
+
+def _search(
+    graph: FactorGraph, costs: Costs, start: Ints | None, seconds: float
+) -> tuple[Ints | None, float, bool]:
+    """Labels better than ``start`` (or None), a lower bound of the cost, and whether it is proved."""
+    import pytoulbar2
+
+    if not graph.n_factors:
+        return np.zeros(graph.n_variables, dtype=np.int64), 0.0, True
+    known = math.inf if start is None else _cost(graph, costs, start)
+    with _one_at_a_time:
+        network = pytoulbar2.CFN(ubinit=None if start is None else known)
+        try:
+            _post(network, graph, costs.flat)
+            # The limit is in whole seconds of processor time.
+            answer = network.Solve(timeLimit=math.ceil(min(seconds, 1e8)))
+        except network.Contradiction:
+            return None, known, True
+        except network.SolverOut:
+            return None, -math.inf, False
+        finally:
+            network.CFN.timerStop()
+        proved = not network.Option.limited
+        dual = float(network.GetDDualBound())
+        found = None if answer is None else np.array(answer[0], dtype=np.int64)
+    if proved:
+        # Without an answer nothing is better than the start.
+        return found, known if found is None else _cost(graph, costs, found), True
+    return found, min(dual, known), False
+
+
+def _cost(graph: FactorGraph, costs: Costs, labels: Ints) -> float:
+    return float(sum(costs.flat[at].sum() for at in graph._entries(labels[None])))
+
+
+def _post(network: Any, graph: FactorGraph, flat: Floats) -> None:
+    """Hand over variables and tables, tables of one shape together."""
+    s = graph.structure
+    for v, k in enumerate(s.cardinalities.tolist()):
+        network.AddVariable(f"v{v}", range(k))
+    if np.isinf(flat).any():
+        peaks = np.maximum.reduceat(np.where(np.isinf(flat), -1.0, flat), s.table_offsets[:-1])
+        if peaks.min() < 0.0:
+            raise network.Contradiction
+    for f in range(s.n_factors):
+        costs = flat[s.table_offsets[f] : s.table_offsets[f + 1]].tolist()
+        network.AddFunction(s.scope(f).tolist(), costs)

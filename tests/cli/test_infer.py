@@ -1,0 +1,201 @@
+"""The command line: what ``infer`` prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from cliquewise.builders import random_graph
+from cliquewise.cli import COMMANDS, main
+from cliquewise.cli.progress import waiting
+from cliquewise.data.formats.uai import write_uai
+from cliquewise.data.formats.uai_results import read_uai_map, read_uai_mar, read_uai_pr
+from cliquewise.graph import FactorGraph
+
+
+@pytest.fixture
+def graph():
+    return random_graph(5, 7, max_order=3, random_state=4)
+
+
+@pytest.fixture
+def model(graph, tmp_path):
+    path = tmp_path / "model.uai"
+    write_uai(graph, path)
+    return str(path)
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(main, ["infer", *arguments])
+
+
+def test_map_prints_the_best_labeling_in_the_competition_format(graph, model):
+    result = call(model, "--task", "MAP", "--method", "brute-force")
+    assert result.exit_code == 0, result.output
+    labels = graph.map("brute-force").labels.tolist()
+    assert result.stdout == "MAP\n" + " ".join(map(str, [5, *labels])) + "\n"
+
+
+def test_result_files_hold_what_brute_force_says(graph, model, tmp_path):
+    out = str(tmp_path / "result")
+    assert call(model, "--task", "MAR", "--out", out).stdout == ""
+    truth = graph.marginals("brute-force")
+    for ours, theirs in zip(read_uai_mar(out), truth.nodes, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+    call(model, "--task", "PR", "--out", out)
+    assert read_uai_pr(out) == pytest.approx(truth.log_z, abs=1e-12)
+    call(model, "--task", "TOPK", "--k", "3", "--out", out)
+    scores = graph.score(read_uai_map(out))
+    best = [r.score for r in graph.top_k(3, "brute-force")]
+    np.testing.assert_allclose(scores, best, atol=1e-12)
+
+
+@pytest.mark.parametrize("task", ["MAP", "MAR", "PR", "TOPK"])
+def test_json_says_the_same_for_scripts(graph, model, task):
+    answer = json.loads(call(model, "--task", task.lower(), "--json").stdout)
+    assert answer["task"] == task and answer["exact"] is True and answer["variables"] == 5
+    if task == "MAP":
+        assert graph.score(answer["labels"]) == pytest.approx(answer["score"], abs=1e-12)
+        assert answer["gap"] == 0
+    elif task == "TOPK":
+        assert len(answer["labelings"]) == 5
+    else:
+        assert answer["log_z"] == pytest.approx(graph.marginals("brute-force").log_z, abs=1e-12)
+        assert ("marginals" in answer) == (task == "MAR")
+
+
+def test_evidence_counts_only_when_it_is_named(graph, model):
+    with open(model + ".evid", "w") as file:
+        file.write("1 0 1")
+    without = json.loads(call(model, "--task", "PR", "--json").stdout)
+    given = json.loads(call(model, "--task", "PR", "--json", "--evid", model + ".evid").stdout)
+    assert (without["observed"], given["observed"]) == (0, 1)
+    observed = graph.condition({0: 1}).marginals("brute-force").log_z
+    assert given["log_z"] == pytest.approx(observed, abs=1e-12)
+
+
+def one_error_line(result) -> str:
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.output
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("cliquewise: error: ")
+    return lines[0]
+
+
+def test_a_bad_file_is_one_line_with_its_name_and_place(tmp_path):
+    path = tmp_path / "bad.uai"
+    path.write_text("MARKOV\n1\n2\n1\n1 0\n2\n1 -1\n")
+    line = one_error_line(call(str(path)))
+    assert f"{path}, line 7" in line and "not negative" in line
+
+
+def test_contradictory_evidence_is_one_line(tmp_path):
+    write_uai(FactorGraph([2], [((0,), [0.0, -np.inf])]), tmp_path / "m.uai")
+    (tmp_path / "e").write_text("1 0 1")
+    line = one_error_line(call(str(tmp_path / "m.uai"), "--evid", str(tmp_path / "e")))
+    assert "Z = 0" in line
+
+
+def test_an_unknown_method_is_one_line_that_names_the_known(model):
+    assert "junction-tree" in one_error_line(call(model, "--method", "magic"))
+
+
+def test_debug_shows_the_error_itself(model):
+    for arguments in (["--debug", "infer", model], ["infer", model, "--debug"]):
+        result = CliRunner().invoke(main, [*arguments, "--method", "magic"])
+        assert isinstance(result.exception, ValueError)
+
+
+def test_max_memory_reaches_the_junction_tree_and_no_other(tmp_path):
+    rng = np.random.default_rng(0)
+    graph = FactorGraph.complete(rng.normal(size=(12, 3)), np.eye(3))
+    write_uai(graph, tmp_path / "m.uai")
+    model = str(tmp_path / "m.uai")
+    small = call(model, "--task", "PR", "--max-memory", "1e-4", "--method", "junction-tree")
+    assert "GiB" in one_error_line(small)
+    assert call(model, "--task", "PR", "--max-memory", "1").exit_code == 0
+    refused = call(model, "--task", "PR", "--max-memory", "1", "--method", "brute-force")
+    assert refused.exit_code == 2 and "--max-memory" in refused.stderr
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+    assert call(str(tmp_path / "none.uai")).exit_code == 2
+    assert call(str(tmp_path)).exit_code == 2
+
+
+def test_an_output_that_cannot_be_written_is_one_line(model, tmp_path):
+    assert "No such file" in one_error_line(call(model, "--out", str(tmp_path / "no" / "file")))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_a_module_with_help(name):
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0 and "--debug" in result.stdout
+
+
+def test_version():
+    assert CliRunner().invoke(main, ["--version"]).stdout.startswith("cliquewise, version ")
+
+
+def test_demo_restores_pixels():
+    result = CliRunner().invoke(main, ["demo"])
+    assert result.exit_code == 0, result.output
+    words = result.stdout.split("wrong pixels: ")[1].split()
+    seen, restored = int(words[0]), int(words[2])
+    assert restored < seen / 2
+
+
+def test_help_is_quick_and_loads_nothing_heavy():
+    code = (
+        "import sys, cliquewise.cli\n"
+        "try: cliquewise.cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'numba', 'scipy', 'sklearn', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.5
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_the_spinner_appears_on_a_terminal_and_only_after_a_while():
+    import pty
+
+    def run(pause: float) -> bytes:
+        code = (
+            "import time; from cliquewise.cli.progress import waiting\n"
+            f"with waiting('working', patience=0.2): time.sleep({pause})"
+        )
+        reader, writer = pty.openpty()
+        process = subprocess.Popen([sys.executable, "-c", code], stderr=writer)
+        os.close(writer)
+        seen = b""
+        try:
+            while piece := os.read(reader, 4096):
+                seen += piece
+        except OSError:
+            pass  # Linux reports the closed terminal this way
+        os.close(reader)
+        assert process.wait() == 0
+        return seen
+
+    assert b"working" in run(1.0)
+    assert b"working" not in run(0.0)
+
+
+def test_no_spinner_where_there_is_no_terminal(capsys):
+    with waiting("working", patience=0.0):
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""

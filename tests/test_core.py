@@ -1,0 +1,101 @@
+"""Core: what oracles see of a graph with evidence, and the way back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from reference import Reference
+from strategies import Recipe, recipes
+
+from cliquewise.graph import FactorGraph
+
+
+@pytest.fixture
+def graph() -> FactorGraph:
+    rng = np.random.default_rng(4)
+    return FactorGraph(
+        [2, 3, 2, 2],
+        [
+            ((), 0.5),
+            ((1,), rng.standard_normal(3)),
+            ((0, 1, 2), rng.standard_normal((2, 3, 2))),
+            ((2, 1), rng.standard_normal((2, 3))),
+            ((3, 2), rng.standard_normal((2, 2))),
+        ],
+    )
+
+
+def test_without_evidence_and_constants_the_core_is_the_graph_itself() -> None:
+    graph = FactorGraph([2, 2], [((0, 1), np.eye(2))])
+    assert graph.core.is_whole
+    assert graph.core.graph is graph
+    assert graph.core is graph.core
+
+
+def test_observed_variables_are_sliced_out_and_the_rest_renumbered(graph: FactorGraph) -> None:
+    core = graph.condition({1: 2}).core
+    assert core.free.tolist() == [0, 2, 3]
+    assert core.kept.tolist() == [2, 3, 4]
+    assert [s for s, _ in core.graph.factors] == [(0, 1), (1,), (2, 1)]
+    assert np.array_equal(core.graph.table(0), graph.table(2)[:, 2, :])
+    assert core.constant == pytest.approx(0.5 + graph.table(1)[2])
+    assert core.graph.evidence == {}
+
+
+def test_constants_alone_are_taken_out_too(graph: FactorGraph) -> None:
+    assert not graph.core.is_whole
+    assert graph.core.constant == 0.5
+    assert graph.core.graph.n_variables == 4
+    assert graph.core.graph.n_factors == 4
+
+
+def test_everything_observed_leaves_only_a_constant(graph: FactorGraph) -> None:
+    seen = graph.condition({0: 1, 1: 0, 2: 1, 3: 0})
+    assert seen.core.graph.n_variables == seen.core.graph.n_factors == 0
+    assert seen.core.constant == pytest.approx(graph.score([1, 0, 1, 0]))
+    assert seen.marginals("brute-force").log_z == pytest.approx(graph.score([1, 0, 1, 0]))
+
+
+def test_log_z_adds_up_over_the_states_of_a_variable(graph: FactorGraph) -> None:
+    parts = [graph.condition({1: s}).marginals("brute-force") for s in range(3)]
+    whole = graph.marginals("brute-force")
+    assert np.logaddexp.reduce([p.log_z for p in parts]) == pytest.approx(whole.log_z)
+    weights = np.exp([p.log_z - whole.log_z for p in parts])
+    assert weights == pytest.approx(whole.nodes[1])
+    mixed = sum(w * p.factors.flat for w, p in zip(weights, parts, strict=True))
+    assert mixed == pytest.approx(whole.factors.flat)
+
+
+def test_answers_speak_of_all_variables_and_factors(graph: FactorGraph) -> None:
+    seen = graph.condition({2: 1})
+    marginals = seen.marginals("brute-force")
+    assert marginals.nodes[2].tolist() == [0.0, 1.0]
+    assert marginals.factors[0].shape == () and marginals.factors[0] == 1.0
+    assert np.all(marginals.factors[4][:, 0] == 0.0)
+    assert marginals.factors[4].sum() == pytest.approx(1.0)
+    assert seen.map("brute-force").labels[2] == 1
+    assert np.all(seen.sample(5, random_state=0, method="brute-force")[:, 2] == 1)
+    assert [r.labels[2] for r in seen.top_k(3, "brute-force")] == [1, 1, 1]
+
+
+def test_max_marginals_of_other_states_of_an_observed_variable_are_minus_infinity(
+    graph: FactorGraph,
+) -> None:
+    seen = graph.condition({1: 1})
+    result = seen.max_marginals("brute-force")
+    assert result.nodes[1].tolist() == [-np.inf, seen.map("brute-force").score, -np.inf]
+
+
+@given(recipes())
+def test_the_core_scores_as_the_original_less_the_constant(recipe: Recipe) -> None:
+    graph = recipe.build()
+    truth = Reference(graph)
+    core = graph.core
+    rng = np.random.default_rng(recipe.seed)
+    rows = rng.integers(0, core.graph.cardinalities, size=(4, core.graph.n_variables))
+    full = core._labels(rows)
+    assert np.array_equal(full[:, core.free], rows)
+    for inner, outer in zip(core.graph.score(rows), graph.score(full), strict=True):
+        expected = float(inner) + core.constant
+        assert outer == expected or abs(outer - expected) <= 1e-12 * truth.scale
