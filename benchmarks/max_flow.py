@@ -83,7 +83,9 @@ def main() -> None:
     for strength in (0.3, 1.0, 3.0):
         data = problem(side, strength)
         mine = min((ours(*data) for _ in range(repeats)), key=lambda r: r[2])
-        line = f"strength {strength:4}: flow {mine[0]:.6f}, build {mine[1]:.3f} s, flow {mine[2]:.3f} s"
+        line = (
+            f"strength {strength:4}: flow {mine[0]:.6f}, {mine[1]:.3f} s to build, {mine[2]:.3f} s"
+        )
         if has_peer:
             peer = min((theirs(*data) for _ in range(repeats)), key=lambda r: r[2])
             line += f"; PyMaxflow {peer[0]:.6f}, {peer[1]:.3f} s, {peer[2]:.3f} s"

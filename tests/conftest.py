@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Helper modules get pytest's explanations of a failed assertion too.
+pytest.register_assert_rewrite("oracle_checks")
+
 _COMMON = {
     "deadline": None,
     "print_blob": True,

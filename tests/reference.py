@@ -89,9 +89,7 @@ def _flat(arrays) -> np.ndarray:
     return np.concatenate([np.empty(0), *arrays])
 
 
-def forest_values(
-    parents: np.ndarray, nodes: np.ndarray, edges: np.ndarray
-) -> tuple[float, float]:
+def forest_values(parents: np.ndarray, nodes: np.ndarray, edges: np.ndarray) -> tuple[float, float]:
     """Best score and log Z of a forest whose parents precede their children.
 
     ``edges[v]`` ties parent (axis 0) and child ``v``. Plain Python, one variable at a time.

@@ -93,7 +93,7 @@ def test_a_complete_graph_ties_every_pair_once() -> None:
     ],
 )
 def test_tables_of_the_wrong_shape_are_refused(build: object) -> None:
-    with pytest.raises(GraphError, match="nodes|tables"):
+    with pytest.raises(GraphError, match=r"nodes|tables"):
         build()  # type: ignore[operator]
 
 
@@ -102,7 +102,7 @@ def test_random_graphs_repeat_under_a_seed_and_keep_their_promises() -> None:
     b = builders.random_graph(6, 9, max_order=3, max_cardinality=4, random_state=5)
     assert np.array_equal(a.tables, b.tables)
     assert a.n_factors == 9 and a.structure.max_order <= 3
-    assert 2 <= a.cardinalities.min() and a.cardinalities.max() <= 4
+    assert a.cardinalities.min() >= 2 and a.cardinalities.max() <= 4
 
 
 def test_a_random_graph_of_no_variables_with_factors_is_refused() -> None:

@@ -95,7 +95,7 @@ def test_bad_cardinalities_are_refused(cards: object) -> None:
 
 
 def test_too_few_table_entries_are_counted_in_the_message() -> None:
-    with pytest.raises(GraphError, match="3 table entries.*has 4"):
+    with pytest.raises(GraphError, match=r"3 table entries.*has 4"):
         FactorGraph.from_structure(Structure([2, 2], [(0, 1)]), [0.0, 1.0, 2.0])
 
 

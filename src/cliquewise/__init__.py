@@ -19,8 +19,14 @@ _WHERE = {
     "random_graph": "cliquewise.builders",
     "to_networkx": "cliquewise.builders",
     "from_networkx": "cliquewise.builders",
+    "SequenceTagger": "cliquewise.estimators.sequence",
+    "MulticlassClassifier": "cliquewise.estimators.multiclass",
+    "regularization_path": "cliquewise.estimators.path",
+    "load": "cliquewise.estimators.files",
+    "Certificate": "cliquewise.certificate",
+    "Trace": "cliquewise.trace",
 }
-_MODULES = ("builders", "data", "errors", "metrics", "oracles")
+_MODULES = ("builders", "data", "errors", "metrics", "oracles", "solvers")
 
 __all__ = [*_WHERE, *_MODULES, "__version__"]
 

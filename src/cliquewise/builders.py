@@ -29,13 +29,13 @@ def pairwise(nodes: ArrayLike, edges: ArrayLike, tables: ArrayLike) -> FactorGra
     >>> pairwise(np.zeros((3, 2)), [(0, 1), (1, 2)], np.eye(2)).map().score
     2.0
     """
-    unary = np.asarray(nodes, dtype=np.float64)
+    unary = _floats(nodes, "nodes")
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     if unary.ndim != 2:
         raise GraphError(f"nodes must have shape (n, k), not {unary.shape}")
     n, k = unary.shape
     m = len(pairs)
-    joint = np.asarray(tables, dtype=np.float64)
+    joint = _floats(tables, "edge tables")
     if joint.shape == (k, k):
         joint = np.broadcast_to(joint, (m, k, k))
     if joint.shape != (m, k, k):
@@ -88,7 +88,10 @@ def tree(parents: ArrayLike, nodes: ArrayLike, edges: ArrayLike) -> FactorGraph:
     up = np.asarray(parents, dtype=np.int64)
     child = np.flatnonzero(up >= 0)
     graph = pairwise(nodes, np.stack([up[child], child], axis=1), edges)
-    if not graph.structure.is_forest:
+    if len(up) != graph.n_variables:
+        raise GraphError(f"{len(up)} parents were given for {graph.n_variables} variables")
+    # Counted, for two variables that are each other's parents share one edge.
+    if len(child) != graph.n_variables - graph.structure.components[0]:
         raise GraphError("the parents contain a cycle; a tree needs every path to end at a root")
     return graph
 
@@ -110,7 +113,7 @@ def grid(nodes: ArrayLike, vertical: ArrayLike, horizontal: ArrayLike) -> Factor
     >>> grid(np.zeros((2, 3, 2)), np.eye(2), np.eye(2)).n_factors
     13
     """
-    unary = np.asarray(nodes, dtype=np.float64)
+    unary = _floats(nodes, "nodes")
     if unary.ndim != 3:
         raise GraphError(f"nodes must have shape (h, w, k), not {unary.shape}")
     h, w, k = unary.shape
@@ -126,8 +129,15 @@ def grid(nodes: ArrayLike, vertical: ArrayLike, horizontal: ArrayLike) -> Factor
     return pairwise(unary.reshape(h * w, k), np.concatenate([down, right]), tables)
 
 
+def _floats(values: ArrayLike, what: str) -> Floats:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"{what} must be an array of numbers") from error
+
+
 def _edge_tables(tables: ArrayLike, places: tuple[int, int], k: int) -> Floats:
-    array = np.asarray(tables, dtype=np.float64)
+    array = _floats(tables, "edge tables")
     if array.shape == (k, k):
         return array
     if array.shape == (*places, k, k):
@@ -183,6 +193,8 @@ def random_graph(
     >>> random_graph(5, 6, random_state=0)
     <FactorGraph: 5 variables, 6 factors>
     """
+    if n < 0 or n_factors < 0 or (n == 0 and n_factors > 0) or max_order < 1:
+        raise GraphError(f"{n_factors} factors of 1..{max_order} of {n} variables do not exist")
     rng = np.random.default_rng(random_state)
     cards = rng.integers(min(2, max_cardinality), max_cardinality + 1, size=n)
     factors = []

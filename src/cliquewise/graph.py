@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cliquewise.errors import GraphError
 from cliquewise.ragged import Ragged
-from cliquewise.structure import Ints, Structure
+from cliquewise.structure import Ints, Structure, as_scope
 
 if TYPE_CHECKING:
     from cliquewise.oracles.base import MapResult, MarginalResult, MaxMarginalResult
@@ -48,9 +48,8 @@ class FactorGraph:
     def __init__(
         self, cardinalities: ArrayLike, factors: Iterable[tuple[Sequence[int], ArrayLike]] = ()
     ):
-        listed = [(tuple(np.atleast_1d(np.asarray(s, dtype=np.int64)).tolist()), t)
-                  for s, t in factors]
-        structure = Structure(np.asarray(cardinalities, dtype=np.int64), [s for s, _ in listed])
+        listed = [(as_scope(s, f), t) for f, (s, t) in enumerate(factors)]
+        structure = Structure(cardinalities, [s for s, _ in listed])
         tables = np.empty(int(structure.table_offsets[-1]))
         for f, (_, table) in enumerate(listed):
             array = _as_float(table, f)
@@ -149,13 +148,17 @@ class FactorGraph:
         2.0
         """
         array = np.asarray(labels)
-        rows = np.atleast_2d(array).astype(np.int64)
-        if rows.shape[1] != self.n_variables or (
-            rows.size and ((rows < 0) | (rows >= self.cardinalities)).any()
+        rows = np.atleast_2d(array)
+        if (
+            rows.ndim != 2
+            or rows.shape[1] != self.n_variables
+            or (rows.size and not np.issubdtype(rows.dtype, np.integer))
+            or (rows.size and ((rows < 0) | (rows >= self.cardinalities)).any())
         ):
             raise GraphError(
-                f"a labeling needs {self.n_variables} states, each below its cardinality"
+                f"a labeling needs {self.n_variables} integers, each below its cardinality"
             )
+        rows = rows.astype(np.int64)
         total = np.zeros(len(rows))
         for entries in self._entries(rows):
             total += self.tables[entries].sum(axis=1)
@@ -204,7 +207,7 @@ class FactorGraph:
                     f"evidence names variable {variable}, but the variables are "
                     f"0..{self.n_variables - 1}"
                 )
-            if not 0 <= state < self.cardinalities[variable]:
+            if state != int(state) or not 0 <= state < self.cardinalities[variable]:
                 raise GraphError(
                     f"evidence gives variable {variable} state {state}, but its states are "
                     f"0..{self.cardinalities[variable] - 1}"

@@ -41,8 +41,7 @@ class Structure:
     """
 
     def __init__(self, cardinalities: Any, scopes: Iterable[Sequence[int]]):
-        listed = [tuple(int(v) for v in np.atleast_1d(np.asarray(s, dtype=np.int64)))
-                  for s in scopes]
+        listed = [as_scope(s, f) for f, s in enumerate(scopes)]
         orders = np.array([len(s) for s in listed], dtype=np.int64)
         flat = np.array([v for s in listed for v in s], dtype=np.int64)
         self._set(np.asarray(cardinalities), flat, np.concatenate(([0], np.cumsum(orders))))
@@ -69,6 +68,15 @@ class Structure:
             cardinalities.size and not np.issubdtype(cardinalities.dtype, np.integer)
         ):
             raise GraphError("cardinalities must be a flat list of integers, one per variable")
+        if (
+            scope_offsets.size == 0
+            or scope_offsets[0] != 0
+            or scope_offsets[-1] != scopes.size
+            or np.any(np.diff(scope_offsets) < 0)
+        ):
+            raise GraphError(
+                f"scope offsets must rise from 0 to the {scopes.size} entries of the scopes"
+            )
         cards = cardinalities.astype(np.int64)
         if cards.size and cards.min() < 1:
             v = int(np.argmin(cards))
@@ -225,6 +233,17 @@ class Structure:
             f"<Structure: {self.n_variables} variables, {self.n_factors} factors, "
             f"largest factor of {self.max_order}>"
         )
+
+
+def as_scope(scope: Any, f: int) -> tuple[int, ...]:
+    """The variables of factor ``f`` as integers; one variable may stand without a list."""
+    try:
+        array = np.atleast_1d(np.asarray(scope))
+    except ValueError:
+        array = np.empty((0, 0))
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        raise GraphError(f"the scope of factor {f} is {scope!r}; it must be a list of variables")
+    return tuple(array.tolist())
 
 
 def _path_order(adjacency: csr_array, degree: Ints, components: tuple[int, Ints]) -> Ints:

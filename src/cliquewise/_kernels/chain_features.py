@@ -2,7 +2,7 @@
 
 A weight vector holds the emission weights first and the K x K transitions after them. The
 weights of attribute ``a`` are either one per label (``pair_start`` is empty; row ``a`` is
-``w[a K : (a + 1) K]``) or one for each label seen with it (``w[pair_start[a] : ...]``, of the
+``w[a K : (a + 1) K]``, of which ``row_mask`` may fix some at zero) or one for each label seen with it (``w[pair_start[a] : ...]``, of the
 labels ``pair_label[pair_start[a] : ...]``). Vectors are padded by `LANES` numbers at their
 end, so that the last row may be read in whole registers.
 """
@@ -10,6 +10,10 @@ end, so that the last row may be read in whole registers.
 from __future__ import annotations
 
 from collections import namedtuple
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from cliquewise._kernels import REASSOCIATE, kernel
 from cliquewise._kernels.simd import (
@@ -26,12 +30,35 @@ from cliquewise._kernels.simd import (
 )
 
 #: Labelled sequences with sparse attributes; empty arrays stand for what does not occur
-#: (``values``: all ones; ``allowed``: everything; ``pair_start``: all pairs have weights).
+#: (``values``: all ones; ``allowed``: everything; ``pair_start``: one weight per label;
+#: ``row_mask``: all of them free. Bit ``j`` of ``row_mask[a]`` frees the weight of label ``j``).
 Chains = namedtuple(
     "Chains",
     ["offsets", "indptr", "indices", "values", "labels", "weights", "allowed",
-     "pair_start", "pair_label"],
+     "pair_start", "pair_label", "row_mask"],
 )  # fmt: skip
+
+
+@intrinsic
+def keep_bits(typing_context, a, bits):
+    """Lanes of ``a`` whose bit is set in the lowest eight of ``bits``, zero elsewhere."""
+
+    def generate(context, builder, signature, arguments):
+        byte = builder.trunc(arguments[1], ir.IntType(8))
+        mask = builder.bitcast(byte, ir.VectorType(ir.IntType(1), LANES))
+        vector = arguments[0]
+        return builder.select(mask, vector, ir.Constant(vector.type, None))
+
+    return a(a, types.uint64), generate
+
+
+@kernel
+def mask_rows(chains, n_labels, w):
+    """Set the weights that are not free to zero."""
+    for a in range(chains.row_mask.shape[0]):
+        for j in range(0, n_labels, LANES):
+            row = keep_bits(load(w, a * n_labels + j), chains.row_mask[a] >> j)
+            store_first(w, a * n_labels + j, n_labels - j, row)
 
 
 @kernel
@@ -134,7 +161,7 @@ def free_slots(slots, rows, count):
 
 
 @kernel(fastmath=REASSOCIATE)
-def compact_features(chains, first, last, delta, n_labels, slots, used, compact):
+def compact_features(chains, first, last, delta, n_labels, slots, rows, count, used, compact):
     """compact = the feature vector of ``delta``; returns its squared norm.
 
     Attributes repeat within a chain, so the norm is that of the sum, not a sum of norms.
@@ -160,6 +187,10 @@ def compact_features(chains, first, last, delta, n_labels, slots, used, compact)
                 shift = at - start[a]
                 for p in range(start[a], start[a + 1]):
                     compact[p + shift] += x * delta[t, label[p]]
+    for r in range(count if chains.row_mask.shape[0] > 0 else 0):
+        bits, at = chains.row_mask[rows[r]], slots[rows[r]]
+        for j in range(0, n_labels, LANES):
+            store(compact, at + j, keep_bits(load(compact, at + j), bits >> j))
     if dense:
         squares = none
         for i in range(0, used, LANES):
@@ -191,31 +222,3 @@ def add_compact(chains, rows, count, slots, compact, factor, n_labels, w):
         for p in range(start[a], start[a + 1]):
             w[p] += factor * compact[p + shift]
 
-
-@kernel
-def score_compact(chains, first, last, n_labels, slots, compact, factor, out):
-    """out[t] += factor * sum of the compact rows of the attributes of token ``first + t``."""
-    indptr, indices, values = chains.indptr, chains.indices, chains.values
-    ones = values.shape[0] == 0
-    number = compact.dtype.type
-    none = splat(number(0))
-    dense = chains.pair_start.shape[0] == 0
-    start, label = chains.pair_start, chains.pair_label
-    for t in range(last - first):
-        begin, end = indptr[first + t], indptr[first + t + 1]
-        if dense:
-            for j in range(0, n_labels, LANES):
-                total = none
-                for e in range(begin, end):
-                    x = number(1) if ones else number(values[e])
-                    total = fma(splat(x), load(compact, slots[indices[e]] + j), total)
-                at, count = t * n_labels + j, n_labels - j
-                y = fma(splat(number(factor)), total, load_first(out, at, count, none))
-                store_first(out, at, count, y)
-        else:
-            for e in range(begin, end):
-                x = number(factor) if ones else number(factor * values[e])
-                a = indices[e]
-                shift = slots[a] - start[a]
-                for p in range(start[a], start[a + 1]):
-                    out[t, label[p]] += x * compact[p + shift]

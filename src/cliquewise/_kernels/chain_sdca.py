@@ -38,16 +38,15 @@ from cliquewise._kernels.chain import (
     transition_tables,
     workspace,
 )
-from cliquewise._kernels.math import exp, log
 from cliquewise._kernels.chain_features import (
     add_compact,
     add_features,
     assign_slots,
     compact_features,
     free_slots,
+    mask_rows,
     most_features,
     node_scores,
-    score_compact,
 )
 
 #: Dual state of all examples: see the head of this file.
@@ -90,25 +89,6 @@ def _step_length(kappa, a):
 
 
 @kernel
-def _tilt(s, theta, mu, gamma, out):
-    top = s[0] - theta[0]
-    for j in range(s.size):
-        top = max(top, s[j] - theta[j])
-    mass, total = 0.0, 0.0
-    for j in range(s.size):
-        out[j] = exp(s[j] - theta[j] - top)
-        mass += mu[j] * out[j]
-        total += mu[j]
-    if not mass > 1e-200:
-        for j in range(s.size):
-            out[j] = theta[j] + gamma * (s[j] - theta[j])
-        return
-    scale = gamma * total / mass
-    for j in range(s.size):
-        out[j] = theta[j] + log(1.0 - gamma + scale * out[j])
-
-
-@kernel
 def _forbid(scores, allowed, out):
     """Copy with -inf where a label is not allowed."""
     for t in range(scores.shape[0]):
@@ -117,7 +97,7 @@ def _forbid(scores, allowed, out):
 
 
 @kernel
-def _infer(nodes, edges, allowed, edge_allowed, masked_nodes, masked_edges, tables,
+def infer(nodes, edges, allowed, edge_allowed, masked_nodes, masked_edges, tables,
            marginals, expectation, work):  # fmt: skip
     """Log partition and marginals of a chain with forbidden labels and transitions."""
     if edge_allowed.shape[0] > 0:
@@ -242,7 +222,7 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
         theta, mu = duals.theta[first:last], duals.mu[first:last]
         s = scores[:size]
         node_scores(chains, w, first, last, n_labels, s)
-        log_z = _infer(
+        log_z = infer(
             s, trans, allowed, edge_allowed, masked, masked_edges, tables, p[:size], p_edges, work
         )
         calls += 1
@@ -269,7 +249,7 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
             for t in range(size):
                 for j in range(n_labels):
                     d[t, j] = p[t, j] - mu[t, j]
-            q = compact_features(chains, first, last, d, n_labels, slots, used, compact)
+            q = compact_features(chains, first, last, d, n_labels, slots, rows, count, used, compact)
             if has_edges:
                 for a in range(n_labels):
                     for b in range(n_labels):
@@ -279,24 +259,17 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
             ratio = v / gap - 1.0 if gap > 0.0 else 1.0
             kappa = weight * strength * q / v
             eta = _step_length(kappa, min(max(ratio, 0.2), 20.0))
-            share = min((1.0 - eta) / kappa, 1.0)
-        for attempt in range(12):
+        for _ in range(12):
             t_new = theta_new[:size]
-            if attempt == 0 and fixed_step == 0.0:
-                for t in range(size):
-                    _tilt(s[t], theta[t], mu[t], share, t_new[t])
-                if has_edges:
-                    _tilt(trans.ravel(), duals.theta_edges[edge_row].ravel(), duals.mu_edges[edge_row].ravel(), share, edges_new.ravel())
-            else:
-                for t in range(size):
-                    for j in range(n_labels):
-                        t_new[t, j] = theta[t, j] + eta * (s[t, j] - theta[t, j])
-                if has_edges:
-                    for a in range(n_labels):
-                        for b in range(n_labels):
-                            x = duals.theta_edges[edge_row, a, b]
-                            edges_new[a, b] = x + eta * (trans[a, b] - x)
-            new_log_z = _infer(
+            for t in range(size):
+                for j in range(n_labels):
+                    t_new[t, j] = theta[t, j] + eta * (s[t, j] - theta[t, j])
+            if has_edges:
+                for a in range(n_labels):
+                    for b in range(n_labels):
+                        x = duals.theta_edges[edge_row, a, b]
+                        edges_new[a, b] = x + eta * (trans[a, b] - x)
+            new_log_z = infer(
                 t_new, edges_new, allowed, edge_allowed, masked, masked_edges, tables,
                 mu_new[:size], mu_edges_new, work,
             )  # fmt: skip
@@ -307,7 +280,7 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
                 for j in range(n_labels):
                     d[t, j] = mu_new[t, j] - mu[t, j]
                     at_new += (s[t, j] - t_new[t, j]) * mu_new[t, j]
-            q = compact_features(chains, first, last, d, n_labels, slots, used, compact)
+            q = compact_features(chains, first, last, d, n_labels, slots, rows, count, used, compact)
             if has_edges:
                 for a in range(n_labels):
                     for b in range(n_labels):
@@ -352,7 +325,7 @@ def start(chains, duals, edge_allowed, n_labels, score):
         duals.theta[first:last] = 0.0
         for t in range(first, last):
             duals.theta[t, chains.labels[t]] = score
-        duals.log_z[i] = _infer(
+        duals.log_z[i] = infer(
             duals.theta[first:last], none, chains.allowed[first:last], edge_allowed, masked,
             masked_edges, tables, duals.mu[first:last], expectation, work,
         )  # fmt: skip
@@ -390,6 +363,7 @@ def weights_of_duals(chains, duals, edge_start, edge_free, strength, w):
         for b in range(n_labels):
             if not edge_free[a, b]:
                 trans[a, b] = 0.0
+    mask_rows(chains, n_labels, w)
 
 
 @kernel(fastmath=REASSOCIATE)

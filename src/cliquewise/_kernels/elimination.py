@@ -140,6 +140,9 @@ def greedy_order(indptr, indices, log_cards, rule, max_log_size):
                             heapq.heappush(heap, (_key(rule, fill[w], weight[w]), w))
         for i in range(nv):
             a = neighbours[i]
+            if rule == 0 and fill[v] == 0:
+                # The neighbours are a clique: a loses v, and the pairs of v with the others.
+                fill[a] -= count[a] - nv
             m = _merge(pool[start[a] :], count[a], neighbours, nv, a, v, scratch)
             if m > count[a]:
                 if used + m > len(pool):
@@ -155,7 +158,7 @@ def greedy_order(indptr, indices, log_cards, rule, max_log_size):
                 weight[a] += log_cards[scratch[t]]
         for i in range(nv):
             a = neighbours[i]
-            if rule == 0:
+            if rule == 0 and fill[v] > 0:
                 fill[a] = _fill(pool, start, count, a)
             heapq.heappush(heap, (_key(rule, fill[a], weight[a]), a))
         done += 1

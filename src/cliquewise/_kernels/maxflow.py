@@ -20,7 +20,7 @@ FAR = np.int32(2**30)
 
 @kernel
 def arcs_of(n, left, right):
-    """CSR arrays (first, head, sister, arc) of undirected edges; edge e has arcs arc[2e], arc[2e+1]."""
+    """CSR arrays (first, head, sister, arc) of edges; edge e has arcs arc[2e] and arc[2e+1]."""
     m = len(left)
     first = np.zeros(n + 1, dtype=np.int32)
     for e in range(m):
@@ -222,11 +222,13 @@ def max_flow(first, head, sister, residual, terminal, in_source):
             continue
         clock += np.int32(1)
         if sink:
-            flow, count = augment(head[bridge], i, sister[bridge], terminal, residual, head,
-                                  sister, parent, orphans)
+            flow, count = augment(
+                head[bridge], i, sister[bridge], terminal, residual, head, sister, parent, orphans
+            )
         else:
-            flow, count = augment(i, head[bridge], bridge, terminal, residual, head, sister,
-                                  parent, orphans)
+            flow, count = augment(
+                i, head[bridge], bridge, terminal, residual, head, sister, parent, orphans
+            )
         total += flow
         # Orphans are taken in the order of the list, those that they make from its end.
         at = 0

@@ -39,8 +39,24 @@ def push_columns(source, table, out, ka, kb):
 
 
 @kernel
-def decide(v, forward, labels, belief, nodes, node_offsets, edges, edge_offsets, tables,
-           message_offsets, messages, cards, links, begin, middle, end):
+def decide(
+    v,
+    forward,
+    labels,
+    belief,
+    nodes,
+    node_offsets,
+    edges,
+    edge_offsets,
+    tables,
+    message_offsets,
+    messages,
+    cards,
+    links,
+    begin,
+    middle,
+    end,
+):
     """Label ``v`` given the labels of the neighbours already visited; returns what it adds."""
     k = cards[v]
     first, last = (begin, middle) if forward else (middle, end)
@@ -68,8 +84,23 @@ def decide(v, forward, labels, belief, nodes, node_offsets, edges, edge_offsets,
 
 
 @kernel
-def one_pass(forward, labels, nodes, node_offsets, edges, edge_offsets, tables,
-             message_offsets, messages, cards, starts, middles, links, belief, source):
+def one_pass(
+    forward,
+    labels,
+    nodes,
+    node_offsets,
+    edges,
+    edge_offsets,
+    tables,
+    message_offsets,
+    messages,
+    cards,
+    starts,
+    middles,
+    links,
+    belief,
+    source,
+):
     """Visit all variables once; returns (bound, score of the labels decided on the way).
 
     The bound is -inf if some variable has no possible state left.
@@ -80,8 +111,24 @@ def one_pass(forward, labels, nodes, node_offsets, edges, edge_offsets, tables,
         v = visit if forward else n - 1 - visit
         k, offset = cards[v], node_offsets[v]
         begin, middle, end = starts[v], middles[v], starts[v + 1]
-        score += decide(v, forward, labels, belief, nodes, node_offsets, edges, edge_offsets,
-                        tables, message_offsets, messages, cards, links, begin, middle, end)
+        score += decide(
+            v,
+            forward,
+            labels,
+            belief,
+            nodes,
+            node_offsets,
+            edges,
+            edge_offsets,
+            tables,
+            message_offsets,
+            messages,
+            cards,
+            links,
+            begin,
+            middle,
+            end,
+        )
         top = -np.inf
         for x in range(k):
             value = nodes[offset + x]
@@ -124,8 +171,25 @@ def one_pass(forward, labels, nodes, node_offsets, edges, edge_offsets, tables,
 
 
 @kernel
-def trw_s(iterations, tolerance, state, best_labels, bounds, scores, nodes, node_offsets, edges,
-          edge_offsets, tables, message_offsets, messages, cards, starts, middles, links):
+def trw_s(
+    iterations,
+    tolerance,
+    state,
+    best_labels,
+    bounds,
+    scores,
+    nodes,
+    node_offsets,
+    edges,
+    edge_offsets,
+    tables,
+    message_offsets,
+    messages,
+    cards,
+    starts,
+    middles,
+    links,
+):
     """Up to ``iterations`` forward and backward passes; returns how many were made.
 
     ``state`` is (best score, best bound) and is updated, as are ``best_labels``, ``messages``
@@ -141,8 +205,22 @@ def trw_s(iterations, tolerance, state, best_labels, bounds, scores, nodes, node
     for iteration in range(iterations):
         for forward in (True, False):
             bound, score = one_pass(
-                forward, labels, nodes, node_offsets, edges, edge_offsets, tables,
-                message_offsets, messages, cards, starts, middles, links, belief, source)
+                forward,
+                labels,
+                nodes,
+                node_offsets,
+                edges,
+                edge_offsets,
+                tables,
+                message_offsets,
+                messages,
+                cards,
+                starts,
+                middles,
+                links,
+                belief,
+                source,
+            )
             if bound == -np.inf:
                 return -1
             if score > state[0]:

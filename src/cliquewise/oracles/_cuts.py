@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from cliquewise.graph import Floats
 from cliquewise.oracles._pairwise import Pairwise, Topology
@@ -115,9 +117,7 @@ def minimum_cut(problem: Ising) -> Cut:
     t = problem.topology
     network = t.memo.get("cut")
     if network is None:
-        network = t.memo["cut"] = arcs_of(
-            t.n_nodes, t.edges[:, 0].copy(), t.edges[:, 1].copy()
-        )
+        network = t.memo["cut"] = arcs_of(t.n_nodes, t.edges[:, 0].copy(), t.edges[:, 1].copy())
     first, head, sister, arc = network
     residual = np.empty(2 * t.n_edges)
     residual[arc] = np.repeat(problem.coupling, 2)
@@ -158,11 +158,38 @@ def fuse(pairwise: Pairwise, first: Ints, second: Ints, current: Ints, penalty: 
     """Each variable's better label of two, found for all at once; never worse than ``current``.
 
     ``current`` must pick one of the two labels everywhere. Where roof duality leaves a
-    variable open, it keeps its current label (fusion moves of Lempitsky et al. 2010).
+    variable open, its connected part of the open question is answered as a whole: by
+    ``first``, ``second`` or ``current``, whichever is best (fusion moves of Lempitsky et al.
+    2010, with the parts added).
     """
     problem = ising(pairwise, first, second, penalty)
-    labels = minimum_cut(problem).labels if problem.is_submodular else roof_dual(problem)[0]
-    return np.where(labels == 0, first, np.where(labels == 1, second, current))
+    if problem.is_submodular:
+        labels = minimum_cut(problem).labels
+    else:
+        labels, _ = roof_dual(problem)
+        if (labels < 0).any():
+            parts = _best_by_part(problem, first != second, (current != first).astype(np.int64))
+            labels = np.where(labels < 0, parts, labels)
+    return np.where(labels == 0, first, second)
+
+
+def _best_by_part(problem: Ising, differs: NDArray[np.bool_], current: Ints) -> Ints:
+    """For each connected set of variables with a choice: all 0, all 1 or as in ``current``.
+
+    No term joins two such sets, so each may be decided alone; and within one the couplings
+    vanish when all its variables are alike.
+    """
+    t = problem.topology
+    n, i, j = t.n_nodes, t.edges[:, 0], t.edges[:, 1]
+    joined = differs[i] & differs[j]
+    links = csr_array((np.ones(joined.sum()), (i[joined], j[joined])), shape=(n, n))
+    count, part = connected_components(links, directed=False)
+    split = np.where(current[i] != current[j], problem.coupling, 0.0)
+    ones = np.bincount(part, weights=problem.linear, minlength=count)
+    mixed = np.bincount(part, weights=problem.linear * current, minlength=count)
+    mixed += np.bincount(part[i], weights=np.where(joined, split, 0.0), minlength=count)
+    best = np.minimum(0.0, np.minimum(ones, mixed))[part]
+    return np.where(mixed[part] <= best, current, np.where(ones[part] <= best, 1, 0))
 
 
 def pair_score(pairwise: Pairwise, labels: Ints, penalty: float = np.inf) -> float:

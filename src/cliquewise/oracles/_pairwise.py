@@ -84,7 +84,8 @@ def topology(structure: Structure) -> Topology:
     known = structure.memo.get("pairwise")
     if known is None:
         known = structure.memo["pairwise"] = _topology(structure)
-    return known  # type: ignore[no-any-return]
+    assert isinstance(known, Topology)
+    return known
 
 
 def compile_pairwise(graph: FactorGraph) -> Pairwise:

@@ -44,12 +44,9 @@ class BruteForce(Oracle):
     @staticmethod
     def _list(graph: FactorGraph) -> tuple[Ints, Floats]:
         cards = graph.cardinalities
-        count = int(np.prod(cards))
-        labelings = (
-            np.stack(np.unravel_index(np.arange(count), tuple(cards)), axis=1)
-            if len(cards)
-            else np.empty((1, 0), dtype=np.int64)
-        ).astype(np.int64)
+        # Mixed radix by hand: unravel_index knows at most 64 variables.
+        steps = np.concatenate((np.cumprod(cards[::-1])[::-1], [1])).astype(np.int64)
+        labelings = np.arange(steps[0])[:, None] // steps[1:] % cards
         scores = graph.score(labelings)
         if not np.any(scores > -np.inf):
             raise InfeasibleError(INFEASIBLE)

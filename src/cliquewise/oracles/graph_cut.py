@@ -71,7 +71,8 @@ class GraphCut(Oracle):
         Examples
         --------
         >>> attract = [[1.0, 0.0], [0.0, 1.0]]
-        >>> g = FactorGraph([2] * 3, [((0,), [0.0, 0.5])] + [((i, (i + 1) % 3), attract) for i in range(3)])
+        >>> ring = [((i, (i + 1) % 3), attract) for i in range(3)]
+        >>> g = FactorGraph([2] * 3, [((0,), [0.0, 0.5]), *ring])
         >>> g.map("graph-cut").labels
         array([1, 1, 1])
         """

@@ -144,4 +144,5 @@ def _incidence(s: Structure) -> tuple[Ints, Ints, Ints, Ints]:
         counts = np.bincount(s.scopes, minlength=s.n_variables)
         starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         known = s.memo["incidence"] = (strides, starts, owner[positions], positions)
-    return known  # type: ignore[no-any-return]
+    strides, starts, members, positions = known
+    return strides, starts, members, positions

@@ -19,15 +19,21 @@ from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.trw_s import reject_options, run_trw_s, tolerance
 from cliquewise.structure import Ints, Structure
 
-#: Rounds of relabelling a random forest, and entries of tables that one round may look at.
-ROUNDS = 200
-#: Rounds between two looks at the clock.
-AT_ONCE = 20
+#: Annealing: rounds without a time limit, sweeps of each, and how many idle rounds end a lineage.
+ROUNDS, SWEEPS, IDLE = 10, 3000, 6
+#: Temperatures, in units of the spread of a variable's score given its neighbours: rounds
+#: start at a random one between WARM and 1, and all end at COLD.
+WARM, COLD = 0.2, 0.03
+#: Proposals of one round at most (large graphs get fewer sweeps), and about how many are
+#: made per second, which keeps a round from overrunning the time limit.
+MAX_PROPOSALS, PACE = 10_000_000, 3e7
+#: Ends of earlier lineages that are fused with every new best labeling.
+POOL = 8
 
 
 @register
 class Portfolio(Oracle):
-    """Best of trw-s, roof duality, moves, icm and relabelled forests; the smallest bound."""
+    """Best of trw-s, roof duality, moves, icm and annealing, fused; the smallest bound."""
 
     name = "portfolio"
     provides: ClassVar[frozenset[str]] = frozenset({"map"})
@@ -42,7 +48,7 @@ class Portfolio(Oracle):
         self,
         graph: FactorGraph,
         max_iterations: int = 200,
-        rounds: int = ROUNDS,
+        rounds: int | None = None,
         seconds: float = math.inf,
         init: Ints | None = None,
         random_state: Any = 0,
@@ -55,8 +61,9 @@ class Portfolio(Oracle):
         graph : FactorGraph
         max_iterations : int, default=200
             Of trw-s.
-        rounds : int, default=200
-            How often a random forest of variables is relabelled optimally given the others.
+        rounds : int, optional
+            Of annealing, each fused with the best labeling. By default as many as the time
+            allows, or 10 without a time limit.
         seconds : float, default=inf
         init : array-like of int, optional
             A labeling to improve.
@@ -121,21 +128,23 @@ class Race:
         """Until the deadline."""
         return max(0.0, self.deadline - time.perf_counter())
 
-    def offer(self, method: str, labels: Ints) -> None:
-        """Climb from a labeling, and fuse the result with the best one."""
-        graph = self.graph
-        labels, _ = climb(graph, labels)
-        score = float(graph.score(labels))
+    def offer(self, method: str, labels: Ints) -> bool:
+        """Climb from a labeling and fuse it with the best one; whether that got better."""
+        labels, score = self.fused(climb(self.graph, labels)[0], self.labels, self.score)
         self.scores[method] = max(score, self.scores.get(method, -math.inf))
-        if score > self.score:
-            labels, self.labels = self.labels, labels
-            score, self.score = self.score, score
-        if score == -math.inf or np.array_equal(labels, self.labels):
-            return
-        fused = fuse(self.pairwise, self.labels, labels, self.labels, self.penalty)
-        fused_score = float(graph.score(fused))
-        if fused_score > self.score:
-            self.labels, self.score = fused, fused_score
+        if score <= self.score:
+            return False
+        self.labels, self.score = labels, score
+        return True
+
+    def fused(self, labels: Ints, other: Ints, other_score: float) -> tuple[Ints, float]:
+        """The best of two labelings and their fusion, and its score."""
+        score = float(self.graph.score(labels))
+        if score < other_score:
+            labels, other, score = other, labels, other_score
+        fused = fuse(self.pairwise, labels, other, labels, self.penalty)
+        fused_score = float(self.graph.score(fused))
+        return (fused, fused_score) if fused_score > score else (labels, score)
 
     def roof_duality(self) -> None:
         """A minimum cut where it is exact, else the roof dual; open variables stay as they are."""
@@ -162,12 +171,38 @@ class Race:
         self.bound = min(self.bound, run.bound)
         self.offer("trw-s", run.labels)
 
-    def search(self, rounds: int) -> None:
-        """Relabel random forests, half of the rounds with falling noise."""
-        labels = search_forests(
-            self.pairwise, self.labels, rounds, self.seconds_left, self.rng
-        )
-        self.offer("forests", labels)
+    def search(self, rounds: int | None) -> None:
+        """Anneal a labeling again and again, fusing what comes out; then another lineage.
+
+        Where a round differs from the labeling in several places, the fusion takes the good
+        ones and leaves the others: that is what makes annealing work on large graphs.
+        """
+        if rounds is None:
+            rounds = ROUNDS if math.isinf(self.deadline) else 2**62
+        annealer = Annealer(self.pairwise)
+        pool: list[Ints] = []
+        labels, score, idle = self.labels, self.score, 0
+        for done in range(rounds):
+            if self.is_over:
+                break
+            hot = 1.0 if idle < 0 or done == 0 else WARM ** self.rng.random()
+            seed = int(self.rng.integers(2**31))
+            found = annealer.run(labels, hot, self.seconds_left, seed)
+            labels, reached = self.fused(climb(self.graph, found)[0], labels, score)
+            idle = max(idle, 0) + 1 if reached <= score else 0
+            score = reached
+            if idle >= IDLE:
+                self._close_lineage(labels, pool)
+                labels, score = self.rng.integers(0, self.graph.cardinalities), -math.inf
+                idle = -1
+        self._close_lineage(labels, pool)
+
+    def _close_lineage(self, labels: Ints, pool: list[Ints]) -> None:
+        if self.offer("annealing", labels):
+            for earlier in pool:
+                self.offer("annealing", earlier)
+        pool.append(labels)
+        del pool[:-POOL]
 
     def moves(self) -> None:
         """Expansion moves from the best labeling."""
@@ -181,37 +216,34 @@ class Race:
         return MapResult(self.labels, self.score, bound, self.is_proved, method, info)
 
 
-def search_forests(
-    pairwise: Pairwise,
-    labels: Ints,
-    rounds: int,
-    seconds: float,
-    rng: np.random.Generator,
-) -> Ints:
-    """Relabel random forests of variables optimally given the others; the best labeling seen.
+class Annealer:
+    """Simulated annealing of one graph; forbidden entries become steep but finite."""
 
-    The noise on the scores falls to zero within each cycle of rounds: annealing by trees.
-    """
-    from cliquewise._kernels.icm import forest_search
+    def __init__(self, pairwise: Pairwise):
+        t = self.topology = pairwise.topology
+        finite = pairwise.tables[np.isfinite(pairwise.tables)]
+        alone = pairwise.nodes[np.isfinite(pairwise.nodes)]
+        steep = 3.0 * sum(float(np.ptp(a)) for a in (finite, alone) if len(a)) + 1.0
+        self.nodes = np.maximum(pairwise.nodes, -steep)
+        self.tables = np.maximum(pairwise.tables, -steep)
+        degree = 2.0 * t.n_edges / max(1, t.n_nodes)
+        spread = float(finite.std()) * math.sqrt(degree) if len(finite) else 0.0
+        self.scale = spread or 1.0
 
-    t = pairwise.topology
-    deadline = time.perf_counter() + seconds
-    best_labels, current = labels.copy(), labels.copy()
-    best, done = -np.inf, 0
-    finite = pairwise.tables[np.isfinite(pairwise.tables)]
-    warm = float(finite.std()) if len(finite) else 0.0
-    while done < rounds:
-        ask = min(AT_ONCE, rounds - done)
-        part = (done + np.arange(ask)) / max(rounds, 1)
-        heat = np.where(part < 0.9, warm * (1.0 - part / 0.9), 0.0)
-        best = forest_search(
-            ask, int(rng.integers(2**31)), heat, current, best_labels, best, pairwise.nodes,
-            t.node_offsets, t.edges, t.edge_offsets, pairwise.tables, t.cards, t.starts, t.links,
+    def run(self, labels: Ints, hot: float, seconds: float, seed: int) -> Ints:
+        """The best labeling met while cooling down from ``hot``."""
+        from cliquewise._kernels.icm import anneal
+
+        t = self.topology
+        proposals = min(MAX_PROPOSALS, PACE * seconds)
+        sweeps = int(np.clip(proposals / max(1, t.n_nodes), 10, SWEEPS))
+        heat = self.scale * np.linspace(hot, COLD, sweeps)
+        current, best = labels.copy(), labels.copy()
+        anneal(
+            heat, seed, current, best, -np.inf, self.nodes, t.node_offsets, t.edges,
+            t.edge_offsets, self.tables, t.cards, t.starts, t.links,
         )  # fmt: skip
-        done += ask
-        if time.perf_counter() >= deadline:
-            break
-    return best_labels
+        return best
 
 
 def quick_labels(graph: FactorGraph, seconds: float) -> Ints:
@@ -219,6 +251,6 @@ def quick_labels(graph: FactorGraph, seconds: float) -> Ints:
     if graph.structure.is_pairwise and seconds > 0:
         race = Race(graph, seconds, 0)
         race.messages(30)
-        race.search(60)
+        race.search(ROUNDS)
         return race.labels
     return climb(graph, unary_labels(graph))[0]

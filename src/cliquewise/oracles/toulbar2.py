@@ -24,12 +24,13 @@ from cliquewise.structure import Ints, Structure
 ROUNDING = 1e-10
 #: Sums of costs stay exact in float64, through which the package reports them.
 LARGEST = 2.0**52
-#: More table entries than this are refused; tables of four or more variables are listed one by one.
+#: More table entries than this are refused; those of four or more variables are listed singly.
 MAX_ENTRIES, MAX_LISTED = 20_000_000, 2_000_000
 #: ``auto`` passes by graphs larger than this: a search would seldom end in time.
 MODERATE = 200_000
 
-_one_at_a_time = threading.Lock()  # the solver keeps its state in globals
+_one_at_a_time = threading.Lock()  # the solver keeps its state in globals,
+_ready = threading.local()  # and its options per thread
 
 
 @cache
@@ -116,7 +117,8 @@ class Toulbar2(Oracle):
         score = float(graph.score(labels))
         bound, proved = table_bound(graph), False
         if seconds > 0 and graph.n_variables:
-            found, dual, proved = _search(graph, costs, labels if score > -np.inf else None, seconds)
+            known = labels if score > -np.inf else None
+            found, dual, proved = _search(graph, costs, known, seconds)
             if found is not None and float(graph.score(found)) > score:
                 labels, score = found, float(graph.score(found))
             if proved and score == -np.inf:
@@ -141,11 +143,9 @@ def integer_costs(graph: FactorGraph) -> Costs:
     spread = float(np.maximum.reduceat(finite, s.table_offsets[:-1]).sum())
     if spread == 0.0:
         return Costs(costs, 1.0, peaks_sum, 0.0)
-    # A power of two keeps halves and integers exact.
-    wanted = min(LARGEST, 0.5 * s.n_factors / ROUNDING) / spread
-    scale = 2.0 ** math.floor(math.log2(min(wanted, 2.0**1000)))
-    if scale * spread < min(LARGEST, 0.5 * s.n_factors / ROUNDING) / 2:
-        scale = wanted
+    # A power of two keeps halves and integers exact; twice the least, since it is rounded down.
+    budget = min(LARGEST, s.n_factors / ROUNDING)
+    scale = 2.0 ** min(1000, math.floor(math.log2(budget) - math.log2(spread)))
     rounded = np.rint(costs * scale)
     wrong = np.abs(np.where(np.isfinite(costs), rounded, 0.0) / scale - finite)
     error = float(np.maximum.reduceat(wrong, s.table_offsets[:-1]).sum())
@@ -161,13 +161,16 @@ def _start(graph: FactorGraph, seconds: float) -> Ints:
 def _search(
     graph: FactorGraph, costs: Costs, start: Ints | None, seconds: float
 ) -> tuple[Ints | None, float, bool]:
-    """Labels better than ``start`` (or None), a lower bound of the cost, and whether it is proved."""
+    """Labels better than ``start`` (or None), a bound of the cost, and whether it is proved."""
     import pytoulbar2
 
     if not graph.n_factors:
         return np.zeros(graph.n_variables, dtype=np.int64), 0.0, True
     known = math.inf if start is None else _cost(graph, costs, start)
     with _one_at_a_time:
+        if not getattr(_ready, "yes", False):
+            pytoulbar2.tb2.init()
+            _ready.yes = True
         network = pytoulbar2.CFN(ubinit=None if start is None else known)
         try:
             _post(network, graph, costs.flat)

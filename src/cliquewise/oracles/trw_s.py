@@ -76,7 +76,8 @@ class TRWS(Oracle):
 
         Examples
         --------
-        >>> g = FactorGraph([2, 2, 2], [((0, 1), [[0., 1.], [2., 0.]]), ((1, 2), [[0., 1.], [1., 0.]])])
+        >>> apart = [[0.0, 1.0], [2.0, 0.0]]
+        >>> g = FactorGraph([2, 2, 2], [((0, 1), apart), ((1, 2), apart)])
         >>> g.map("trw-s").exact
         True
         """
@@ -157,9 +158,7 @@ def run_trw_s(
         if _is_stalled(bounds[:done], scores[:done]):
             stopped = "stall"
             break
-    return Messages(
-        labels, float(state[0]), float(state[1]), bounds[:done], scores[:done], stopped
-    )
+    return Messages(labels, float(state[0]), float(state[1]), bounds[:done], scores[:done], stopped)
 
 
 def _is_stalled(bounds: Floats, scores: Floats) -> bool:
@@ -168,7 +167,7 @@ def _is_stalled(bounds: Floats, scores: Floats) -> bool:
     gained = bounds[-1 - PATIENCE] - bounds[-1]
     remaining = bounds[-1] - scores[-1]
     if not math.isfinite(remaining):
-        return gained <= CLOSED * max(1.0, abs(bounds[-1]))
+        return bool(gained <= CLOSED * max(1.0, abs(bounds[-1])))
     return bool(gained < SLOW * remaining and scores[-1] == scores[-1 - PATIENCE])
 
 

@@ -1,0 +1,1 @@
+"""Estimators: what users touch, with scikit-learn's conventions."""

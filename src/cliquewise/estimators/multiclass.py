@@ -1,0 +1,123 @@
+"""MulticlassClassifier: one label per example, the one-node case of the chain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, issparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cliquewise.data.dataset import Dataset
+from cliquewise.errors import DataError
+from cliquewise.estimators.sequence import SequenceTagger
+from cliquewise.graph import Floats
+
+
+class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Multinomial logistic regression with a certificate of optimality.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the sum of the losses against ``1/2 ||w||^2``, as in scikit-learn; the
+        intercept is regularised, too.
+    solver, tol, max_epochs, max_seconds, n_jobs, max_memory, class_weight, random_state, verbose
+        As in :class:`SequenceTagger`.
+    intercept : bool, default=True
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = MulticlassClassifier(random_state=0).fit(X, y)
+    >>> bool(classifier.score(X, y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        solver: Any = "auto",
+        tol: float = 1e-3,
+        max_epochs: float = 1000,
+        max_seconds: float | None = None,
+        intercept: bool = True,
+        class_weight: Any = None,
+        n_jobs: int = 1,
+        max_memory: float = 8.0,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.C = C
+        self.solver = solver
+        self.tol = tol
+        self.max_epochs = max_epochs
+        self.max_seconds = max_seconds
+        self.intercept = intercept
+        self.class_weight = class_weight
+        self.n_jobs = n_jobs
+        self.max_memory = max_memory
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MulticlassClassifier:
+        """Train on ``X`` (n, d), dense or sparse, and one label per row."""
+        from sklearn.utils.multiclass import check_classification_targets
+
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        tagger = SequenceTagger(boundaries=False, **self.get_params(deep=False))
+        tagger.fit(_dataset(X), numbers[:, None].tolist(), sample_weight)
+        self._take(tagger)
+        return self
+
+    def _take(self, tagger: SequenceTagger) -> None:
+        self.tagger_ = tagger
+        self.certificate_, self.solver_ = tagger.certificate_, tagger.solver_
+        if hasattr(tagger, "trace_"):
+            self.trace_, self.n_iter_ = tagger.trace_, tagger.n_iter_
+        k, d = len(self.classes_), self.n_features_in_
+        weights = tagger.model_.emissions(tagger.coef_)
+        self.coef_ = weights[:d].T.copy()
+        self.intercept_ = weights[d].copy() if self.intercept else np.zeros(k)
+
+    def _rows(self, X: Any) -> Dataset:
+        check_is_fitted(self, "tagger_")
+        return _dataset(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+
+    def decision_function(self, X: Any) -> Floats:
+        """Scores of the classes."""
+        data = self._rows(X)
+        return self.tagger_.model_.node_scores(self.tagger_.coef_, data)[0]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of every row."""
+        return np.asarray(self.classes_)[np.argmax(self.decision_function(X), axis=1)]
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Probabilities of the classes."""
+        marginals = self.tagger_.predict_marginals(self._rows(X))
+        return np.concatenate(marginals) if marginals else np.empty((0, len(self.classes_)))
+
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Their logarithms."""
+        scores = self.decision_function(X)
+        top = scores.max(axis=1, keepdims=True)
+        return scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _dataset(X: Any) -> Dataset:
+    matrix = X if issparse(X) else csr_matrix(X)
+    if matrix.shape[1] == 0:
+        raise DataError("X has no features")
+    return Dataset.from_matrix(matrix, np.arange(matrix.shape[0] + 1))

@@ -1,0 +1,1 @@
+"""Models: linear maps from weights to potentials, and their adjoints."""

@@ -1,0 +1,283 @@
+"""The tree-reweighted objective of a pairwise graph, and what its methods share.
+
+For edge probabilities ``rho`` in the spanning-tree polytope
+
+    log Z <= max over mu of  <theta, mu> + sum_i K_i H(mu_i) + sum_e rho_e H(mu_e),
+    K_i = 1 - sum of rho over the edges of i.
+
+The bound used everywhere here needs no maximum. For *every* positive x in the local polytope
+
+    log Z <= max over labelings y of  sum_c theta_c(y_c) - K_c log x_c(y_c),
+
+because the difference of both sides at a distribution p is at least a mean of Kullback-Leibler
+divergences between the tree distributions of p and of x. The right side is a MAP problem, so an
+upper bound of its value is a certified upper bound of log Z (Appendix J of the paper).
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cliquewise.core import INFEASIBLE
+from cliquewise.errors import InfeasibleError, UnsupportedError
+from cliquewise.graph import FactorGraph, Floats
+from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise
+from cliquewise.oracles.base import MapResult, Oracle, choose, get
+from cliquewise.spanning_trees import edge_probabilities, maximum_spanning_tree
+from cliquewise.structure import Ints, Structure
+
+#: ``map_method="auto"`` eliminates up to this many table entries (about a second each call).
+ELIMINATE = 1e9
+
+
+@dataclass
+class Problem:
+    """A pairwise graph in flat arrays: entries of all variables, then of all edges.
+
+    Attributes
+    ----------
+    pairwise : Pairwise
+    structure : Structure
+        One factor per variable, then one per edge, so that a flat vector is a set of tables.
+    theta : ndarray
+        Log-potentials; 0 at impossible entries.
+    possible : ndarray of bool
+        Entries that some possible labeling has.
+    inner : ndarray
+        A point inside the hull of the possible labelings.
+    certified : bool
+        Whether the impossible entries are proved so.
+    """
+
+    pairwise: Pairwise
+    structure: Structure
+    theta: Floats
+    possible: Any
+    inner: Floats
+    certified: bool
+    labelings: list[Ints]
+
+    @property
+    def topology(self) -> Topology:
+        """Where the entries lie."""
+        return self.pairwise.topology
+
+    @property
+    def layout(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Cardinalities and offsets, as the kernels take them."""
+        t = self.topology
+        return t.cards, t.node_offsets, t.edges, t.edge_offsets
+
+    @property
+    def is_free(self) -> bool:
+        """Whether every labeling is possible."""
+        return bool(self.possible.all())
+
+    def graph(self, tables: Floats) -> FactorGraph:
+        """These numbers in place of the log-potentials; impossible entries are forbidden."""
+        flat = tables if self.is_free else np.where(self.possible, tables, -np.inf)
+        return FactorGraph.from_structure(self.structure, flat)
+
+    def coefficients(self, rho: Floats) -> Floats:
+        """The entropy's coefficient of each entry's table; 0 at impossible entries."""
+        t = self.topology
+        per_node = np.ones(t.n_nodes)
+        np.subtract.at(per_node, t.edges.ravel(), np.repeat(rho, 2))
+        flat = np.concatenate(
+            [np.repeat(per_node, t.cards), np.repeat(rho, np.diff(t.edge_offsets))]
+        )
+        return flat if self.is_free else np.where(self.possible, flat, 0.0)
+
+    def information(self, x: Floats) -> Floats:
+        """Mutual information of each edge at x."""
+        from cliquewise._kernels.barrier_fw import mutual_information
+
+        out = np.zeros(self.topology.n_edges)
+        mutual_information(x, *self.layout, out)
+        return out
+
+    def best_tree(self, x: Floats) -> Floats:
+        """The vertex of the spanning-tree polytope that lowers the bound most."""
+        t = self.topology
+        return maximum_spanning_tree(t.n_nodes, t.edges, self.information(x))
+
+    def mean_field(self, nodes: Floats, sweeps: int = 30) -> float:
+        """A lower bound of log Z from a product distribution; -inf if entries are forbidden."""
+        from cliquewise._kernels.barrier_fw import mean_field
+
+        if not self.is_free:
+            return -math.inf
+        t = self.topology
+        return float(
+            mean_field(nodes.copy(), sweeps, self.theta, *self.layout, t.starts, t.links)
+        )
+
+
+class Mapper:
+    """A MAP method with its options; counts its calls and their time."""
+
+    def __init__(self, method: str, options: dict[str, Any], structure: Structure):
+        self.method = method
+        self.options = dict(options)
+        self.calls = 0
+        self.seconds = 0.0
+        self._oracle = self._find(structure)
+        known = inspect.signature(self._oracle.map).parameters if self._oracle else {}
+        self._takes_seconds = "seconds" in known and "seconds" not in self.options
+        self._takes_init = "init" in known and "init" not in self.options
+        self._most = float(known["seconds"].default) if self._takes_seconds else math.inf
+        if self._oracle is not None and self._oracle.name == "portfolio":
+            # One of hundreds of calls that differ little: the last answer is a good start.
+            self.options = {"max_iterations": 50, "rounds": 1, **self.options}
+
+    def _find(self, structure: Structure) -> Oracle | None:
+        """The oracle of every call; None where ``auto`` has to look at the numbers."""
+        if self.method != "auto":
+            return get(self.method)
+        from cliquewise.oracles.junction_tree import JunctionTree
+
+        elimination = get("tree" if structure.is_forest else "junction-tree")
+        assert isinstance(elimination, JunctionTree) or structure.is_forest
+        if elimination.too_large(structure, "map", {"max_operations": ELIMINATE}) is None:
+            return elimination
+        return get("portfolio")
+
+    def __call__(
+        self, graph: FactorGraph, seconds: float = math.inf, init: Ints | None = None
+    ) -> MapResult:
+        assert self._oracle is not None
+        if self.calls == 0 and self.method != "auto":
+            choose(graph, "map", self.method, self.options)  # raises where it does not fit
+        options = dict(self.options)
+        if self._takes_seconds and min(seconds, self._most) < math.inf:
+            options["seconds"] = max(0.0, min(seconds, self._most))
+        if self._takes_init and init is not None:
+            options["init"] = init
+        started = time.perf_counter()
+        answer = self._oracle.map(graph, **options)
+        self.seconds += time.perf_counter() - started
+        self.calls += 1
+        return answer
+
+    @property
+    def name(self) -> str:
+        """The method that answers."""
+        return self._oracle.name if self._oracle else self.method
+
+
+def problem(graph: FactorGraph, mapper_of: Any, seconds: float = math.inf) -> Problem:
+    """Compile a graph; where entries are forbidden, find which of the others are possible.
+
+    Parameters
+    ----------
+    graph : FactorGraph
+        Pairwise, without evidence.
+    mapper_of : callable
+        ``mapper_of(structure)`` gives the Mapper that finds possible labelings.
+    seconds : float
+    """
+    pairwise = compile_pairwise(graph)
+    t = pairwise.topology
+    known = graph.structure.memo.get("pairwise_structure")
+    if known is None:
+        scopes = np.concatenate([np.arange(t.n_nodes), t.edges.ravel()])
+        offsets = np.concatenate(
+            [np.arange(t.n_nodes + 1), t.n_nodes + 2 * np.arange(1, t.n_edges + 1)]
+        )
+        known = Structure.from_arrays(t.cards, scopes, offsets)
+        graph.structure.memo["pairwise_structure"] = known
+    theta = np.concatenate([pairwise.nodes, pairwise.tables])
+    finite = theta > -np.inf
+    if finite.all():
+        return Problem(pairwise, known, theta, finite, uniform(t), True, [])
+    possible, inner, certified, rows = _support(t, known, finite, mapper_of(known), seconds)
+    return Problem(
+        pairwise, known, np.where(possible, theta, 0.0), possible, inner, certified, rows
+    )
+
+
+def uniform(t: Topology) -> Floats:
+    """Marginals of the uniform distribution over all labelings."""
+    sizes = np.concatenate([t.cards, np.diff(t.edge_offsets)])
+    return np.repeat(1.0 / sizes, sizes)
+
+
+def entries_of(t: Topology, labels: Ints) -> Ints:
+    """The entry of each variable's and each edge's table that a labeling picks."""
+    i, j = t.edges[:, 0], t.edges[:, 1]
+    pairs = t.node_offsets[-1] + t.edge_offsets[:-1] + labels[i] * t.cards[j] + labels[j]
+    return np.concatenate([t.node_offsets[:-1] + labels, pairs])
+
+
+def _support(
+    t: Topology, structure: Structure, finite: Any, mapper: Mapper, seconds: float
+) -> tuple[Any, Floats, bool, list[Ints]]:
+    """Entries that occur in possible labelings, and the mean of labelings that cover them.
+
+    Each MAP call rewards the entries not seen yet; when it earns nothing, none is left.
+    """
+    seen = np.zeros(len(finite), dtype=bool)
+    total = np.zeros(len(finite))
+    rows: list[Ints] = []
+    while True:
+        reward = np.where(finite, np.where(seen, 0.0, 1.0), -np.inf)
+        answer = mapper(FactorGraph.from_structure(structure, reward), seconds)
+        if answer.score == -math.inf:
+            if answer.exact:
+                raise InfeasibleError(INFEASIBLE)
+            raise UnsupportedError(
+                f"{mapper.name} found no labeling of positive probability; name an exact "
+                "map_method (junction-tree, toulbar2), or replace -inf by large negative numbers"
+            )
+        entries = entries_of(t, answer.labels)
+        if seen[entries].all():
+            break
+        seen[entries] = True
+        total[entries] += 1.0
+        rows.append(answer.labels)
+    proved = answer.upper_bound < 0.5
+    return seen, total / len(rows), proved, rows
+
+
+def interaction(pairwise: Pairwise) -> Floats:
+    """How strongly each edge ties its ends: |t00 + t11 - t01 - t10| where both are binary.
+
+    In general the sum of the absolute entries of the table after its row and column means are
+    taken away.
+    """
+    t = pairwise.topology
+    sizes = t.cards[t.edges]
+    finite = pairwise.tables[np.isfinite(pairwise.tables)]
+    low = float(finite.min(initial=0.0)) - 10.0
+    tables = np.maximum(pairwise.tables, low)
+    out = np.zeros(t.n_edges)
+    for a, b in np.unique(sizes, axis=0) if t.n_edges else ():
+        mine = np.flatnonzero((sizes == (a, b)).all(axis=1))
+        block = tables[t.edge_offsets[mine][:, None] + np.arange(a * b)].reshape(-1, a, b)
+        block = block - block.mean(axis=1, keepdims=True)
+        block -= block.mean(axis=2, keepdims=True)
+        out[mine] = np.abs(block).sum(axis=(1, 2))
+    return out
+
+
+def start_rho(pairwise: Pairwise, kind: str = "weighted", random_state: Any = 0) -> Floats:
+    """Edge probabilities of random spanning trees, by the edges' interactions or uniform."""
+    t = pairwise.topology
+    weights = interaction(pairwise) if kind == "weighted" else None
+    return edge_probabilities(t.n_nodes, t.edges, weights, random_state)
+
+
+def log_sum_of(scores: list[float]) -> float:
+    """log sum exp of the scores of different labelings: a lower bound of log Z."""
+    values = np.array(scores)
+    values = values[values > -np.inf]
+    if not len(values):
+        return -math.inf
+    top = float(values.max())
+    return top + math.log(float(np.exp(values - top).sum()))

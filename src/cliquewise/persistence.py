@@ -1,0 +1,91 @@
+"""Saving and loading: one safetensors file, a versioned header, no code run on loading."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cliquewise.errors import FormatError
+
+#: Version of the file layout; files of a later version are refused.
+VERSION = 1
+_KEY = "cliquewise"
+
+
+def write_arrays(
+    path: str | Path, arrays: dict[str, NDArray[Any]], header: dict[str, Any]
+) -> None:
+    """Write named arrays and a JSON header to one file, atomically.
+
+    A reader sees the old file or the new one, never a part: the data go to a temporary
+    file in the same folder, which then takes the name.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, os
+    >>> p = os.path.join(tempfile.mkdtemp(), "a.cw")
+    >>> write_arrays(p, {"x": np.arange(3)}, {"kind": "test"})
+    >>> read_arrays(p)[0]["x"]
+    array([0, 1, 2])
+    """
+    from safetensors.numpy import save
+
+    target = Path(path)
+    content = save(
+        {name: np.ascontiguousarray(array) for name, array in arrays.items()},
+        metadata={_KEY: json.dumps({"version": VERSION, **header})},
+    )
+    handle, temporary = tempfile.mkstemp(dir=target.resolve().parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def read_arrays(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read a file of :func:`write_arrays`: the arrays and the header.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged, foreign, or of a later version.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise FormatError("no such file", path)
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if _KEY not in metadata:
+                raise FormatError("this is a safetensors file, but not one of cliquewise", path)
+            header = json.loads(metadata[_KEY])
+            version = header.get("version")
+            if not isinstance(version, int) or version > VERSION:
+                raise FormatError(
+                    f"the file has version {version}, this library reads up to {VERSION}; "
+                    "update cliquewise",
+                    path,
+                )
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, json.JSONDecodeError, OSError, AttributeError) as error:
+        raise FormatError(f"damaged, or not a cliquewise file ({error})", path) from error
+    return arrays, header

@@ -1,0 +1,184 @@
+"""Problem: the regularised objective of one data set. Only it knows the objective.
+
+    P(w) = lam / 2 ||w||^2 + 1/n sum_i c_i loss_i(w),   lam = 1 / (C n)
+
+Values are per example; ``C`` multiplies the sum of the losses, as in scikit-learn.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cliquewise.certificate import Certificate
+from cliquewise.data.dataset import Dataset
+from cliquewise.errors import DataError
+from cliquewise.graph import Floats
+from cliquewise.models.chain import ChainModel, Mask
+
+
+class ChainProblem:
+    """Likelihood of chains with an L2 penalty.
+
+    Parameters
+    ----------
+    model : ChainModel
+    data : Dataset
+        With labels; -1 where a label is not known.
+    C : float, default=1.0
+        Weight of the sum of the losses against ``1/2 ||w||^2``.
+    partial : bool array (tokens, K), optional
+        For tokens whose label is not known: what it may be. Such losses are not convex.
+    n_jobs : int, default=1
+        Threads for passes over all examples.
+    """
+
+    loss = "log"
+
+    def __init__(
+        self,
+        model: ChainModel,
+        data: Dataset,
+        C: float = 1.0,
+        partial: Mask | None = None,
+        n_jobs: int = 1,
+    ):
+        if not (np.isfinite(C) and C > 0):
+            raise DataError(f"C = {C}; it must be a positive number")
+        if data.labels is None:
+            raise DataError("training needs labels")
+        self.model = model
+        self.data = data
+        self.C = float(C)
+        self.n_jobs = n_jobs
+        self.partial = partial
+        self.chains = model.chains(data)
+        self._check_truth()
+
+    @property
+    def n_examples(self) -> int:
+        """Number of examples."""
+        return len(self.data)
+
+    @property
+    def lam(self) -> float:
+        """Weight of the penalty in the per-example objective."""
+        return 1.0 / (self.C * max(self.n_examples, 1))
+
+    @property
+    def dimension(self) -> int:
+        """Length of the weight vector."""
+        return self.model.dimension
+
+    @cached_property
+    def is_convex(self) -> bool:
+        """Whether every label is known."""
+        return bool(np.all(self.chains.labels >= 0))
+
+    def _check_truth(self) -> None:
+        """The given labels must be possible under the model's own constraints."""
+        labels, allowed = self.chains.labels, self.chains.allowed
+        known = np.flatnonzero(labels >= 0)
+        if len(allowed):
+            bad = known[~allowed[known, labels[known]]]
+            if len(bad):
+                raise DataError(
+                    f"{self.data.place(int(bad[0]))}: its label (number {labels[bad[0]]}) is not "
+                    "allowed there by the transition scheme or the allowed labels; convert the "
+                    'labels or use transitions="all"'
+                )
+        edges = self.model.edge_allowed
+        if len(edges):
+            inside = np.ones(len(labels), dtype=bool)
+            inside[self.data.offsets[:-1][self.data.lengths > 0]] = False
+            at = np.flatnonzero(inside)
+            at = at[(labels[at] >= 0) & (labels[at - 1] >= 0)]
+            bad = at[~edges[labels[at - 1], labels[at]]]
+            if len(bad):
+                raise DataError(
+                    f"{self.data.place(int(bad[0]))}: label number {labels[bad[0]]} follows "
+                    f"{labels[bad[0] - 1]}, which the transition scheme forbids; convert the "
+                    'labels or use transitions="all"'
+                )
+
+    # ---- values
+
+    def value(self, penalty_norm: float, total_loss: float) -> float:
+        """The objective from ``||w||^2`` and the weighted sum of the losses."""
+        return 0.5 * self.lam * penalty_norm + total_loss / max(self.n_examples, 1)
+
+    def losses(self, w: Floats, chains: Any = None, edge_start: int = 0) -> Floats:
+        """Loss of every example (all labels known).
+
+        ``chains`` and ``edge_start`` describe ``w`` where a solver keeps it in its own form.
+        """
+        from cliquewise._kernels.chain_sdca import losses
+
+        out = np.zeros(self.n_examples)
+        model = self.model
+        if chains is None:
+            chains, edge_start, w = self.chains, model.n_emissions, model.padded(w)
+
+        def part(first: int, last: int) -> None:
+            losses(chains, w, edge_start, model.edge_allowed, model.n_labels, first, last, out)
+
+        self._over_examples(part)
+        return out
+
+    def primal(self, w: Floats) -> float:
+        """The objective."""
+        if not self.is_convex:
+            return self.primal_and_gradient(w)[0]
+        return self.value(float(w @ w), float(self.chains.weights @ self.losses(w)))
+
+    def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
+        """The objective and its gradient."""
+        from cliquewise._kernels.chain_gradient import gradient
+
+        model = self.model
+        padded = model.padded(w)
+        partial = self.partial
+        if partial is None:
+            partial = np.empty((0, model.n_labels), dtype=bool)
+        results: list[tuple[float, Floats]] = []
+
+        def part(first: int, last: int) -> None:
+            out = np.zeros_like(padded)
+            loss = gradient(
+                self.chains, partial, padded, model.n_emissions, model.edge_free,
+                model.edge_allowed, first, last, out,
+            )  # fmt: skip
+            results.append((loss, out))
+
+        self._over_examples(part)
+        n = max(self.n_examples, 1)
+        total = sum(loss for loss, _ in results)
+        grad = self.lam * w
+        for _, out in results:
+            grad += out[: model.dimension] / n
+        return self.value(float(w @ w), total), grad
+
+    def certificate(self, w: Floats) -> Certificate:
+        """Primal and dual at ``w``: strong convexity gives ``P* >= P - ||grad||^2 / (2 lam)``.
+
+        That is the dual value of the distributions ``p(. | x_i; w)``.
+        """
+        value, grad = self.primal_and_gradient(w)
+        if not self.is_convex:
+            return Certificate(value)
+        return Certificate(value, value - float(grad @ grad) / (2 * self.lam), "exact")
+
+    def _over_examples(self, part: Any) -> None:
+        """Run ``part(first, last)`` over all examples, in ``n_jobs`` threads of equal tokens."""
+        n, jobs = self.n_examples, max(1, self.n_jobs)
+        if jobs == 1 or n < 2 * jobs:
+            part(0, n)
+            return
+        marks = np.linspace(0, self.data.n_tokens, jobs + 1)
+        cuts = np.searchsorted(self.data.offsets, marks)
+        cuts[0], cuts[-1] = 0, n
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(part, cuts[:-1].tolist(), cuts[1:].tolist()))

@@ -1,0 +1,1 @@
+"""Reports: progress lines, pictures and tables for people."""

@@ -1,0 +1,48 @@
+"""A live line for a training run: epoch, primal, dual, gap and time left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+Show = Callable[[dict[str, float]], None]
+
+
+@contextmanager
+def training_line(verbose: int, tol: float) -> Iterator[Show]:
+    """Show rows of a trace: a line that renews itself on a terminal, plain lines elsewhere."""
+    if not verbose:
+        yield lambda row: None
+        return
+    terminal = sys.stderr.isatty()
+    rows: list[tuple[float, float]] = []
+
+    def show(row: dict[str, float]) -> None:
+        rows.append((row["seconds"], row["gap"]))
+        text = (
+            f"epoch {row['epochs']:6.1f}  primal {row['primal']:.6f}  dual {row['dual']:.6f}  "
+            f"gap {row['gap']:.2e}  {row['seconds']:.1f} s{_left(rows, tol)}"
+        )
+        sys.stderr.write(f"\r\x1b[2K{text}" if terminal else f"{text}\n")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if terminal and rows:
+            sys.stderr.write("\n")
+
+
+def _left(rows: list[tuple[float, float]], tol: float) -> str:
+    """Time left, from the slope of the logarithm of the gap over the last checks."""
+    usable = [(s, g) for s, g in rows[-5:] if 0 < g < np.inf]
+    if len(usable) < 2 or usable[-1][1] <= tol:
+        return ""
+    seconds, gaps = np.array(usable).T
+    slope = np.polyfit(seconds, np.log(gaps), 1)[0] if np.ptp(seconds) > 0 else 0.0
+    if not slope < 0:
+        return ""
+    return f"  about {np.log(tol / gaps[-1]) / slope:.0f} s left"

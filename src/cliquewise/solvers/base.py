@@ -1,0 +1,178 @@
+"""What a solver is, and how one is chosen.
+
+A solver is a frozen dataclass of hyper-parameters. It makes a state (``init``), moves it
+(``step``) and says what its state proves (``certify``). It has no loop over epochs, no
+clock and prints nothing: :mod:`cliquewise.solvers.run` owns all that.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import UnsupportedError
+from cliquewise.graph import Floats
+
+State = Any
+
+
+@dataclass
+class Info:
+    """What one step did.
+
+    Attributes
+    ----------
+    epochs : float
+        Passes over the data made in this step.
+    oracle_calls : int
+        Inferences made.
+    estimate : float
+        A guess at the relative gap, without a pass of its own; NaN if there is none.
+    certificate : Certificate or None
+        If the step proves something for nothing.
+    finished : bool
+        Whether the solver cannot go on.
+    """
+
+    epochs: float
+    oracle_calls: int
+    estimate: float = float("nan")
+    certificate: Certificate | None = None
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Base of all solvers.
+
+    Attributes
+    ----------
+    name : str
+        What users write as ``solver=``.
+    losses : frozenset of str
+        The losses it can minimise.
+    """
+
+    name: ClassVar[str]
+    losses: ClassVar[frozenset[str]]
+
+    def refuses(self, problem: Any) -> str | None:
+        """Why it cannot work on this problem, as the end of a sentence; None if it can."""
+        if problem.loss not in self.losses:
+            return f"minimises {' or '.join(sorted(self.losses))}, not {problem.loss}"
+        return None
+
+    def memory(self, problem: Any) -> float:
+        """Bytes of the state, estimated before it is allocated."""
+        return 8.0 * problem.dimension
+
+    def init(self, problem: Any, warm: State | None = None) -> State:
+        """A state to start from; ``warm`` may be one of a similar problem."""
+        raise NotImplementedError
+
+    def step(self, problem: Any, state: State, rng: np.random.Generator) -> tuple[State, Info]:
+        """Move the state."""
+        raise NotImplementedError
+
+    def weights(self, problem: Any, state: State) -> Floats:
+        """The weights of a state."""
+        raise NotImplementedError
+
+    def certify(self, problem: Any, state: State) -> Certificate:
+        """What the state proves; costs a pass over the data."""
+        return problem.certificate(self.weights(problem, state))  # type: ignore[no-any-return]
+
+    def pack(self, state: State) -> dict[str, np.ndarray[Any, Any]]:
+        """The state as named arrays, for a checkpoint."""
+        raise NotImplementedError
+
+    def unpack(self, problem: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> State:
+        """Back from :meth:`pack`."""
+        raise NotImplementedError
+
+
+_registry: dict[str, type[Solver]] = {}
+S = TypeVar("S", bound=type[Solver])
+
+
+def register(cls: S) -> S:
+    """Make a solver known under its name."""
+    _registry[cls.name] = cls
+    return cls
+
+
+@cache
+def _load_all() -> None:
+    import cliquewise.solvers as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def registered() -> list[type[Solver]]:
+    """All solver classes.
+
+    Examples
+    --------
+    >>> sorted(s.name for s in registered())[:2]
+    ['lbfgs', 'sag']
+    """
+    _load_all()
+    return list(_registry.values())
+
+
+def get(solver: str | Solver) -> Solver:
+    """A solver by its name, or itself.
+
+    Examples
+    --------
+    >>> get("sdca").name
+    'sdca'
+    """
+    if isinstance(solver, Solver):
+        return solver
+    _load_all()
+    if solver not in _registry:
+        raise UnsupportedError(
+            f"unknown solver {solver!r}; the solvers are: auto, {', '.join(sorted(_registry))}"
+        )
+    return _registry[solver]()
+
+
+def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 2**30) -> Solver:
+    """The named solver, or the one that suits the problem.
+
+    ``auto`` takes ``sdca`` where the problem is convex and its dual variables fit into
+    ``max_memory`` bytes, and ``lbfgs`` otherwise.
+
+    Raises
+    ------
+    UnsupportedError
+        If the solver does not fit the problem; the message names those that do.
+    """
+    if solver == "auto":
+        first = get("sdca")
+        if first.refuses(problem) is None and first.memory(problem) <= max_memory:
+            return first
+        return get("lbfgs")
+    chosen = get(solver)
+    reason = chosen.refuses(problem)
+    if reason is None and chosen.memory(problem) > max_memory:
+        reason = (
+            f"needs {chosen.memory(problem) / 2**30:.3g} GiB for its state "
+            f"(limit: max_memory = {max_memory / 2**30:.3g} GiB)"
+        )
+    if reason is not None:
+        fit = [
+            s.name
+            for s in registered()
+            if s().refuses(problem) is None and s().memory(problem) <= max_memory
+        ]
+        raise UnsupportedError(f"solver {chosen.name!r} {reason}; these do: {', '.join(fit)}")
+    return chosen

@@ -1,0 +1,195 @@
+"""The only training loop: stopping, time, trace, progress, checkpoints and Ctrl-C.
+
+Cadence of the certificate: a solver that proves its state for nothing is recorded at every
+step. For others a check costs a pass over the data, and is made when the solver's own
+estimate says that it is done, at the end, and in between only while all checks together
+have taken less than a tenth of the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError
+from cliquewise.graph import Floats
+from cliquewise.solvers.base import Info, Solver
+from cliquewise.trace import Trace
+
+#: Share of the time that certificates may take before the solver believes to be done.
+CHECK_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a run returns."""
+
+    weights: Floats
+    certificate: Certificate
+    trace: Trace
+    state: Any
+    converged: bool
+    interrupted: bool
+    epochs: float
+
+
+class Run:
+    """One training run; see :func:`run`."""
+
+    def __init__(
+        self,
+        problem: Any,
+        solver: Solver,
+        *,
+        tol: float,
+        max_epochs: float,
+        max_seconds: float,
+        rng: np.random.Generator,
+        callback: Callable[[dict[str, float]], Any] | None,
+        checkpoint: Path | None,
+        checkpoint_seconds: float,
+    ):
+        self.problem, self.solver, self.rng = problem, solver, rng
+        self.tol, self.max_epochs, self.max_seconds = tol, max_epochs, max_seconds
+        self.callback, self.checkpoint = callback, checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
+        self.trace = Trace()
+        self.started = time.perf_counter()
+        self.epochs, self.calls, self.checking = 0.0, 0, 0.0
+        self.saved = self.started
+        self.best_dual = -np.inf
+
+    @property
+    def seconds(self) -> float:
+        """Since the solver started, checks included."""
+        return time.perf_counter() - self.started
+
+    def check(self, state: Any, certificate: Certificate | None = None) -> Certificate:
+        """Certify the state and record it; a dual value once reached stays proved."""
+        begin = time.perf_counter()
+        if certificate is None:
+            certificate = self.solver.certify(self.problem, state)
+            self.checking += time.perf_counter() - begin
+        self.best_dual = max(self.best_dual, certificate.dual)
+        certificate = Certificate(certificate.primal, self.best_dual, certificate.status)
+        self.trace.append(
+            seconds=self.seconds, epochs=self.epochs, oracle_calls=self.calls,
+            primal=certificate.primal, dual=certificate.dual, gap=certificate.gap,
+        )  # fmt: skip
+        if self.callback is not None:
+            self.callback(self.trace[-1])
+        return certificate
+
+    def is_due(self, info: Info) -> bool:
+        """Whether to spend a pass on a certificate now."""
+        if info.estimate <= self.tol:
+            return True
+        cost = self.checking / max(len(self.trace), 1)
+        return self.checking + cost <= CHECK_SHARE * self.seconds
+
+    def save(self, state: Any) -> None:
+        """Write a checkpoint if the interval is over."""
+        if self.checkpoint is None or time.perf_counter() - self.saved < self.checkpoint_seconds:
+            return
+        from cliquewise.persistence import write_arrays
+
+        write_arrays(
+            self.checkpoint,
+            self.solver.pack(state),
+            {"kind": "checkpoint", "solver": self.solver.name, "epochs": self.epochs},
+        )
+        self.saved = time.perf_counter()
+
+    def go(self, state: Any) -> Fit:
+        """Step until the certificate, the epochs or the clock say stop."""
+        certificate: Certificate | None = None
+        interrupted = finished = False
+        try:
+            while self.epochs < self.max_epochs - 1e-9 and self.seconds < self.max_seconds:
+                state, info = self.solver.step(self.problem, state, self.rng)
+                self.epochs += info.epochs
+                self.calls += info.oracle_calls
+                certificate = None
+                if info.certificate is not None or self.is_due(info):
+                    certificate = self.check(state, info.certificate)
+                    if certificate.gap <= self.tol:
+                        break
+                self.save(state)
+                if info.finished:
+                    finished = True
+                    break
+        except KeyboardInterrupt:
+            interrupted, certificate = True, None
+        if certificate is None:
+            certificate = self.check(state)
+        converged = bool(certificate.gap <= self.tol) or (finished and certificate.status == "none")
+        weights = np.array(self.solver.weights(self.problem, state))
+        return Fit(weights, certificate, self.trace, state, converged, interrupted, self.epochs)
+
+
+def run(
+    problem: Any,
+    solver: Solver,
+    *,
+    tol: float = 1e-3,
+    max_epochs: float = 100,
+    max_seconds: float = float("inf"),
+    random_state: Any = None,
+    warm: Any = None,
+    callback: Callable[[dict[str, float]], Any] | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    resume: bool = False,
+) -> Fit:
+    """Drive a solver until the relative duality gap is below ``tol``.
+
+    Parameters
+    ----------
+    problem, solver
+        What to solve, and how.
+    tol : float
+        Relative gap ``(primal - dual) / |primal|`` to stop at.
+    max_epochs, max_seconds : float
+        Stop earlier after so many passes or seconds.
+    random_state : int or Generator, optional
+        The same seed gives the same bits.
+    warm : state, optional
+        State of a similar problem to start from.
+    callback : callable, optional
+        Called with every new row of the trace.
+    checkpoint : path, optional
+        File to keep the state in, written every ``checkpoint_seconds``.
+    resume : bool
+        Start from that file if it exists.
+
+    Returns
+    -------
+    Fit
+        Ctrl-C ends the run early and returns what there is (``interrupted``).
+    """
+    rng = np.random.default_rng(random_state)
+    path = None if checkpoint is None else Path(checkpoint)
+    r = Run(
+        problem, solver, tol=tol, max_epochs=max_epochs, max_seconds=max_seconds, rng=rng,
+        callback=callback, checkpoint=path, checkpoint_seconds=checkpoint_seconds,
+    )  # fmt: skip
+    if resume and path is not None and path.exists():
+        from cliquewise.persistence import read_arrays
+
+        arrays, header = read_arrays(path)
+        if header.get("solver") != solver.name:
+            raise DataError(
+                f"{path}: the checkpoint is of solver {header.get('solver')!r}, "
+                f"not {solver.name!r}; delete it or use that solver"
+            )
+        state = solver.unpack(problem, arrays)
+        r.epochs = float(header["epochs"])
+    else:
+        state = solver.init(problem, warm)
+    return r.go(state)

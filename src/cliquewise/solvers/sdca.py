@@ -1,0 +1,240 @@
+"""SDCA: dual coordinate ascent for conditional random fields, with a duality gap.
+
+One step visits examples one at a time; each visit moves that example's dual distribution
+towards the model's own and the weights with it. See ``_kernels/chain_sdca.py`` for
+the path, the line search and why neither needs a logarithm per edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError
+from cliquewise.graph import Floats
+from cliquewise.problem import ChainProblem
+from cliquewise.solvers.base import Info, Solver, register
+from cliquewise.structure import Ints
+
+
+@dataclass
+class Duals:
+    """Dual distributions of all examples and the weights they give."""
+
+    arrays: Any  # the kernels' named tuple
+    chains: Any  # the data, in the form that is fastest for the kernels
+    w: Floats
+    visits: int
+    order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+@register
+@dataclass(frozen=True)
+class SDCA(Solver):
+    """Stochastic dual coordinate ascent.
+
+    Parameters
+    ----------
+    sampling : {"gap", "permuted", "uniform", "cyclic"}, default="gap"
+        Which example comes next: with probability ``1 - uniform_share`` in proportion to its
+        last seen gap (after one pass over all), in reshuffled passes, at random, or in order.
+    uniform_share : float, default=0.2
+        Share of uniform draws with ``sampling="gap"``.
+    line_search : bool, default=True
+        False takes the step ``step_length`` always.
+    step_length : float, default=0.1
+        Step length without a line search.
+    start : float, default=10.0
+        Score of the true labels in the dual distributions at the start: close to the truth,
+        but inside the simplex.
+    """
+
+    name: ClassVar[str] = "sdca"
+    losses: ClassVar[frozenset[str]] = frozenset({"log"})
+    sampling: str = "gap"
+    uniform_share: float = 0.2
+    line_search: bool = True
+    step_length: float = 0.1
+    start: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.sampling not in ("gap", "permuted", "uniform", "cyclic"):
+            raise DataError(
+                f"sampling is gap, permuted, uniform or cyclic, not {self.sampling!r}"
+            )
+        if not 0 <= self.uniform_share <= 1:
+            raise DataError(f"uniform_share = {self.uniform_share}; it must be in [0, 1]")
+        if not 0 < self.step_length <= 1:
+            raise DataError(f"step_length = {self.step_length}; it must be in (0, 1]")
+
+    def refuses(self, problem: Any) -> str | None:
+        """Refuse other losses, and labels that are not known."""
+        if not problem.is_convex:
+            return "needs every label: with partial labels the problem is not convex"
+        return super().refuses(problem)
+
+    def memory(self, problem: Any) -> float:
+        """Two numbers per token and label, and per sequence and label pair."""
+        k = problem.model.n_labels
+        edges = int(np.count_nonzero(problem.data.lengths > 1))
+        return 8.0 * (2 * problem.data.n_tokens * k + 2 * edges * k * k + problem.dimension)
+
+    # ---- state
+
+    def _empty(self, problem: ChainProblem) -> Any:
+        from cliquewise._kernels.chain_sdca import Duals as Arrays
+
+        n, k = problem.n_examples, problem.model.n_labels
+        linked = problem.data.lengths > 1
+        rows = np.where(linked, np.cumsum(linked) - 1, -1).astype(np.int64)
+        tokens, edges = (problem.data.n_tokens, k), (int(linked.sum()), k, k)
+        leaves = 1 << max(n - 1, 1).bit_length() if self.sampling == "gap" else 0
+        return Arrays(
+            np.zeros(tokens), np.zeros(edges), np.zeros(tokens), np.zeros(edges),
+            np.zeros(n), np.zeros(n), np.zeros(2 * leaves), rows,
+        )  # fmt: skip
+
+    def init(self, problem: ChainProblem, warm: Duals | None = None) -> Duals:
+        """Distributions close to the truth, or those of ``warm`` for the examples it has."""
+        from cliquewise._kernels import chain_sdca
+
+        arrays, model = self._empty(problem), problem.model
+        chain_sdca.start(
+            problem.chains, arrays, model.edge_allowed, model.n_labels, self.start
+        )
+        arrays.gaps[:] = problem.data.lengths * np.log(max(model.n_labels, 2))
+        if warm is not None:
+            _copy_prefix(warm.arrays, arrays)
+        return self._with_weights(problem, arrays, 0 if warm is None else warm.visits)
+
+    def _with_weights(self, problem: ChainProblem, arrays: Any, visits: int) -> Duals:
+        from cliquewise._kernels import chain_sdca
+
+        if len(arrays.tree):
+            chain_sdca.rebuild_tree(arrays.tree, arrays.gaps)
+        model, chains = problem.model, problem.chains
+        if model.fits_dense:
+            none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+            chains = chains._replace(
+                pair_start=none[0], pair_label=none[1], row_mask=model.row_mask()
+            )
+            model = model.as_dense()
+        state = Duals(arrays, chains, model.padded(), visits)
+        self._refresh_weights(problem, state)
+        return state
+
+    def _refresh_weights(self, problem: ChainProblem, state: Duals) -> None:
+        """The weights from the duals afresh: rounding errors of the updates do not pile up."""
+        from cliquewise._kernels import chain_sdca
+
+        chain_sdca.weights_of_duals(
+            state.chains, state.arrays, _edge_start(problem, state), problem.model.edge_free,
+            problem.C, state.w,
+        )  # fmt: skip
+
+    # ---- one step
+
+    def _order(self, n: int, state: Duals, count: int, rng: np.random.Generator) -> Ints:
+        """The examples of the next visits; -1 for one to be drawn by its gap."""
+        if self.sampling == "uniform":
+            return rng.integers(0, n, count)
+        if self.sampling == "cyclic":
+            return (state.visits + np.arange(count)) % n
+        if self.sampling == "gap" and state.visits >= n:
+            order = rng.integers(0, n, count)
+            order[rng.random(count) >= self.uniform_share] = -1
+            return order
+        at = state.visits % n
+        if at == 0 or len(state.order) != n:
+            state.order = rng.permutation(n)
+        return state.order[at : at + count]
+
+    def step(
+        self, problem: ChainProblem, state: Duals, rng: np.random.Generator
+    ) -> tuple[Duals, Info]:
+        """Visit a pass of examples, or as many as keep one call below about two seconds."""
+        from cliquewise._kernels import chain_sdca
+
+        n, model = problem.n_examples, problem.model
+        if n == 0:
+            return state, Info(1.0, 0, 0.0)
+        work = problem.data.n_tokens * model.n_labels**2
+        pieces = min(n, 1 + int(work // 400_000_000))
+        count = min(-(-n // pieces), n - state.visits % n)
+        order = self._order(n, state, count, rng)
+        calls, _, _ = chain_sdca.epoch(
+            state.chains, state.arrays, state.w, _edge_start(problem, state), model.edge_free,
+            model.edge_allowed, problem.C, order, rng.random(count),
+            0.0 if self.line_search else self.step_length,
+        )  # fmt: skip
+        state.visits += count
+        estimate = np.nan
+        if state.visits >= n:
+            norm = float(state.w @ state.w)
+            gap = float(state.arrays.gaps.sum()) / n
+            dual = self._dual(problem, state, norm)
+            estimate = gap / max(abs(dual + gap), 1e-12)
+        return state, Info(count / n, calls, estimate)
+
+    # ---- what it proves
+
+    def _dual(self, problem: ChainProblem, state: Duals, norm: float) -> float:
+        from cliquewise._kernels import chain_sdca
+
+        entropy = np.zeros(problem.n_examples)
+        chain_sdca.entropies(problem.chains, state.arrays, entropy)
+        mean = float(problem.chains.weights @ entropy) / max(problem.n_examples, 1)
+        return mean - 0.5 * problem.lam * norm
+
+    def certify(self, problem: ChainProblem, state: Duals) -> Certificate:
+        """Exact primal and dual values in float64."""
+        self._refresh_weights(problem, state)
+        norm = float(state.w @ state.w)
+        dual = self._dual(problem, state, norm)
+        losses = problem.losses(state.w, state.chains, _edge_start(problem, state))
+        primal = problem.value(norm, float(problem.chains.weights @ losses))
+        return Certificate(primal, dual, "exact")
+
+    def weights(self, problem: ChainProblem, state: Duals) -> Floats:
+        """Weights of the dual point."""
+        model = problem.model
+        if len(state.chains.row_mask):
+            return model.from_dense(state.w)
+        return state.w[: model.dimension]
+
+    def pack(self, state: Duals) -> dict[str, np.ndarray[Any, Any]]:
+        """The dual scores and marginals; the rest follows from them."""
+        a = state.arrays
+        return {
+            "theta": a.theta, "theta_edges": a.theta_edges, "mu": a.mu, "mu_edges": a.mu_edges,
+            "log_z": a.log_z, "gaps": a.gaps, "visits": np.array([state.visits]),
+        }  # fmt: skip
+
+    def unpack(self, problem: ChainProblem, arrays: dict[str, np.ndarray[Any, Any]]) -> Duals:
+        """Back from :meth:`pack`."""
+        empty = self._empty(problem)
+        for name in ("theta", "theta_edges", "mu", "mu_edges", "log_z", "gaps"):
+            target = getattr(empty, name)
+            if target.shape != arrays[name].shape:
+                raise DataError("the checkpoint is of other data: its arrays have other shapes")
+            target[:] = arrays[name]
+        return self._with_weights(problem, empty, int(arrays["visits"][0]))
+
+
+def _edge_start(problem: ChainProblem, state: Duals) -> int:
+    """Where the transitions begin in the weight vector of a state."""
+    if len(state.chains.row_mask):
+        return problem.model.n_attributes * problem.model.n_labels
+    return problem.model.n_emissions
+
+
+def _copy_prefix(old: Any, new: Any) -> None:
+    """Keep the duals of the examples that were there before (new ones come after them)."""
+    for name in ("theta", "theta_edges", "mu", "mu_edges", "log_z", "gaps"):
+        source, target = getattr(old, name), getattr(new, name)
+        if source.shape[1:] != target.shape[1:] or len(source) > len(target):
+            raise DataError("a warm start needs the same labels and at least the same examples")
+        target[: len(source)] = source

@@ -1,0 +1,109 @@
+"""Trace: the course of an iterative method, one row per check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: What a training run records; other methods name their own columns.
+COLUMNS = ("seconds", "epochs", "oracle_calls", "primal", "dual", "gap")
+
+
+class Trace:
+    """Rows of numbers with named columns; every plot and stopping rule reads one.
+
+    A column is a numpy array, under ``trace["gap"]`` or ``trace.gap``. A cell that a row does
+    not give is NaN.
+
+    Parameters
+    ----------
+    columns : iterable of str, default=COLUMNS
+
+    Examples
+    --------
+    >>> trace = Trace(["seconds", "gap"])
+    >>> trace.append(seconds=0.5, gap=2.0)
+    >>> trace.append(seconds=1.0, gap=1.0)
+    >>> len(trace), trace.gap
+    (2, array([2., 1.]))
+    """
+
+    def __init__(self, columns: Iterable[str] = COLUMNS):
+        self.columns = tuple(columns)
+        taken = [c for c in self.columns if hasattr(type(self), c) or not c.isidentifier()]
+        if taken or len(set(self.columns)) != len(self.columns):
+            raise ValueError(f"columns need different names that are free: {self.columns}")
+        self._cells = np.empty((16, len(self.columns)))
+        self._length = 0
+
+    def append(self, **row: float) -> None:
+        """Add one row; columns that it does not name are NaN.
+
+        Examples
+        --------
+        >>> trace = Trace()
+        >>> trace.append(seconds=1.0, gap=0.1)
+        >>> trace[-1]["gap"]
+        0.1
+        """
+        unknown = set(row) - set(self.columns)
+        if unknown:
+            raise ValueError(f"unknown columns {sorted(unknown)}; they are {self.columns}")
+        if self._length == len(self._cells):
+            self._cells = np.concatenate([self._cells, np.empty_like(self._cells)])
+        self._cells[self._length] = [row.get(c, np.nan) for c in self.columns]
+        self._length += 1
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """All values of one column.
+
+        Examples
+        --------
+        >>> Trace(["gap"]).column("gap")
+        array([], dtype=float64)
+        """
+        if name not in self.columns:
+            raise KeyError(f"no column {name!r}; they are {self.columns}")
+        return self._cells[: self._length, self.columns.index(name)].copy()
+
+    def __getattr__(self, name: str) -> NDArray[np.float64]:
+        # Reached only for names that are no attributes; copy and pickle ask before __init__.
+        if name.startswith("_") or name == "columns" or name not in self.columns:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute or column {name!r}")
+        return self.column(name)
+
+    def __getitem__(self, key: str | int) -> Any:
+        if isinstance(key, str):
+            return self.column(key)
+        i = key + self._length if key < 0 else key
+        if not 0 <= i < self._length:
+            raise IndexError(f"row {key} is out of range for {self._length} rows")
+        return dict(zip(self.columns, self._cells[i].tolist(), strict=True))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[dict[str, float]]:
+        return (self[i] for i in range(len(self)))
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame.
+
+        Examples
+        --------
+        >>> Trace(["gap"]).to_frame().shape
+        (0, 1)
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            from cliquewise.errors import MissingDependencyError
+
+            raise MissingDependencyError("to_frame needs pandas: pip install pandas") from error
+        return pandas.DataFrame(self._cells[: self._length].copy(), columns=list(self.columns))
+
+    def __repr__(self) -> str:
+        return f"<Trace: {len(self)} rows of {', '.join(self.columns)}>"
