@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -15,12 +16,10 @@ from cliquewise.errors import FormatError
 
 #: Version of the file layout; files of a later version are refused.
 VERSION = 1
-_KEY = "cliquewise"
+_KEY, _SUM = "cliquewise", "cliquewise_digest"
 
 
-def write_arrays(
-    path: str | Path, arrays: dict[str, NDArray[Any]], header: dict[str, Any]
-) -> None:
+def write_arrays(path: str | Path, arrays: dict[str, NDArray[Any]], header: dict[str, Any]) -> None:
     """Write named arrays and a JSON header to one file, atomically.
 
     A reader sees the old file or the new one, never a part: the data go to a temporary
@@ -37,10 +36,9 @@ def write_arrays(
     from safetensors.numpy import save
 
     target = Path(path)
-    content = save(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()},
-        metadata={_KEY: json.dumps({"version": VERSION, **header})},
-    )
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    text = json.dumps({"version": VERSION, **header})
+    content = save(arrays, metadata={_KEY: text, _SUM: _digest(text, arrays)})
     handle, temporary = tempfile.mkstemp(dir=target.resolve().parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -52,6 +50,15 @@ def write_arrays(
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _digest(text: str, arrays: dict[str, NDArray[Any]]) -> str:
+    """A sum over the header and all arrays, so that no flipped bit goes unnoticed."""
+    total = hashlib.blake2b(text.encode(), digest_size=16)
+    for name in sorted(arrays):
+        total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        total.update(arrays[name].tobytes() if arrays[name].size == 0 else arrays[name].data)
+    return total.hexdigest()
 
 
 def _umask() -> int:
@@ -77,15 +84,27 @@ def read_arrays(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, An
             metadata = file.metadata() or {}
             if _KEY not in metadata:
                 raise FormatError("this is a safetensors file, but not one of cliquewise", path)
-            header = json.loads(metadata[_KEY])
-            version = header.get("version")
-            if not isinstance(version, int) or version > VERSION:
-                raise FormatError(
-                    f"the file has version {version}, this library reads up to {VERSION}; "
-                    "update cliquewise",
-                    path,
-                )
+            header = _header(metadata[_KEY], path)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError, OSError, AttributeError) as error:
+    except FormatError:
+        raise
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise FormatError(f"damaged, or not a cliquewise file ({error})", path) from error
+    if metadata.get(_SUM) != _digest(metadata[_KEY], arrays):
+        raise FormatError("damaged: its contents do not fit its check sum", path)
     return arrays, header
+
+
+def _header(text: str, path: str | Path) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"damaged: the header is not JSON ({error})", path) from error
+    version = header.get("version") if isinstance(header, dict) else None
+    if not isinstance(version, int) or version > VERSION:
+        raise FormatError(
+            f"the file has version {version}, this library reads up to {VERSION}; "
+            "update cliquewise",
+            path,
+        )
+    return header  # type: ignore[no-any-return]

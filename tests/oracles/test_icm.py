@@ -42,7 +42,7 @@ def test_starts_where_it_is_told():
     graph = FactorGraph([2, 2], [((0, 1), together)])
     assert graph.map("icm", init=[1, 1]).labels.tolist() == [1, 1]
     assert graph.map("icm", init=[0, 0]).labels.tolist() == [0, 0]
-    with pytest.raises(GraphError, match="needs 2 states"):
+    with pytest.raises(GraphError, match="a labeling needs 2"):
         graph.map("icm", init=[0])
 
 

@@ -50,7 +50,11 @@ def cache_folder() -> Path | None:
 
 
 def kernel(
-    function: F | None = None, *, inline: bool = False, fastmath: bool | set[str] = False
+    function: F | None = None,
+    *,
+    inline: bool = False,
+    helper: bool = False,
+    fastmath: bool | set[str] = False,
 ) -> Any:
     """Compile a function: cached, without the GIL, with numpy's rules for division.
 
@@ -60,11 +64,16 @@ def kernel(
         A function on plain arrays and scalars.
     inline : bool, default=False
         Inline into every caller (for functions of one or two lines in hot loops).
+    helper : bool, default=False
+        For functions that only other kernels call: saves the time to compile what Python
+        would need to call them. Python must not: the process would crash.
     fastmath : bool or set of str, default=False
         Let sums be reordered (``{"reassoc", "contract"}``), so that reductions vectorise.
         Never ``True`` where infinities may occur: it licenses wrong results on them.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+    if helper:
+        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     if inline:
         options["inline"] = "always"
 

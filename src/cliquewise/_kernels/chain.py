@@ -23,12 +23,12 @@ import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain_log import forward_backward_log, log_partition_log, zero_marginals
-from cliquewise._kernels.math import exp_in_place, log_in_place
+from cliquewise._kernels.math import fast_exp, fast_log
 from cliquewise._kernels.simd import (
     LANES,
     add,
-    add_outer_products,
     aligned_zeros,
+    as_written,
     fma,
     keep_above,
     lane_max,
@@ -39,13 +39,15 @@ from cliquewise._kernels.simd import (
     mul,
     padded,
     splat,
+    spread,
     store,
     store_first,
+    sum_outer_products,
     vector_matrix,
 )
 
 
-@kernel
+@kernel(helper=True)
 def _limits(like):
     """(greatest beta / c, floor of beta, cutoff of marginals, safe spread of transitions)."""
     number = like.dtype.type
@@ -68,32 +70,37 @@ def transition_tables(n_labels, like):
     return aligned_zeros(4 * width * width, like).reshape(4, width, width)
 
 
-@kernel
-def _exponentiate(trans, table, tables, transpose):
-    """tables[0] = exp(trans[table] - shift), tables[1] its transpose; keeps shift and spread."""
+@kernel(helper=True)
+def _exponentiate(trans, table, tables):
+    """tables[0] = exp(trans[table] - shift); keeps the shift and the spread."""
+    as_written()
     n_labels, width = trans.shape[1], tables.shape[1]
     start = table * n_labels * n_labels
     nothing = splat(trans.dtype.type(-np.inf))
     anything, minus = splat(trans.dtype.type(np.inf)), splat(trans.dtype.type(-1))
-    high = low = nothing
+    # Not below the least number: a table of -inf alone shall become zeros, not NaN.
+    high, low = splat(trans.dtype.type(np.finfo(trans.dtype).min)), nothing
     for i in range(n_labels):
         for j in range(0, n_labels, LANES):
             at, count = start + i * n_labels + j, n_labels - j
             high = maximum(load_first(trans, at, count, nothing), high)
             low = maximum(mul(load_first(trans, at, count, anything), minus), low)
-    shift = max(lane_max(high), np.finfo(trans.dtype).min)
+    shift = lane_max(high)
     shifts = splat(-shift)
     for i in range(n_labels):
         for j in range(0, width, LANES):
             row = load_first(trans, start + i * n_labels + j, n_labels - j, nothing)
-            store(tables, i * width + j, add(row, shifts))
-    exp_in_place(tables[0, :n_labels].reshape(n_labels * width))
-    if transpose:
-        for i in range(n_labels):
-            for j in range(n_labels):
-                tables[1, j, i] = tables[0, i, j]
+            store(tables, i * width + j, fast_exp(add(row, shifts)))
     tables[3, 0, 0] = shift
     tables[3, 0, 1] = shift + lane_max(low)
+
+
+@kernel(helper=True)
+def _transpose(tables, n_labels):
+    """tables[1] = the transpose of tables[0]."""
+    for i in range(n_labels):
+        for j in range(n_labels):
+            tables[1, j, i] = tables[0, i, j]
 
 
 @kernel
@@ -108,151 +115,144 @@ def prepare_transitions(trans, tables):
         Overwritten: the exponentials, their transpose, scratch, and two numbers.
     """
     if trans.shape[0] == 1:
-        _exponentiate(trans, 0, tables, True)
+        _exponentiate(trans, np.intp(0), tables)
+        _transpose(tables, trans.shape[1])
 
 
-@kernel
-def _exponentiate_nodes(nodes, psi):
+@kernel(helper=True)
+def _exponentiate_nodes(nodes, work, psi):
     """psi = exp(nodes - row maxima), padded with zeros; returns the sum of the maxima."""
+    as_written()
     length, n_labels = nodes.shape
     width = padded(n_labels)
     nothing = splat(nodes.dtype.type(-np.inf))
     total = 0.0
     for t in range(length):
         high = nothing
-        for j in range(0, width, LANES):
-            row = load_first(nodes, t * n_labels + j, n_labels - j, nothing)
-            store(psi, t * width + j, row)
-            high = maximum(row, high)
+        for j in range(0, n_labels, LANES):
+            high = maximum(load_first(nodes, t * n_labels + j, n_labels - j, nothing), high)
         shift = lane_max(high)
         total += shift
         if not shift > -np.inf:
             return total
         shifts = splat(-shift)
-        for j in range(t * width, (t + 1) * width, LANES):
-            store(psi, j, add(load(psi, j), shifts))
-    exp_in_place(psi)
+        for j in range(0, width, LANES):
+            row = load_first(nodes, t * n_labels + j, n_labels - j, nothing)
+            store(work, psi + t * width + j, fast_exp(add(row, shifts)))
     return total
 
 
-@kernel
-def _forward(trans, tables, psi, alpha, scale, n_labels):
+@kernel(helper=True)
+def _forward(trans, tables, work, psi, scale, length):
     """Fill alpha and scale; returns the sum of transition shifts, NaN where mass vanished."""
-    width = tables.shape[1]
-    one = psi.dtype.type(1)
+    as_written()
+    n_labels, width = trans.shape[1], tables.shape[1]
+    one = work.dtype.type(1)
     shared = trans.shape[0] == 1
-    matrix = tables[0]
     shift = 0.0
-    for t in range(scale.shape[0]):
+    for t in range(length):
         at = t * width
         if t > 0:
             if not shared:
-                _exponentiate(trans, t - 1, tables, False)
+                _exponentiate(trans, t - 1, tables)
             shift += tables[3, 0, 0]
-            vector_matrix(alpha, at - width, matrix, n_labels, alpha, at)
+            vector_matrix(work, at - width, tables, np.intp(0), n_labels, at)
         else:
-            for j in range(width):
-                alpha[j] = one
-        total = splat(psi.dtype.type(0))
+            for j in range(0, width, LANES):
+                store(work, j, splat(one))
+        total = splat(work.dtype.type(0))
         for j in range(at, at + width, LANES):
-            product = mul(load(alpha, j), load(psi, j))
-            store(alpha, j, product)
+            product = mul(load(work, j), load(work, psi + j))
+            store(work, j, product)
             total = add(total, product)
-        scale[t] = lane_sum(total)
-        if not scale[t] > 0:
+        c = lane_sum(total)
+        work[scale + t] = c
+        if not c > 0:
             return np.nan
-        inverse = splat(one / scale[t])
+        inverse = splat(one / c)
         for j in range(at, at + width, LANES):
-            store(alpha, j, mul(load(alpha, j), inverse))
+            store(work, j, mul(load(work, j), inverse))
     return shift
 
 
-@kernel
-def _write_edges(tables, alpha, psi, at, cutoff, n_labels, out):
-    """Marginals of the edge into the position whose row of psi starts at ``at``."""
-    width = tables.shape[1]
+@kernel(helper=True)
+def _write_edges(tables, work, alpha, psi, cutoff, edges, row):
+    """Marginals of one edge, from the rows of its two ends."""
+    as_written()
+    width, n_labels = tables.shape[1], edges.shape[1]
     below = splat(cutoff)
     for i in range(n_labels):
-        left = splat(alpha[at - width + i])
+        left = spread(work, alpha + i)
         for j in range(0, n_labels, LANES):
-            edge = mul(mul(left, load(tables, i * width + j)), load(psi, at + j))
-            store_first(out, i * n_labels + j, n_labels - j, keep_above(edge, below))
+            edge = mul(mul(left, load(tables, i * width + j)), load(work, psi + j))
+            out = (row * n_labels + i) * n_labels + j
+            store_first(edges, out, n_labels - j, keep_above(edge, below))
 
 
-@kernel
-def _backward(trans, tables, psi, alpha, scale, rows, marginals, edges):
+@kernel(helper=True)
+def _backward(trans, tables, work, psi, beta, scale, marginals, edges, length):
     """Backward pass; psi becomes psi beta / c. Returns the greatest beta / c (see above).
 
     ``marginals`` and ``edges`` may have no rows, and are then not written.
     """
-    width = tables.shape[1]
-    n_labels = trans.shape[1]
-    _, floor, cutoff, _ = _limits(psi)
-    beta, floors, below = rows[:width], splat(floor), splat(cutoff)
+    as_written()
+    n_labels, width = trans.shape[1], tables.shape[1]
+    one = work.dtype.type(1)
+    _, floor, cutoff, _ = _limits(work)
+    floors, below = splat(floor), splat(cutoff)
     shared = trans.shape[0] == 1
-    transposed = tables[1]
-    bound = splat(floor)
-    for j in range(width):
-        beta[j] = 1
-    for t in range(scale.shape[0] - 1, -1, -1):
+    bound = floors
+    for j in range(0, width, LANES):
+        store(work, beta + j, splat(one))
+    for t in range(length - 1, -1, -1):
         at = t * width
-        inverse = splat(psi.dtype.type(1) / scale[t])
+        inverse = splat(one / work[scale + t])
         if marginals.shape[0] > 0:
             for j in range(0, n_labels, LANES):
-                node = keep_above(mul(load(alpha, at + j), load(beta, j)), below)
+                node = keep_above(mul(load(work, at + j), load(work, beta + j)), below)
                 store_first(marginals, t * n_labels + j, n_labels - j, node)
         for j in range(0, width, LANES):
-            scaled = mul(load(beta, j), inverse)
+            scaled = mul(load(work, beta + j), inverse)
             bound = maximum(scaled, bound)
-            store(psi, at + j, mul(load(psi, at + j), scaled))
+            store(work, psi + at + j, mul(load(work, psi + at + j), scaled))
         if t > 0:
             if not shared:
-                _exponentiate(trans, t - 1, tables, True)
+                _exponentiate(trans, t - 1, tables)
+                _transpose(tables, n_labels)
             if edges.shape[0] > 0:
-                _write_edges(tables, alpha, psi, at, cutoff, n_labels, edges[t - 1])
-            vector_matrix(psi, at, transposed, n_labels, beta, 0)
-            for j in range(0, width, LANES):
-                store(beta, j, add(load(beta, j), floors))
+                _write_edges(tables, work, at - width, psi + at, cutoff, edges, t - 1)
+            vector_matrix(work, psi + at, tables, np.intp(1), n_labels, beta)
+            for j in range(beta, beta + width, LANES):
+                store(work, j, add(load(work, j), floors))
     return lane_max(bound)
 
 
-@kernel
-def _add_expectation(tables, alpha, psi, length, n_labels, expectation):
+@kernel(helper=True)
+def _add_expectation(tables, work, psi, length, expectation):
     """expectation += sum over t of alpha_{t-1} (outer) psi_t, times the transitions."""
-    width = tables.shape[1]
-    sums = tables[2]
-    none = splat(sums.dtype.type(0))
-    for j in range(0, width * width, LANES):
-        store(sums, j, none)
-    left, right = alpha.reshape(length, width), psi.reshape(length, width)
-    add_outer_products(left[:-1], right[1:], length - 1, n_labels, sums)
+    as_written()
+    width, n_labels = tables.shape[1], expectation.shape[0]
+    none = splat(work.dtype.type(0))
+    sum_outer_products(work, 0, psi + width, length - 1, n_labels, tables, 2)
     for i in range(n_labels):
         for j in range(0, n_labels, LANES):
             at, count = i * n_labels + j, n_labels - j
             product = fma(
-                load(sums, i * width + j),
+                load(tables, (2 * width + i) * width + j),
                 load(tables, i * width + j),
                 load_first(expectation, at, count, none),
             )
             store_first(expectation, at, count, product)
 
 
-@kernel
-def _sum_of_logs(scale):
-    log_in_place(scale)
+@kernel(helper=True)
+def _sum_of_logs(work, start, n):
+    as_written()
+    one = splat(work.dtype.type(1))
     total = 0.0
-    for t in range(scale.shape[0]):
-        total += scale[t]
+    for t in range(0, n, LANES):
+        total += lane_sum(fast_log(load_first(work, start + t, n - t, one)))
     return total
-
-
-@kernel
-def _split(work, length, width):
-    size = length * width
-    alpha, psi = work[:size], work[size : 2 * size]
-    rows = work[2 * size : 2 * size + 4 * width]
-    scale = work[2 * size + 4 * width : 2 * size + 4 * width + length]
-    return alpha, psi, rows, scale
 
 
 @kernel
@@ -282,47 +282,49 @@ def forward_backward(nodes, trans, tables, marginals, edges, expectation, work):
     float
         log Z; ``-inf`` where nothing is feasible, and then the marginals are zero.
     """
-    length, n_labels = nodes.shape
+    length, width = nodes.shape[0], tables.shape[1]
     if length == 0:
         return 0.0
-    alpha, psi, rows, scale = _split(work, length, tables.shape[1])
-    shift = _exponentiate_nodes(nodes, psi)
+    # The parts of work: alpha from 0 on, then these.
+    psi = length * width
+    beta, scale = 2 * psi, 2 * psi + width
+    shift = _exponentiate_nodes(nodes, work, psi)
     if shift == -np.inf:
         zero_marginals(marginals, edges)
         return -np.inf
-    shift += _forward(trans, tables, psi, alpha, scale, n_labels)
-    limit = _limits(psi)[0]
+    shift += _forward(trans, tables, work, psi, scale, length)
+    limit = _limits(work)[0]
     bound = limit
     summed = expectation.shape[0] > 0 and length > 1
     if np.isfinite(shift) and not (summed and trans.shape[0] != 1):
-        bound = _backward(trans, tables, psi, alpha, scale, rows, marginals, edges)
+        bound = _backward(trans, tables, work, psi, beta, scale, marginals, edges, length)
     if not bound < limit:
         return forward_backward_log(nodes, trans, marginals, edges, expectation, work)
     if summed:
-        _add_expectation(tables, alpha, psi, length, n_labels, expectation)
-    return shift + _sum_of_logs(scale)
+        _add_expectation(tables, work, psi, length, expectation)
+    return shift + _sum_of_logs(work, scale, length)
 
 
 @kernel
 def log_partition(nodes, trans, tables, work):
     """Log Z of one chain; arguments as in `forward_backward`."""
-    length, n_labels = nodes.shape
+    length, width = nodes.shape[0], tables.shape[1]
     if length == 0:
         return 0.0
-    alpha, psi, rows, scale = _split(work, length, tables.shape[1])
-    shift = _exponentiate_nodes(nodes, psi)
+    psi = length * width
+    beta, scale = 2 * psi, 2 * psi + width
+    shift = _exponentiate_nodes(nodes, work, psi)
     if shift == -np.inf:
         return -np.inf
-    shift += _forward(trans, tables, psi, alpha, scale, n_labels)
+    shift += _forward(trans, tables, work, psi, scale, length)
     if not np.isfinite(shift):
         return log_partition_log(nodes, trans, work)
-    limit, _, _, safe = _limits(psi)
+    limit, _, _, safe = _limits(work)
     if length > 1 and not (trans.shape[0] == 1 and tables[3, 0, 1] < safe):
-        none = nodes[:0]
-        bound = _backward(trans, tables, psi, alpha, scale, rows, none, trans[:0])
+        bound = _backward(trans, tables, work, psi, beta, scale, nodes[:0], trans[:0], length)
         if not bound < limit:
             return log_partition_log(nodes, trans, work)
-    return shift + _sum_of_logs(scale)
+    return shift + _sum_of_logs(work, scale, length)
 
 
 @kernel

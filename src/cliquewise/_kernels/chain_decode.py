@@ -271,9 +271,10 @@ def sample(nodes, trans, uniforms, labels):
     if length == 0:
         return 0.0
     shared = trans.shape[0] == 1
-    alpha = np.empty((length, n_labels), nodes.dtype)
+    width = padded(n_labels)
+    alpha = decode_workspace(length, n_labels, nodes)
     weights = np.empty(n_labels, nodes.dtype)
-    log_z = forward_log(nodes, trans, alpha, weights)
+    log_z = forward_log(nodes, trans, alpha)
     if not log_z > -np.inf:
         labels[:] = 0
         return log_z
@@ -281,7 +282,7 @@ def sample(nodes, trans, uniforms, labels):
         for t in range(length - 1, -1, -1):
             high = -np.inf
             for i in range(n_labels):
-                weights[i] = alpha[t, i]
+                weights[i] = alpha[t * width + i]
                 if t + 1 < length:
                     weights[i] += trans[0 if shared else t, i, labels[n, t + 1]]
                 high = max(high, weights[i])

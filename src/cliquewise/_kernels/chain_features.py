@@ -135,33 +135,33 @@ def most_features(chains, n_labels):
 
 
 @kernel
-def assign_slots(chains, first, last, n_labels, slots, rows):
+def assign_slots(chains, first, last, n_labels, slots, rows, starts, places):
     """Give every distinct attribute of a chain a place in a compact vector; how many, how long.
 
-    ``slots`` is -1 everywhere before, and must be made so again with `free_slots`.
+    Writes the attribute and the place of each row (``rows``, ``starts``) and the place of
+    every entry (``places``: read in order, where ``slots`` would be read at random).
+    ``slots`` is -1 everywhere before and after.
     """
     width = padded(n_labels)
     dense = chains.pair_start.shape[0] == 0
     count, used = 0, 0
-    for e in range(chains.indptr[first], chains.indptr[last]):
+    begin = chains.indptr[first]
+    for e in range(begin, chains.indptr[last]):
         a = chains.indices[e]
         if slots[a] < 0:
             slots[a] = used
             rows[count] = a
+            starts[count] = used
             count += 1
             used += width if dense else chains.pair_start[a + 1] - chains.pair_start[a]
+        places[e - begin] = slots[a]
+    for r in range(count):
+        slots[rows[r]] = -1
     return count, used
 
 
-@kernel
-def free_slots(slots, rows, count):
-    """Undo `assign_slots`."""
-    for r in range(count):
-        slots[rows[r]] = -1
-
-
 @kernel(fastmath=REASSOCIATE)
-def compact_features(chains, first, last, delta, n_labels, slots, rows, count, used, compact):
+def compact_features(chains, first, last, delta, n_labels, rows, starts, count, places, used, compact):
     """compact = the feature vector of ``delta``; returns its squared norm.
 
     Attributes repeat within a chain, so the norm is that of the sum, not a sum of norms.
@@ -174,21 +174,26 @@ def compact_features(chains, first, last, delta, n_labels, slots, rows, count, u
     start, label = chains.pair_start, chains.pair_label
     for i in range(used):
         compact[i] = 0
+    begin = indptr[first]
     for t in range(last - first):
-        for e in range(indptr[first + t], indptr[first + t + 1]):
-            x = number(1) if ones else number(values[e])
-            a = indices[e]
-            at = slots[a]
-            if dense:
-                for j in range(0, n_labels, LANES):
-                    d = load_first(delta, t * n_labels + j, n_labels - j, none)
-                    store(compact, at + j, fma(splat(x), d, load(compact, at + j)))
-            else:
-                shift = at - start[a]
+        if dense:
+            for j in range(0, n_labels, LANES):
+                d = load_first(delta, t * n_labels + j, n_labels - j, none)
+                for e in range(indptr[first + t], indptr[first + t + 1]):
+                    at = places[e - begin] + j
+                    if ones:
+                        store(compact, at, add(d, load(compact, at)))
+                    else:
+                        store(compact, at, fma(splat(number(values[e])), d, load(compact, at)))
+        else:
+            for e in range(indptr[first + t], indptr[first + t + 1]):
+                x = number(1) if ones else number(values[e])
+                a = indices[e]
+                shift = places[e - begin] - start[a]
                 for p in range(start[a], start[a + 1]):
                     compact[p + shift] += x * delta[t, label[p]]
     for r in range(count if chains.row_mask.shape[0] > 0 else 0):
-        bits, at = chains.row_mask[rows[r]], slots[rows[r]]
+        bits, at = chains.row_mask[rows[r]], starts[r]
         for j in range(0, n_labels, LANES):
             store(compact, at + j, keep_bits(load(compact, at + j), bits >> j))
     if dense:
@@ -204,13 +209,13 @@ def compact_features(chains, first, last, delta, n_labels, slots, rows, count, u
 
 
 @kernel
-def add_compact(chains, rows, count, slots, compact, factor, n_labels, w):
+def add_compact(chains, rows, starts, count, compact, factor, n_labels, w):
     """w += factor * the compact feature vector."""
     if chains.pair_start.shape[0] == 0:
         c = splat(w.dtype.type(factor))
         for r in range(count):
             a = rows[r]
-            row, at = a * n_labels, slots[a]
+            row, at = a * n_labels, starts[r]
             for j in range(0, n_labels, LANES):
                 y = fma(c, load(compact, at + j), load(w, row + j))
                 store_first(w, row + j, n_labels - j, y)
@@ -218,7 +223,7 @@ def add_compact(chains, rows, count, slots, compact, factor, n_labels, w):
     start = chains.pair_start
     for r in range(count):
         a = rows[r]
-        shift = slots[a] - start[a]
+        shift = starts[r] - start[a]
         for p in range(start[a], start[a + 1]):
             w[p] += factor * compact[p + shift]
 

@@ -3,170 +3,203 @@
 `cliquewise._kernels.chain` falls back on these where its scaled passes could lose mass.
 Every row is shifted so that its maximum is 0: over a long chain of large scores the messages
 would otherwise grow until their differences are rounded away.
+
+All messages are rows of W numbers in one 1-d array (K rounded up to whole vectors, and
+``-inf`` past K), and named by the place where their row starts.
 """
 
 import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.math import fast_exp, fast_log
+from cliquewise._kernels.simd import (
+    LANES,
+    add,
+    as_written,
+    lane_max,
+    lane_sum,
+    load,
+    load_first,
+    maximum,
+    mul,
+    padded,
+    splat,
+    spread,
+    store,
+    store_first,
+)
 
 
 @kernel
 def zero_marginals(marginals, edges):
     """No feasible labelling: every marginal is zero."""
-    for t in range(marginals.shape[0]):
-        for j in range(marginals.shape[1]):
-            marginals[t, j] = 0
-    for t in range(edges.shape[0]):
-        for i in range(edges.shape[1]):
-            for j in range(edges.shape[2]):
-                edges[t, i, j] = 0
+    none = splat(marginals.dtype.type(0))
+    for at in range(0, marginals.size, LANES):
+        store_first(marginals, at, marginals.size - at, none)
+    for at in range(0, edges.size, LANES):
+        store_first(edges, at, edges.size - at, none)
 
 
-@kernel
-def _shift_row(row):
-    """Subtract the maximum of a row and return it (a row of -inf stays)."""
-    high = row[0]
-    for j in range(1, row.shape[0]):
-        high = max(high, row[j])
+@kernel(helper=True)
+def _sum(work, row, width):
+    """(high, total) with logsumexp = high + log(total); of -inf alone, total is zero."""
+    as_written()
+    highs = splat(work.dtype.type(np.finfo(work.dtype).min))
+    for j in range(row, row + width, LANES):
+        highs = maximum(load(work, j), highs)
+    high = lane_max(highs)
+    total = splat(work.dtype.type(0))
+    for j in range(row, row + width, LANES):
+        total = add(total, fast_exp(add(load(work, j), splat(-high))))
+    return high, lane_sum(total)
+
+
+@kernel(helper=True)
+def _add_scores(work, row, scores, at, n_labels, out):
+    """Row ``out`` = row ``row`` + the scores from ``at`` on, shifted to maximum 0; the shift."""
+    as_written()
+    width = padded(n_labels)
+    nothing = splat(work.dtype.type(-np.inf))
+    highs = nothing
+    for j in range(0, width, LANES):
+        x = add(load(work, row + j), load_first(scores, at + j, n_labels - j, nothing))
+        store(work, out + j, x)
+        highs = maximum(x, highs)
+    high = lane_max(highs)
     if high > -np.inf:
-        for j in range(row.shape[0]):
-            row[j] -= high
+        for j in range(out, out + width, LANES):
+            store(work, j, add(load(work, j), splat(-high)))
     return high
 
 
-@kernel
-def _combine(high, total):
-    """high + log(total), or -inf where no term was feasible."""
-    return high + fast_log(total) if high > -np.inf else high
+@kernel(helper=True)
+def _step(work, source, trans, table, target):
+    """target[j] = logsumexp over i of source[i] + trans[table, i, j]."""
+    as_written()
+    n_labels = trans.shape[1]
+    nothing = splat(work.dtype.type(-np.inf))
+    minus = splat(work.dtype.type(-1))
+    for j in range(0, n_labels, LANES):
+        start, count = table * n_labels * n_labels + j, n_labels - j
+        high = splat(work.dtype.type(np.finfo(work.dtype).min))
+        for i in range(n_labels):
+            row = load_first(trans, start + i * n_labels, count, nothing)
+            high = maximum(add(row, spread(work, source + i)), high)
+        total = splat(work.dtype.type(0))
+        for i in range(n_labels):
+            row = add(load_first(trans, start + i * n_labels, count, nothing), mul(high, minus))
+            total = add(total, fast_exp(add(row, spread(work, source + i))))
+        # No term: the logarithm of zero.
+        store(work, target + j, add(high, fast_log(total)))
 
 
 @kernel
-def _step(source, scores, high, target):
-    """target[j] = logsumexp over i of source[i] + scores[i, j]."""
-    n_labels = source.shape[0]
-    for j in range(n_labels):
-        high[j] = -np.inf
-        target[j] = 0
-    for i in range(n_labels):
-        for j in range(n_labels):
-            high[j] = max(high[j], source[i] + scores[i, j])
-    for i in range(n_labels):
-        # An infeasible column has high = -inf; its NaN terms are never used.
-        for j in range(n_labels):
-            target[j] += fast_exp(source[i] + scores[i, j] - high[j])
-    for j in range(n_labels):
-        target[j] = _combine(high[j], target[j])
-
-
-@kernel
-def forward_log(nodes, trans, alpha, high):
-    """Fill alpha (T, K), every row with maximum 0; returns log Z."""
+def forward_log(nodes, trans, work):
+    """Fill alpha, the first T rows of work, each with maximum 0; returns log Z."""
     length, n_labels = nodes.shape
+    width = padded(n_labels)
     shared = trans.shape[0] == 1
     total = 0.0
     for t in range(length):
+        at = t * width
         if t == 0:
-            alpha[0] = nodes[0]
+            for j in range(width):
+                work[j] = 0
         else:
-            _step(alpha[t - 1], trans[0 if shared else t - 1], high, alpha[t])
-            for j in range(n_labels):
-                alpha[t, j] += nodes[t, j]
-        shift = _shift_row(alpha[t])
+            _step(work, at - width, trans, 0 if shared else t - 1, at)
+        shift = _add_scores(work, at, nodes, t * n_labels, n_labels, at)
         if not shift > -np.inf:
-            return shift
+            # The sum is -inf, or NaN if there is one: the maximum passes it over.
+            total = 0.0
+            for j in range(at, at + n_labels):
+                total += work[j]
+            return total
         total += shift
-    last = nodes.dtype.type(0)
-    for j in range(n_labels):
-        last += fast_exp(alpha[length - 1, j])
-    return total + fast_log(last)
+    high, mass = _sum(work, (length - 1) * width, width)
+    return total + high + fast_log(mass)
 
 
-@kernel
-def _write_softmax(a, b, out):
-    """out = softmax(a + b)."""
-    n_labels = a.shape[0]
-    for j in range(n_labels):
-        out[j] = a[j] + b[j]
-    _shift_row(out)
-    total = a.dtype.type(0)
-    for j in range(n_labels):
-        out[j] = fast_exp(out[j])
-        total += out[j]
-    for j in range(n_labels):
-        out[j] /= total
+@kernel(helper=True)
+def _write_softmax(work, a, b, row, n_labels, marginals, t):
+    """marginals[t] = softmax(a + b)."""
+    as_written()
+    width = padded(n_labels)
+    for j in range(0, width, LANES):
+        store(work, row + j, add(load(work, a + j), load(work, b + j)))
+    high, total = _sum(work, row, width)
+    shift, scale = splat(-high), splat(work.dtype.type(1) / total)
+    for j in range(0, n_labels, LANES):
+        x = mul(fast_exp(add(load(work, row + j), shift)), scale)
+        store_first(marginals, t * n_labels + j, n_labels - j, x)
 
 
-@kernel
-def _visit_edges(left, scores, right, out, expectation):
-    """Edge marginals, softmax of left[i] + scores[i, j] + right[j]: set out, add expectation."""
-    n_labels = left.shape[0]
-    high = left.dtype.type(-np.inf)
+@kernel(helper=True)
+def _step_back(work, right, trans, table, row, beta):
+    """beta[i] = logsumexp over j of trans[table, i, j] + right[j]."""
+    n_labels = trans.shape[1]
     for i in range(n_labels):
-        for j in range(n_labels):
-            high = max(high, left[i] + scores[i, j] + right[j])
-    total = left.dtype.type(0)
+        at = (table * n_labels + i) * n_labels
+        high = _add_scores(work, right, trans, at, n_labels, row)
+        _, total = _sum(work, row, padded(n_labels))
+        work[beta + i] = high + fast_log(total)
+
+
+@kernel(helper=True)
+def _visit_edges(work, left, right, beta, row, trans, table, edges, t, expectation):
+    """Edge marginals, softmax of left[i] + trans[i, j] + right[j]: set edges[t], add expectation.
+
+    ``beta`` has summed them over j already.
+    """
+    as_written()
+    n_labels = trans.shape[1]
+    none = splat(work.dtype.type(0))
+    for j in range(0, padded(n_labels), LANES):
+        store(work, row + j, add(load(work, left + j), load(work, beta + j)))
+    high, total = _sum(work, row, padded(n_labels))
+    scale = splat(work.dtype.type(1) / total)
     for i in range(n_labels):
-        for j in range(n_labels):
-            total += fast_exp(left[i] + scores[i, j] + right[j] - high)
-    for i in range(n_labels):
-        for j in range(n_labels):
-            share = fast_exp(left[i] + scores[i, j] + right[j] - high) / total
-            if out.shape[0] > 0:
-                out[0, i, j] = share
+        shift = splat(work[left + i] - high)
+        for j in range(0, n_labels, LANES):
+            at, count = i * n_labels + j, n_labels - j
+            x = load_first(trans, table * n_labels * n_labels + at, count, none)
+            x = mul(fast_exp(add(add(x, load(work, right + j)), shift)), scale)
+            if edges.shape[0] > 0:
+                store_first(edges, t * n_labels * n_labels + at, count, x)
             if expectation.shape[0] > 0:
-                expectation[i, j] += share
-
-
-@kernel
-def _step_back(source, scores, target):
-    """target[i] = logsumexp over j of scores[i, j] + source[j]."""
-    n_labels = source.shape[0]
-    for i in range(n_labels):
-        high = source.dtype.type(-np.inf)
-        for j in range(n_labels):
-            high = max(high, scores[i, j] + source[j])
-        total = source.dtype.type(0)
-        for j in range(n_labels):
-            total += fast_exp(scores[i, j] + source[j] - high)
-        target[i] = _combine(high, total)
+                y = add(load_first(expectation, at, count, none), x)
+                store_first(expectation, at, count, y)
 
 
 @kernel
 def forward_backward_log(nodes, trans, marginals, edges, expectation, work):
     """Same as `chain.forward_backward`, without tables."""
     length, n_labels = nodes.shape
-    size = length * n_labels
-    alpha = work[:size].reshape(length, n_labels)
-    rows = work[size : size + 3 * n_labels].reshape(3, n_labels)
-    beta, right, high = rows[0], rows[1], rows[2]
-    log_z = forward_log(nodes, trans, alpha, high)
+    log_z = forward_log(nodes, trans, work)
     if not log_z > -np.inf:
         zero_marginals(marginals, edges)
         return log_z
+    width = padded(n_labels)
+    beta, right, row = length * width, (length + 1) * width, (length + 2) * width
     shared = trans.shape[0] == 1
     wanted = edges.shape[0] > 0 or expectation.shape[0] > 0
-    for j in range(n_labels):
-        beta[j] = 0
+    for j in range(beta, beta + width):
+        work[j] = 0
     for t in range(length - 1, -1, -1):
+        at = t * width
         if marginals.shape[0] > 0:
-            _write_softmax(alpha[t], beta, marginals[t])
+            _write_softmax(work, at, beta, row, n_labels, marginals, t)
         if t > 0:
-            scores = trans[0 if shared else t - 1]
-            for j in range(n_labels):
-                right[j] = beta[j] + nodes[t, j]
-            _shift_row(right)
+            table = 0 if shared else t - 1
+            _add_scores(work, beta, nodes, t * n_labels, n_labels, right)
+            _step_back(work, right, trans, table, row, beta)
             if wanted:
-                _visit_edges(alpha[t - 1], scores, right, edges[t - 1 : t], expectation)
-            _step_back(right, scores, beta)
-            _shift_row(beta)
+                _visit_edges(
+                    work, at - width, right, beta, row, trans, table, edges, t - 1, expectation
+                )
     return log_z
 
 
 @kernel
 def log_partition_log(nodes, trans, work):
     """Same as `chain.log_partition`, without tables."""
-    length, n_labels = nodes.shape
-    size = length * n_labels
-    alpha = work[:size].reshape(length, n_labels)
-    return forward_log(nodes, trans, alpha, work[size : size + n_labels])
+    return forward_log(nodes, trans, work)

@@ -43,7 +43,6 @@ from cliquewise._kernels.chain_features import (
     add_features,
     assign_slots,
     compact_features,
-    free_slots,
     mask_rows,
     most_features,
     node_scores,
@@ -57,13 +56,37 @@ Duals = namedtuple(
 
 @kernel(fastmath=REASSOCIATE)
 def _dot_difference(a, b, c, d):
-    """(<a - b, c>, <a - b, d>) of four arrays of one shape."""
+    """(<a - b, c>, <a - b, d>) over the length of ``b``."""
     x, y = 0.0, 0.0
-    for i in range(a.size):
+    for i in range(b.size):
         delta = a[i] - b[i]
         x += delta * c[i]
         y += delta * d[i]
     return x, y
+
+
+@kernel
+def _subtract(a, b, out):
+    """out = a - b over the length of ``b``."""
+    for i in range(b.size):
+        out[i] = a[i] - b[i]
+
+
+@kernel(fastmath=REASSOCIATE)
+def _free_difference(a, b, free, out):
+    """out = (a - b) where ``free`` is 1, over the length of ``b``; returns its squared norm."""
+    norm = 0.0
+    for i in range(b.size):
+        out[i] = (a[i] - b[i]) * free[i]
+        norm += out[i] * out[i]
+    return norm
+
+
+@kernel
+def _blend(a, b, share, out):
+    """out = a + share (b - a) over the length of ``a``."""
+    for i in range(a.size):
+        out[i] = a[i] + share * (b[i] - a[i])
 
 
 @kernel
@@ -109,7 +132,7 @@ def infer(nodes, edges, allowed, edge_allowed, masked_nodes, masked_edges, table
     trans = edges.reshape(1, edges.shape[0], edges.shape[1])
     if nodes.shape[0] > 1:
         prepare_transitions(trans, tables)
-    expectation[:] = 0.0
+        expectation[:] = 0.0
     return forward_backward(nodes, trans, tables, marginals, trans[:0], expectation, work)
 
 
@@ -188,24 +211,23 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
         edge_start // n_labels if chains.pair_start.shape[0] == 0 else chains.pair_start.shape[0] - 1
     )
     length = longest(chains.offsets)
-    shape = (length, n_labels)
-    scores, p, delta, masked = (
-        np.empty(shape, w.dtype), np.empty(shape, w.dtype), np.empty(shape, w.dtype),
-        np.empty(shape, w.dtype),
-    )  # fmt: skip
-    theta_new, mu_new = np.empty(shape, w.dtype), np.empty(shape, w.dtype)
-    square = (n_labels, n_labels)
-    p_edges, delta_edges, masked_edges = (
-        np.empty(square, w.dtype), np.empty(square, w.dtype), np.empty(square, w.dtype)
-    )  # fmt: skip
-    edges_new, mu_edges_new = np.zeros(square, w.dtype), np.zeros(square, w.dtype)
+    room = length * n_labels
+    scores, p, delta = np.empty(room, w.dtype), np.empty(room, w.dtype), np.empty(room, w.dtype)
+    theta_new, mu_new = np.empty(room, w.dtype), np.empty(room, w.dtype)
+    masked = np.empty((length, n_labels), w.dtype)
+    p_edges, masked_edges = np.zeros(edge_free.shape, w.dtype), np.zeros(edge_free.shape, w.dtype)
+    edges_new, mu_edges_new = np.zeros(edge_free.shape, w.dtype), np.zeros(edge_free.shape, w.dtype)
+    delta_edges, free = np.zeros(edge_free.size, w.dtype), np.zeros(edge_free.size, w.dtype)
+    free[:] = edge_free.ravel()
     work = workspace(length, n_labels, w)
     tables = transition_tables(n_labels, w)
     most_rows, most_weights = most_features(chains, n_labels)
-    slots = np.full(n_attributes, -1, dtype=np.int64)
-    rows = np.empty(most_rows, dtype=np.int64)
+    slots = np.full(n_attributes, -1, dtype=np.int32)
+    rows = np.empty(most_rows, dtype=np.int32)
+    starts, places = np.empty(most_rows, dtype=np.int32), np.empty(most_rows, dtype=np.int32)
     compact = np.empty(most_weights, w.dtype)
-    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    trans = w[edge_start : edge_start + edge_free.size]
+    trans_table = trans.reshape(n_labels, n_labels)
     calls, halvings, total_gap = 0, 0, 0.0
     for step in range(order.shape[0]):
         i = order[step]
@@ -216,24 +238,25 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
         if size == 0:
             continue
         weight = chains.weights[i]
-        has_edges = size > 1
+        pull = weight * strength
+        cells = size * n_labels
         edge_row = duals.edge_row[i]
+        linked = size > 1
         allowed = chains.allowed[first:last]
-        theta, mu = duals.theta[first:last], duals.mu[first:last]
-        s = scores[:size]
-        node_scores(chains, w, first, last, n_labels, s)
+        theta, mu = duals.theta[first:last].ravel(), duals.mu[first:last].ravel()
+        theta_edges = duals.theta_edges[edge_row].ravel() if linked else trans[:0]
+        mu_edges = duals.mu_edges[edge_row].ravel() if linked else trans[:0]
+        s = scores[:cells]
+        s_table = s.reshape(size, n_labels)
+        node_scores(chains, w, first, last, n_labels, s_table)
         log_z = infer(
-            s, trans, allowed, edge_allowed, masked, masked_edges, tables, p[:size], p_edges, work
-        )
+            s_table, trans_table, allowed, edge_allowed, masked, masked_edges, tables,
+            p[:cells].reshape(size, n_labels), p_edges, work,
+        )  # fmt: skip
         calls += 1
-        at_mu, at_p = _dot_difference(s.ravel(), theta.ravel(), mu.ravel(), p[:size].ravel())
-        if has_edges:
-            x, y = _dot_difference(
-                trans.ravel(), duals.theta_edges[edge_row].ravel(),
-                duals.mu_edges[edge_row].ravel(), p_edges.ravel(),
-            )  # fmt: skip
-            at_mu += x
-            at_p += y
+        at_mu, at_p = _dot_difference(s, theta, mu, p)
+        x, y = _dot_difference(trans, theta_edges, mu_edges, p_edges.ravel())
+        at_mu, at_p = at_mu + x, at_p + y
         gap = max(log_z - duals.log_z[i] - at_mu, 0.0)
         v = at_p - at_mu
         duals.gaps[i] = weight * gap
@@ -242,72 +265,48 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
         total_gap += weight * gap
         if not v > 1e-14 * (1.0 + abs(log_z)) or weight == 0.0:
             continue
-        count, used = assign_slots(chains, first, last, n_labels, slots, rows)
+        count, used = assign_slots(chains, first, last, n_labels, slots, rows, starts, places)
+        d_table = delta[:cells].reshape(size, n_labels)
         eta = fixed_step
         if fixed_step == 0.0:
-            d = delta[:size]
-            for t in range(size):
-                for j in range(n_labels):
-                    d[t, j] = p[t, j] - mu[t, j]
-            q = compact_features(chains, first, last, d, n_labels, slots, rows, count, used, compact)
-            if has_edges:
-                for a in range(n_labels):
-                    for b in range(n_labels):
-                        if edge_free[a, b]:
-                            x = p_edges[a, b] - duals.mu_edges[edge_row, a, b]
-                            q += x * x
+            _subtract(p, mu, delta)
+            q = compact_features(
+                chains, first, last, d_table, n_labels, rows, starts, count, places, used, compact
+            )
+            q += _free_difference(p_edges.ravel(), mu_edges, free, delta_edges)
             ratio = v / gap - 1.0 if gap > 0.0 else 1.0
-            kappa = weight * strength * q / v
-            eta = _step_length(kappa, min(max(ratio, 0.2), 20.0))
-        for _ in range(12):
-            t_new = theta_new[:size]
-            for t in range(size):
-                for j in range(n_labels):
-                    t_new[t, j] = theta[t, j] + eta * (s[t, j] - theta[t, j])
-            if has_edges:
-                for a in range(n_labels):
-                    for b in range(n_labels):
-                        x = duals.theta_edges[edge_row, a, b]
-                        edges_new[a, b] = x + eta * (trans[a, b] - x)
+            eta = _step_length(pull * q / v, min(max(ratio, 0.2), 20.0))
+        for _attempt in range(12):
+            _blend(theta, s, eta, theta_new)
+            _blend(theta_edges, trans, eta, edges_new.ravel())
             new_log_z = infer(
-                t_new, edges_new, allowed, edge_allowed, masked, masked_edges, tables,
-                mu_new[:size], mu_edges_new, work,
+                theta_new[:cells].reshape(size, n_labels), edges_new, allowed, edge_allowed, masked,
+                masked_edges, tables, mu_new[:cells].reshape(size, n_labels), mu_edges_new, work,
             )  # fmt: skip
             calls += 1
-            d = delta[:size]
-            at_new = 0.0
-            for t in range(size):
-                for j in range(n_labels):
-                    d[t, j] = mu_new[t, j] - mu[t, j]
-                    at_new += (s[t, j] - t_new[t, j]) * mu_new[t, j]
-            q = compact_features(chains, first, last, d, n_labels, slots, rows, count, used, compact)
-            if has_edges:
-                for a in range(n_labels):
-                    for b in range(n_labels):
-                        x = mu_edges_new[a, b] - duals.mu_edges[edge_row, a, b]
-                        delta_edges[a, b] = x if edge_free[a, b] else 0.0
-                        q += delta_edges[a, b] * delta_edges[a, b]
-                        at_new += (trans[a, b] - edges_new[a, b]) * mu_edges_new[a, b]
+            _subtract(mu_new, mu, delta)
+            q = compact_features(
+                chains, first, last, d_table, n_labels, rows, starts, count, places, used, compact
+            )
+            q += _free_difference(mu_edges_new.ravel(), mu_edges, free, delta_edges)
+            at_new, _ = _dot_difference(s, theta, mu_new, mu_new)
+            x, _ = _dot_difference(trans, theta_edges, mu_edges_new.ravel(), mu_edges_new.ravel())
             rise = (
-                at_new - at_mu + new_log_z - duals.log_z[i]
-                - 0.5 * weight * strength * q
-            )  # fmt: skip
+                (1.0 - eta) * (at_new + x) - at_mu + new_log_z - duals.log_z[i] - 0.5 * pull * q
+            )
             if rise >= -1e-13 * (1.0 + abs(new_log_z)) or fixed_step > 0.0:
-                theta[:] = t_new
-                mu[:] = mu_new[:size]
+                theta[:] = theta_new[:cells]
+                mu[:] = mu_new[:cells]
                 duals.log_z[i] = new_log_z
-                factor = -weight * strength
-                add_compact(chains, rows, count, slots, compact, factor, n_labels, w)
-                if has_edges:
-                    for a in range(n_labels):
-                        for b in range(n_labels):
-                            duals.theta_edges[edge_row, a, b] = edges_new[a, b]
-                            duals.mu_edges[edge_row, a, b] = mu_edges_new[a, b]
-                            trans[a, b] += factor * delta_edges[a, b]
+                add_compact(chains, rows, starts, count, compact, -pull, n_labels, w)
+                if linked:
+                    theta_edges[:] = edges_new.ravel()
+                    mu_edges[:] = mu_edges_new.ravel()
+                    for k in range(trans.size):
+                        trans[k] -= pull * delta_edges[k]
                 break
             halvings += 1
             eta *= 0.5
-        free_slots(slots, rows, count)
     return calls, halvings, total_gap
 
 

@@ -1,10 +1,15 @@
 """Elimination orders, and the flat wiring of bucket elimination along one of them.
 
 Variables are renamed by their place in the order: bucket ``b`` eliminates variable
-``order[b]``, its table has the axes ``(b, separator...)`` with the separator sorted, so the
-eliminated variable is the slowest axis and every reduction over it is a sum of long
-contiguous rows. A message has its separator's axes in the same order, which makes most
-axes of an operand mergeable with their neighbours.
+``order[b]``. Its table has one row per state of ``b``, and a row has the axes of the separator,
+sorted, the last one fastest. So a reduction over ``b`` adds up long contiguous rows, and a
+message has the axes of its separator in the same order.
+
+A row is built from its fastest axes outwards. The operands of a bucket (factors and
+children's messages) are sorted by the slowest axis they have; the first ``op_size[o]`` entries of
+a row are all that operand ``o`` needs, and only when the next one needs more is the row grown,
+by copies of what is there. A bucket with a hundred pairwise factors then costs about two
+additions per entry, not a hundred.
 """
 
 from __future__ import annotations
@@ -18,14 +23,16 @@ from cliquewise._kernels import kernel
 
 MIN_FILL, MIN_WEIGHT = 0, 1
 
-#: One operand (a factor or a child's message) per row of ``op_*``; ``lengths`` and ``strides``
-#: hold its merged axes, ``dim_offsets[o]:dim_offsets[o + 1]``.
+#: One operand (a factor or a child's message) per row of ``op_*``: where it starts, its step from
+#: one state of the bucket's variable to the next, and the entries of a row it spans. Its merged
+#: axes are ``dim_offsets[o]:dim_offsets[o + 1]`` of ``lengths`` and ``strides``, fastest first; from
+#: ``dim_split[o]`` on they are axes by which the row grows.
 Plan = namedtuple(
     "Plan",
     [
         "order", "cards", "parent", "sep_offsets", "seps", "clique_sizes", "sep_sizes",
-        "message_offsets", "op_offsets", "op_factor", "op_child", "op_start", "dim_offsets",
-        "lengths", "strides",
+        "message_offsets", "op_offsets", "op_factor", "op_child", "op_start", "op_step", "op_size",
+        "dim_offsets", "dim_split", "lengths", "strides",
     ],
 )  # fmt: skip
 
@@ -230,86 +237,137 @@ def separators(order, cards, scopes, scope_offsets):
 
 
 @kernel
-def _merge_axes(b, cards, seps, first, last, stride_of, lengths, strides, at):
-    """Merge the axes of bucket b's table that an operand steps through evenly."""
-    begin = at
-    for i in range(last, first - 2, -1):
-        p = b if i == first - 1 else seps[i]
-        if i == last or cards[p] == 1:
+def _sort_by(keys, n_keys, items):
+    """Stable counting sort of ``items`` by ``keys[item]``."""
+    cursor = np.zeros(n_keys + 1, dtype=np.int64)
+    for i in items:
+        cursor[keys[i] + 1] += 1
+    for k in range(n_keys):
+        cursor[k + 1] += cursor[k]
+    result = np.empty_like(items)
+    for i in items:
+        result[cursor[keys[i]]] = i
+        cursor[keys[i]] += 1
+    return result
+
+
+@kernel
+def _homes(place, parent, sep_offsets, seps, scopes, scope_offsets):
+    """Bucket and slowest separator axis of every factor, then of every bucket's message.
+
+    The axis is a place in the order; ``n`` where there is none. A root's message goes to
+    bucket ``n``.
+    """
+    n, m = len(parent), len(scope_offsets) - 1
+    home = np.full(m + n, n, dtype=np.int64)
+    axis = np.full(m + n, n, dtype=np.int64)
+    for f in range(m):
+        for i in range(scope_offsets[f], scope_offsets[f + 1]):
+            p = place[scopes[i]]
+            if p < home[f]:
+                axis[f] = home[f]
+                home[f] = p
+            elif p < axis[f]:
+                axis[f] = p
+    for c in range(n):
+        if parent[c] >= 0:
+            home[m + c] = parent[c]
+            if sep_offsets[c + 1] - sep_offsets[c] > 1:
+                axis[m + c] = seps[sep_offsets[c] + 1]
+    return home, axis
+
+
+@kernel
+def _merge_axes(cards, axes, size, stride_of, before, lengths, strides, at):
+    """Merge the axes, fastest first, that an operand steps through evenly.
+
+    Returns the ends of the axes within the first ``before`` entries and of all ``size``.
+    """
+    begin, covered, i = at, 1, len(axes) - 1
+    split = -1
+    while covered < size:
+        if covered == before and split < 0:
+            split = at
+        p = axes[i]
+        i -= 1
+        if cards[p] == 1:
             continue
-        if at > begin and stride_of[p] == strides[at - 1] * lengths[at - 1]:
+        covered *= cards[p]
+        merges = at > begin and at != split
+        if merges and stride_of[p] == strides[at - 1] * lengths[at - 1]:
             lengths[at - 1] *= cards[p]
         else:
             lengths[at] = cards[p]
             strides[at] = stride_of[p]
             at += 1
-    return at
+    return (at if split < 0 else split), at
+
+
+@kernel
+def _set_strides(axes, cards, stride_of):
+    """Strides of a table with these axes, the last one fastest."""
+    step = 1
+    for i in range(len(axes) - 1, -1, -1):
+        stride_of[axes[i]] = step
+        step *= cards[axes[i]]
 
 
 @kernel
 def operands(place, parent, cards, sep_offsets, seps, message_offsets,
              scopes, scope_offsets, table_offsets):  # fmt: skip
-    """Which factors and messages each bucket adds up, and with which strides."""
+    """Which factors and messages each bucket adds up, in which order, with which strides."""
     n, m = len(parent), len(scope_offsets) - 1
-    home = np.empty(m, dtype=np.int64)
+    home, axis = _homes(place, parent, sep_offsets, seps, scopes, scope_offsets)
+    rows = _sort_by(home, n + 1, _sort_by(n - axis, n + 1, np.arange(m + n)))
+    total = 0
     op_offsets = np.zeros(n + 1, dtype=np.int64)
-    for f in range(m):
-        home[f] = n
-        for i in range(scope_offsets[f], scope_offsets[f + 1]):
-            home[f] = min(home[f], place[scopes[i]])
-        op_offsets[home[f] + 1] += 1
-    for c in range(n):
-        if parent[c] >= 0:
-            op_offsets[parent[c] + 1] += 1
+    dims = 0
+    for i in rows:
+        if home[i] < n:
+            op_offsets[home[i] + 1] += 1
+            total += 1
+            dims += sep_offsets[home[i] + 1] - sep_offsets[home[i]]
     for b in range(n):
         op_offsets[b + 1] += op_offsets[b]
-    total = op_offsets[n]
     op_factor = np.full(total, -1, dtype=np.int64)
     op_child = np.full(total, -1, dtype=np.int64)
     op_start = np.zeros(total, dtype=np.int64)
-    cursor = op_offsets[:-1].copy()
-    for f in range(m):
-        op_factor[cursor[home[f]]] = f
-        cursor[home[f]] += 1
-    for c in range(n):
-        if parent[c] >= 0:
-            op_child[cursor[parent[c]]] = c
-            cursor[parent[c]] += 1
-    dims = 0
-    for b in range(n):
-        dims += (op_offsets[b + 1] - op_offsets[b]) * (1 + sep_offsets[b + 1] - sep_offsets[b])
+    op_step = np.zeros(total, dtype=np.int64)
+    op_size = np.ones(total, dtype=np.int64)
     dim_offsets = np.zeros(total + 1, dtype=np.int64)
+    dim_split = np.zeros(total, dtype=np.int64)
     lengths = np.empty(dims, dtype=np.int64)
     strides = np.empty(dims, dtype=np.int64)
     stride_of = np.zeros(n, dtype=np.int64)
     at = 0
     for b in range(n):
+        separator = seps[sep_offsets[b] : sep_offsets[b + 1]]
+        grown = len(separator)
+        size = 1
         for o in range(op_offsets[b], op_offsets[b + 1]):
-            step = 1
-            if op_factor[o] >= 0:
-                f = op_factor[o]
-                op_start[o] = table_offsets[f]
-                for i in range(scope_offsets[f + 1] - 1, scope_offsets[f] - 1, -1):
-                    p = place[scopes[i]]
-                    stride_of[p] = step
-                    step *= cards[p]
+            i = rows[o]
+            if i < m:
+                op_factor[o] = i
+                op_start[o] = table_offsets[i]
+                axes = place[scopes[scope_offsets[i] : scope_offsets[i + 1]]]
             else:
-                c = op_child[o]
-                op_start[o] = message_offsets[c]
-                for i in range(sep_offsets[c + 1] - 1, sep_offsets[c] - 1, -1):
-                    stride_of[seps[i]] = step
-                    step *= cards[seps[i]]
-            at = _merge_axes(
-                b, cards, seps, sep_offsets[b], sep_offsets[b + 1], stride_of, lengths, strides, at
+                op_child[o] = i - m
+                op_start[o] = message_offsets[i - m]
+                axes = seps[sep_offsets[i - m] : sep_offsets[i - m + 1]].copy()
+            _set_strides(axes, cards, stride_of)
+            before = size
+            while grown > 0 and separator[grown - 1] >= axis[i]:
+                grown -= 1
+                size *= cards[separator[grown]]
+            op_size[o] = size
+            op_step[o] = stride_of[b]
+            dim_split[o], at = _merge_axes(
+                cards, separator, size, stride_of, before, lengths, strides, at
             )
             dim_offsets[o + 1] = at
-            # Axes were merged from the fastest to the slowest; keep that order.
-            if op_factor[o] >= 0:
-                f = op_factor[o]
-                for i in range(scope_offsets[f], scope_offsets[f + 1]):
-                    stride_of[place[scopes[i]]] = 0
-            else:
-                c = op_child[o]
-                for i in range(sep_offsets[c], sep_offsets[c + 1]):
-                    stride_of[seps[i]] = 0
-    return op_offsets, op_factor, op_child, op_start, dim_offsets, lengths[:at].copy(), strides[:at].copy()
+            for p in axes:
+                stride_of[p] = 0
+    return (
+        op_offsets, op_factor, op_child, op_start, op_step, op_size, dim_offsets, dim_split,
+        lengths[:at].copy(), strides[:at].copy(),
+    )  # fmt: skip

@@ -1,10 +1,10 @@
 """Message passing along an elimination plan (see :mod:`cliquewise._kernels.elimination`).
 
-Upward, bucket ``b`` adds up its factors and its children's messages into a table
-``t(v, separator)`` of logarithms and sends its log-sum-exp or maximum over ``v``. For
-marginals the table is left as the conditional probability ``p(v | separator)``, so that
-the downward pass only multiplies: one exponential per table entry in all, and no
-subtraction of large logarithms.
+Upward, bucket ``b`` builds its table ``t(v, separator)`` of logarithms and sends its log-sum-exp or
+maximum over ``v``; only the message is kept. Downward the table is built once more, which
+costs less than to fetch it from memory, and turned into ``p(v | separator)`` without
+a subtraction of large logarithms. What a parent knows of a child's separator takes the
+place of the child's message, which is not needed any more.
 """
 
 from __future__ import annotations
@@ -12,273 +12,179 @@ from __future__ import annotations
 import numpy as np
 
 from cliquewise._kernels import REASSOCIATE, kernel
+from cliquewise._kernels.buckets import build, forget, new_counter, raise_to, spread_maxima, spread_sums, total_of
 from cliquewise._kernels.math import exp, log
 
-
-@kernel
-def _add(out, base, src, start, lengths, strides, first, last, counter):
-    """out[base + i] += src[start + offset(i)] for all entries i of a bucket's table."""
-    n = last - first
-    inner = lengths[first] if n > 0 else 1
-    s0 = strides[first] if n > 0 else 0
-    middle = lengths[first + 1] if n > 1 else 1
-    s1 = strides[first + 1] if n > 1 else 0
-    for d in range(2, n):
-        counter[d] = 0
-    at, origin = base, start
-    while True:
-        for j in range(middle):
-            o = origin + j * s1
-            if s0 == 0:
-                x = src[o]
-                for i in range(inner):
-                    out[at + i] += x
-            elif s0 == 1:
-                for i in range(inner):
-                    out[at + i] += src[o + i]
-            else:
-                for i in range(inner):
-                    out[at + i] += src[o + i * s0]
-            at += inner
-        d = 2
-        while d < n:
-            counter[d] += 1
-            origin += strides[first + d]
-            if counter[d] < lengths[first + d]:
-                break
-            origin -= counter[d] * strides[first + d]
-            counter[d] = 0
-            d += 1
-        if d >= n:
-            return
-
-
-@kernel(fastmath=REASSOCIATE)
-def _sum_into(dst, start, src, base, lengths, strides, first, last, counter):
-    """The adjoint of ``_add``: dst[start + offset(i)] += src[base + i]."""
-    n = last - first
-    inner = lengths[first] if n > 0 else 1
-    s0 = strides[first] if n > 0 else 0
-    middle = lengths[first + 1] if n > 1 else 1
-    s1 = strides[first + 1] if n > 1 else 0
-    for d in range(2, n):
-        counter[d] = 0
-    at, origin = base, start
-    while True:
-        for j in range(middle):
-            o = origin + j * s1
-            if s0 == 0:
-                x = 0.0
-                for i in range(inner):
-                    x += src[at + i]
-                dst[o] += x
-            elif s0 == 1:
-                for i in range(inner):
-                    dst[o + i] += src[at + i]
-            else:
-                for i in range(inner):
-                    dst[o + i * s0] += src[at + i]
-            at += inner
-        d = 2
-        while d < n:
-            counter[d] += 1
-            origin += strides[first + d]
-            if counter[d] < lengths[first + d]:
-                break
-            origin -= counter[d] * strides[first + d]
-            counter[d] = 0
-            d += 1
-        if d >= n:
-            return
+#: Table entries that are normalised in one go, so that they stay in the first cache.
+CHUNK = 2048
 
 
 @kernel
-def _max_into(dst, start, src, base, lengths, strides, first, last, counter):
-    """Like ``_sum_into`` with a maximum."""
-    n = last - first
-    inner = lengths[first] if n > 0 else 1
-    s0 = strides[first] if n > 0 else 0
-    for d in range(1, n):
-        counter[d] = 0
-    at, origin = base, start
-    while True:
-        for i in range(inner):
-            o = origin + i * s0
-            dst[o] = max(dst[o], src[at + i])
-        at += inner
-        d = 1
-        while d < n:
-            counter[d] += 1
-            origin += strides[first + d]
-            if counter[d] < lengths[first + d]:
-                break
-            origin -= counter[d] * strides[first + d]
-            counter[d] = 0
-            d += 1
-        if d >= n:
-            return
-
-
-@kernel
-def _collect(plan, b, tables, messages, cliques, base, counter):
-    """The table of bucket b: the sum of its factors and messages."""
-    size = plan.clique_sizes[b]
-    for i in range(base, base + size):
-        cliques[i] = 0.0
-    for o in range(plan.op_offsets[b], plan.op_offsets[b + 1]):
-        src = tables if plan.op_factor[o] >= 0 else messages
-        _add(
-            cliques, base, src, plan.op_start[o], plan.lengths, plan.strides,
-            plan.dim_offsets[o], plan.dim_offsets[o + 1], counter,
-        )  # fmt: skip
-
-
-@kernel
-def upward_max(plan, tables, cliques, clique_offsets, messages):
+def upward_max(plan, tables, messages, work):
     """Max-sum towards the roots; returns the best score."""
-    counter = np.empty(128, dtype=np.int64)
+    counter = new_counter()
     total = 0.0
     for b in range(len(plan.order)):
-        base = clique_offsets[b]
-        _collect(plan, b, tables, messages, cliques, base, counter)
-        rows, width = plan.cards[b], plan.sep_sizes[b]
-        m = plan.message_offsets[b]
-        for s in range(width):
-            messages[m + s] = cliques[base + s]
-        for v in range(1, rows):
-            row = base + v * width
-            for s in range(width):
-                messages[m + s] = max(messages[m + s], cliques[row + s])
+        build(plan, b, tables, messages, work, 0, counter)
+        m, width = plan.message_offsets[b], plan.sep_sizes[b]
+        message = messages[m : m + width]
+        message[:] = work[:width]
+        for row in range(width, plan.clique_sizes[b], width):
+            raise_to(message, work[row : row + width])
         if plan.parent[b] < 0:
-            total += messages[m]
+            total += message[0]
     return total
 
 
 @kernel(fastmath=REASSOCIATE)
-def upward_sum(plan, tables, cliques, clique_offsets, messages, normalise):
-    """Sum-product towards the roots; returns log Z and leaves p(v | separator) in the tables."""
-    counter = np.empty(128, dtype=np.int64)
-    widest = 1
-    for b in range(len(plan.order)):
-        widest = max(widest, plan.sep_sizes[b])
-    top = np.empty(widest)
-    total = 0.0
-    for b in range(len(plan.order)):
-        base = clique_offsets[b]
-        _collect(plan, b, tables, messages, cliques, base, counter)
-        rows, width = plan.cards[b], plan.sep_sizes[b]
-        m = plan.message_offsets[b]
-        if width == 1:
-            value = -np.inf
-            for v in range(rows):
-                value = max(value, cliques[base + v])
-            shift = value if value > -np.inf else 0.0
-            mass = 0.0
-            for v in range(rows):
-                cliques[base + v] = exp(cliques[base + v] - shift)
-                mass += cliques[base + v]
-            messages[m] = shift + log(mass)
-            if normalise:
-                scale = 1.0 / mass if mass > 0.0 else 0.0
-                for v in range(rows):
-                    cliques[base + v] *= scale
-        else:
-            for s in range(width):
-                top[s] = cliques[base + s]
-            for v in range(1, rows):
-                row = base + v * width
-                for s in range(width):
-                    top[s] = max(top[s], cliques[row + s])
-            for s in range(width):
-                top[s] = top[s] if top[s] > -np.inf else 0.0
-                messages[m + s] = 0.0
-            for v in range(rows):
-                row = base + v * width
-                for s in range(width):
-                    x = exp(cliques[row + s] - top[s])
-                    cliques[row + s] = x
-                    messages[m + s] += x
-            if normalise:
-                for v in range(rows):
-                    row = base + v * width
-                    for s in range(width):
-                        mass = messages[m + s]
-                        cliques[row + s] *= (1.0 / mass) if mass > 0.0 else 0.0
-            for s in range(width):
-                messages[m + s] = top[s] + log(messages[m + s])
-        if plan.parent[b] < 0:
-            total += messages[m]
-    return total
+def _exp_row(row, top, mass):
+    """row = exp(row - top), and mass += row."""
+    for s in range(row.shape[0]):
+        x = exp(row[s] - top[s])
+        row[s] = x
+        mass[s] += x
 
 
 @kernel(fastmath=REASSOCIATE)
-def downward_sum(plan, cliques, clique_offsets, separators, node_offsets, nodes,
-                 factors):  # fmt: skip
-    """From the roots down: joint = p(v | separator) p(separator), and its sums."""
-    counter = np.empty(128, dtype=np.int64)
-    separators[:] = 0.0
-    factors[:] = 0.0
-    for b in range(len(plan.order) - 1, -1, -1):
-        base, rows, width = clique_offsets[b], plan.cards[b], plan.sep_sizes[b]
-        m = plan.message_offsets[b]
-        if plan.parent[b] < 0:
-            separators[m] = 1.0
-        mass = 0.0
-        for s in range(width):
-            mass += separators[m + s]
-        # Rounding errors would add up along a path of many thousand buckets.
-        scale = 1.0 / mass
-        for s in range(width):
-            separators[m + s] *= scale
-        node = node_offsets[plan.order[b]]
-        for v in range(rows):
-            row = base + v * width
-            p = 0.0
-            for s in range(width):
-                x = cliques[row + s] * separators[m + s]
-                cliques[row + s] = x
-                p += x
-            nodes[node + v] = p
-        for o in range(plan.op_offsets[b], plan.op_offsets[b + 1]):
-            dst = factors if plan.op_factor[o] >= 0 else separators
-            _sum_into(
-                dst, plan.op_start[o], cliques, base, plan.lengths, plan.strides,
-                plan.dim_offsets[o], plan.dim_offsets[o + 1], counter,
-            )  # fmt: skip
+def _scale_row(row, scale):
+    """row *= scale, and its sum."""
+    total = 0.0
+    for s in range(row.shape[0]):
+        x = row[s] * scale[s]
+        row[s] = x
+        total += x
+    return total
 
 
 @kernel
-def downward_max(plan, cliques, clique_offsets, messages, best, node_offsets, nodes):
-    """From the roots down: the best total score for every table entry, and its maxima."""
-    counter = np.empty(128, dtype=np.int64)
-    best[:] = -np.inf
+def _exponentiate(table, base, end, width, count, top, mass):
+    """Of ``count`` columns: table = exp(table - top), top its maximum over v, mass its sum."""
+    top[:] = table[base : base + count]
+    for row in range(base + width, end, width):
+        raise_to(top, table[row : row + count])
+    for s in range(count):
+        # Where nothing is possible, 0 - and not the NaN of -inf - (-inf).
+        top[s] = top[s] if top[s] > -np.inf else 0.0
+    mass[:] = 0.0
+    for row in range(base, end, width):
+        _exp_row(table[row : row + count], top, mass)
+
+
+@kernel
+def _log_masses(top, mass, message):
+    for s in range(message.shape[0]):
+        message[s] = top[s] + log(mass[s])
+
+
+@kernel
+def _divide(share, mass):
+    """mass = share / mass, 0 where nothing is possible."""
+    for s in range(mass.shape[0]):
+        mass[s] = share[s] / mass[s] if mass[s] > 0.0 else 0.0
+
+
+@kernel
+def upward_sum(plan, tables, messages, cliques, clique_offsets, keep):
+    """Sum-product towards the roots; returns log Z, and keeps p(v | separator) if told."""
+    counter = new_counter()
+    buffers = np.empty((2, CHUNK))
+    ones = np.ones(CHUNK)
     total = 0.0
     for b in range(len(plan.order)):
+        base, end = clique_offsets[b], clique_offsets[b] + plan.clique_sizes[b]
+        build(plan, b, tables, messages, cliques, base, counter)
+        width, m = plan.sep_sizes[b], plan.message_offsets[b]
+        step = max(CHUNK // plan.cards[b], 8)
+        for first in range(0, width, step):
+            count = min(step, width - first)
+            top, mass = buffers[0, :count], buffers[1, :count]
+            _exponentiate(cliques, base + first, end, width, count, top, mass)
+            _log_masses(top, mass, messages[m + first : m + first + count])
+            if keep:
+                _divide(ones, mass)
+                for row in range(base + first, end, width):
+                    _scale_row(cliques[row : row + count], mass)
         if plan.parent[b] < 0:
-            total += messages[plan.message_offsets[b]]
+            total += messages[m]
+    return total
+
+
+@kernel
+def downward_sum(plan, tables, messages, work, node_offsets, nodes, factors):
+    """From the roots down: joint = p(v | separator) p(separator), and its sums."""
+    counter = new_counter()
+    buffers = np.empty((2, CHUNK))
+    factors[:] = 0.0
+    nodes[:] = 0.0
     for b in range(len(plan.order) - 1, -1, -1):
-        base, rows, width = clique_offsets[b], plan.cards[b], plan.sep_sizes[b]
-        m = plan.message_offsets[b]
+        width, m = plan.sep_sizes[b], plan.message_offsets[b]
+        share = messages[m : m + width]
         if plan.parent[b] < 0:
-            best[m] = total
+            share[0] = 1.0
+        build(plan, b, tables, messages, work, 0, counter)
+        forget(plan, b, messages, 0.0)
+        # Rounding errors would add up along a path of many thousand buckets.
+        scale = 1.0 / total_of(share)
         for s in range(width):
-            # What the rest of the graph adds; where the message forbids, all is forbidden.
-            up = messages[m + s]
-            best[m + s] = best[m + s] - up if up > -np.inf else -np.inf
+            share[s] *= scale
         node = node_offsets[plan.order[b]]
-        for v in range(rows):
-            row = base + v * width
-            x = -np.inf
-            for s in range(width):
-                cliques[row + s] += best[m + s]
-                x = max(x, cliques[row + s])
-            nodes[node + v] = x
-        for o in range(plan.op_offsets[b], plan.op_offsets[b + 1]):
-            if plan.op_factor[o] < 0:
-                _max_into(
-                    best, plan.op_start[o], cliques, base, plan.lengths, plan.strides,
-                    plan.dim_offsets[o], plan.dim_offsets[o + 1], counter,
-                )  # fmt: skip
+        step = max(CHUNK // plan.cards[b], 8)
+        for first in range(0, width, step):
+            count = min(step, width - first)
+            top, mass = buffers[0, :count], buffers[1, :count]
+            _exponentiate(work, first, plan.clique_sizes[b], width, count, top, mass)
+            _divide(share[first : first + count], mass)
+            for v in range(plan.cards[b]):
+                row = v * width + first
+                nodes[node + v] += _scale_row(work[row : row + count], mass)
+        spread_sums(plan, b, work, 0, factors, messages, counter)
+
+
+@kernel
+def _subtract_possible(best, top):
+    """top = best - top: what the rest of the graph adds; what is forbidden stays so."""
+    for s in range(top.shape[0]):
+        x = top[s]
+        top[s] = best[s] - x if x > -np.inf else -np.inf
+
+
+@kernel
+def _add_row(row, rest):
+    """row += rest, and its maximum."""
+    high = -np.inf
+    for s in range(row.shape[0]):
+        x = row[s] + rest[s]
+        row[s] = x
+        high = x if x > high else high
+    return high
+
+
+@kernel
+def downward_max(plan, tables, messages, work, total, node_offsets, nodes):
+    """From the roots down: the best total score for every table entry, and its maxima."""
+    counter = new_counter()
+    buffer = np.empty(CHUNK)
+    nodes[:] = -np.inf
+    for b in range(len(plan.order) - 1, -1, -1):
+        width, m = plan.sep_sizes[b], plan.message_offsets[b]
+        if plan.parent[b] < 0:
+            messages[m] = total
+        build(plan, b, tables, messages, work, 0, counter)
+        forget(plan, b, messages, -np.inf)
+        node = node_offsets[plan.order[b]]
+        step = max(CHUNK // plan.cards[b], 8)
+        for first in range(0, width, step):
+            count = min(step, width - first)
+            top = buffer[:count]
+            top[:] = work[first : first + count]
+            for row in range(width + first, plan.clique_sizes[b], width):
+                raise_to(top, work[row : row + count])
+            _subtract_possible(messages[m + first : m + first + count], top)
+            for v in range(plan.cards[b]):
+                row = v * width + first
+                high = _add_row(work[row : row + count], top)
+                nodes[node + v] = max(nodes[node + v], high)
+        spread_maxima(plan, b, work, 0, messages, counter)
 
 
 @kernel
@@ -292,11 +198,11 @@ def _column(plan, b, places):
 
 
 @kernel
-def _entry(plan, b, tables, messages, index):
-    """One entry of bucket b's table, without making the table."""
+def _entry(plan, b, tables, messages, v, s):
+    """Entry (v, s) of bucket b's table, without making the table."""
     x = 0.0
     for o in range(plan.op_offsets[b], plan.op_offsets[b + 1]):
-        at, rest = plan.op_start[o], index
+        at, rest = plan.op_start[o] + v * plan.op_step[o], s
         for d in range(plan.dim_offsets[o], plan.dim_offsets[o + 1]):
             length = plan.lengths[d]
             at += (rest % length) * plan.strides[d]
@@ -313,7 +219,7 @@ def _descend(plan, tables, messages, places, start):
         best = -np.inf
         places[b] = 0
         for v in range(plan.cards[b]):
-            x = _entry(plan, b, tables, messages, v * plan.sep_sizes[b] + s)
+            x = _entry(plan, b, tables, messages, v, s)
             if x > best:
                 best = x
                 places[b] = v
@@ -367,12 +273,11 @@ def k_best(plan, tables, messages, best_score, k):
         room = k - r - 1
         for b in range(bucket - 1, -1, -1):
             s = _column(plan, b, found[r])
-            width = plan.sep_sizes[b]
-            here = _entry(plan, b, tables, messages, found[r, b] * width + s)
+            here = _entry(plan, b, tables, messages, found[r, b], s)
             for v in range(plan.cards[b]):
                 if v == found[r, b]:
                     continue
-                x = score - (here - _entry(plan, b, tables, messages, v * width + s))
+                x = score - (here - _entry(plan, b, tables, messages, v, s))
                 if x == -np.inf or (waiting >= room and (room == 0 or x <= c_score[room - 1])):
                     continue
                 i = min(waiting, room - 1)

@@ -4,8 +4,9 @@ The compiler vectorises long loops well and short ones (10 labels) badly: it tes
 aliasing, unrolls by 32 and leaves the rest to scalars. With `load`, `store` and `fma` a kernel
 states the vector code itself, and every processor gets it in its own widest registers.
 
-Arrays are 1-d or 2-d and C-contiguous, and their rows are padded to a multiple of `LANES`
-(see `padded`); an offset counts elements from the start of the array.
+Arrays are C-contiguous, of any dimension; an offset counts elements from their start. Passing
+one array and offsets, instead of slices, halves the time to compile. Where whole vectors are
+read or written, rows are padded to a multiple of `LANES` (see `padded`).
 """
 
 from typing import Any
@@ -41,7 +42,7 @@ class _LanesModel(models.PrimitiveModel):
 
 
 def _address(context, builder, array_type, array, offset):
-    data = context.make_array(array_type)(context, builder, array).data
+    data = context.data_model_manager[array_type].get(builder, array, "data")
     element = builder.gep(data, [offset])
     vector = ir.VectorType(element.type.pointee, LANES)
     return builder.bitcast(element, vector.as_pointer())
@@ -72,13 +73,8 @@ def store(typing_context, array, offset, value):
 
 def _first(builder, count):
     """Mask of the lanes below ``count``."""
-    integers = ir.VectorType(ir.IntType(64), LANES)
-    undefined = ir.Constant(integers, ir.Undefined)
-    first = builder.insert_element(undefined, count, cgutils.int32_t(0))
-    spread = builder.shuffle_vector(
-        first, undefined, ir.Constant(ir.VectorType(cgutils.int32_t, LANES), [0] * LANES)
-    )
-    return builder.icmp_signed("<", ir.Constant(integers, list(range(LANES))), spread)
+    numbers = ir.Constant(ir.VectorType(count.type, LANES), list(range(LANES)))
+    return builder.icmp_signed("<", numbers, _splat(builder, count))
 
 
 @intrinsic
@@ -120,18 +116,47 @@ def store_first(typing_context, array, offset, count, value):
     return types.void(array, types.intp, types.intp, value), generate
 
 
+def _splat(builder, value):
+    undefined = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
+    first = builder.insert_element(undefined, value, cgutils.int32_t(0))
+    mask = ir.Constant(ir.VectorType(cgutils.int32_t, LANES), [0] * LANES)
+    return builder.shuffle_vector(first, undefined, mask)
+
+
 @intrinsic
 def splat(typing_context, value):
     """The same number eight times."""
 
     def generate(context, builder, signature, arguments):
-        vector = ir.VectorType(arguments[0].type, LANES)
-        undefined = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(undefined, arguments[0], cgutils.int32_t(0))
-        mask = ir.Constant(ir.VectorType(cgutils.int32_t, LANES), [0] * LANES)
-        return builder.shuffle_vector(first, undefined, mask)
+        return _splat(builder, arguments[0])
 
     return Lanes(value)(value), generate
+
+
+@intrinsic
+def spread(typing_context, array, offset):
+    """Element ``offset`` of ``array``, eight times."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.data_model_manager[signature.args[0]].get(builder, arguments[0], "data")
+        return _splat(builder, builder.load(builder.gep(data, [arguments[1]])))
+
+    return Lanes(array.dtype)(array, types.intp), generate
+
+
+@intrinsic
+def as_written(typing_context):
+    """Ask that the loops of the function around this call be not unrolled further.
+
+    They are vectorised by hand, and the compiler would unroll them at every level of calls
+    again: code that is four times as long, slower to compile, and no faster.
+    """
+
+    def generate(context, builder, signature, arguments):
+        builder.function.attributes.add("optsize")
+        return context.get_dummy_value()
+
+    return types.void(), generate
 
 
 def _operation(emit):
@@ -228,54 +253,69 @@ def padded(n):
 
 
 @kernel
-def vector_matrix(vector, start, matrix, n_rows, out, out_start):
-    """``out = vector @ matrix`` for a padded, row-wise matrix.
+def copy(source, target):
+    """Copy all of ``source`` to the start of ``target``; both C-contiguous.
+
+    An assignment ``target[:] = source`` costs two seconds of compiling, for the sake of the
+    text of an error message about shapes.
+    """
+    as_written()
+    zero = splat(source.dtype.type(0))
+    for at in range(0, source.size, LANES):
+        store_first(target, at, source.size - at, load_first(source, at, source.size - at, zero))
+
+
+@kernel
+def vector_matrix(vectors, start, tables, table, n_rows, out):
+    """``vectors[out] = vectors[start] @ tables[table]`` for a padded, row-wise matrix.
 
     Parameters
     ----------
-    vector : array, 1-d
+    vectors : array, 1-d
         The vector is its elements ``start : start + n_rows``; rows up to the next
         multiple of four are read too, and must be finite (the matrix has zeros there).
-    matrix : array of shape (padded, padded)
-        Zero outside its first ``n_rows`` rows.
-    out : array, 1-d
-        Elements ``out_start : out_start + padded`` are written.
+        Elements ``out : out + W`` are written.
+    tables : array of shape (n, W, W)
+        Of which ``table`` is the matrix, zero outside its first ``n_rows`` rows.
     """
-    width = matrix.shape[1]
-    zero = splat(matrix.dtype.type(0))
+    as_written()
+    width = tables.shape[2]
+    zero = splat(tables.dtype.type(0))
     for j in range(0, width, LANES):
         a = b = c = d = zero
         # Four sums: one alone would wait four cycles for its own last addition.
         for i in range(0, n_rows, 4):
-            at = i * width + j
-            a = fma(splat(vector[start + i]), load(matrix, at), a)
-            b = fma(splat(vector[start + i + 1]), load(matrix, at + width), b)
-            c = fma(splat(vector[start + i + 2]), load(matrix, at + 2 * width), c)
-            d = fma(splat(vector[start + i + 3]), load(matrix, at + 3 * width), d)
-        store(out, out_start + j, add(add(a, b), add(c, d)))
+            at, left = (table * width + i) * width + j, start + i
+            a = fma(spread(vectors, left), load(tables, at), a)
+            b = fma(spread(vectors, left + 1), load(tables, at + width), b)
+            c = fma(spread(vectors, left + 2), load(tables, at + 2 * width), c)
+            d = fma(spread(vectors, left + 3), load(tables, at + 3 * width), d)
+        store(vectors, out + j, add(add(a, b), add(c, d)))
 
 
 @kernel
-def add_outer_products(left, right, n, n_rows, out):
-    """``out += left[:n].T @ right[:n]`` for padded matrices; rows past ``n_rows`` are free."""
-    width = out.shape[1]
+def sum_outer_products(vectors, left, right, n, n_rows, tables, table):
+    """``tables[table] = L.T @ R`` of two matrices of ``n`` padded rows each.
+
+    Their rows begin at ``left`` and ``right`` in ``vectors``; rows past ``n_rows`` of the
+    result are free.
+    """
+    as_written()
+    width = tables.shape[2]
     for i in range(0, n_rows, 4):
         for j in range(0, width, LANES):
-            at = i * width + j
-            a = load(out, at)
-            b = load(out, at + width)
-            c = load(out, at + 2 * width)
-            d = load(out, at + 3 * width)
-            for t in range(n):
-                row = load(right, t * width + j)
-                a = fma(splat(left[t, i]), row, a)
-                b = fma(splat(left[t, i + 1]), row, b)
-                c = fma(splat(left[t, i + 2]), row, c)
-                d = fma(splat(left[t, i + 3]), row, d)
-            store(out, at, a)
-            store(out, at + width, b)
-            store(out, at + 2 * width, c)
-            store(out, at + 3 * width, d)
+            a = b = c = d = splat(tables.dtype.type(0))
+            for t in range(0, n * width, width):
+                row, at = load(vectors, right + t + j), left + t + i
+                a = fma(spread(vectors, at), row, a)
+                b = fma(spread(vectors, at + 1), row, b)
+                c = fma(spread(vectors, at + 2), row, c)
+                d = fma(spread(vectors, at + 3), row, d)
+            at = (table * width + i) * width + j
+            store(tables, at, a)
+            store(tables, at + width, b)
+            store(tables, at + 2 * width, c)
+            store(tables, at + 3 * width, d)
 
 
 @kernel

@@ -16,7 +16,11 @@ from cliquewise import __version__
 
 #: Name of each command, which is also its module, and the line that ``--help`` shows.
 COMMANDS = {
-    "demo": "Show what the library does, on a small picture.",
+    "demo": "Train on handwritten digits and show what a certificate is.",
+    "fit": "Train a sequence tagger on a column file.",
+    "predict": "Tag a file or a stream with a trained model.",
+    "evaluate": "Accuracy and F1 of a trained model on a labelled file.",
+    "inspect": "The largest weights of a trained model.",
     "infer": "Answer a question about a model in UAI format.",
 }
 

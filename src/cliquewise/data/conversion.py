@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise.data.builtin_templates import BUILTIN
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.formats.conll import Columns
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.data.templates import Template
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, UnsupportedError
 
 
 class SequenceEncoder:
@@ -37,19 +38,34 @@ class SequenceEncoder:
 
     def __init__(self, template: Any = None, n_hash: int | None = None, min_count: int = 1):
         self.inner: FeatureEncoder | TemplateEncoder
+        #: Columns of the text that was learned from; None without a template.
+        self.n_columns: int | None = None
+        self._builtin = template if isinstance(template, str) and template in BUILTIN else None
         if template is None:
             self.inner = FeatureEncoder(n_hash, min_count)
         else:
             self.inner = TemplateEncoder(_template(template), n_hash, min_count)
 
+    @classmethod
+    def of(cls, inner: FeatureEncoder | TemplateEncoder, n_columns: int | None) -> SequenceEncoder:
+        """Around an encoder that is fitted already."""
+        made = cls.__new__(cls)
+        made.inner, made.n_columns, made._builtin = inner, n_columns, None
+        return made
+
     def _prepared(self, X: Any) -> Any:
         if isinstance(self.inner, TemplateEncoder) and not isinstance(X, Columns):
-            return Columns.from_rows(X)
+            return _columns(X)
         return X
 
     def fit_transform(self, X: Any) -> Dataset:
         """Learn the attributes and encode."""
-        return self.inner.fit_transform(self._prepared(X))
+        X = self._prepared(X)
+        if isinstance(self.inner, TemplateEncoder):
+            self.n_columns = X.n_columns
+            if self._builtin is not None and X.n_columns:  # it adapts to the columns there are
+                self.inner.template = Template.builtin(self._builtin, X.n_columns)
+        return self.inner.fit_transform(X)
 
     def transform(self, X: Any) -> Dataset:
         """Encode; attributes that were not learned are left out."""
@@ -78,22 +94,20 @@ class SequenceEncoder:
         """An encoder that knows the attributes of ``X`` as well, after those of this one."""
         if self.inner.vocabulary is None:
             return self
-        fresh = SequenceEncoder.__new__(SequenceEncoder)
-        fresh.inner = type(self.inner).from_state(self.inner.to_state())
-        other = SequenceEncoder.__new__(SequenceEncoder)
         state = self.inner.to_state()
-        if isinstance(self.inner, TemplateEncoder):
-            other.inner = TemplateEncoder(self.inner.template, None, self.inner.min_count)
-        else:
-            other.inner = FeatureEncoder(None, state["min_count"])
+        other = SequenceEncoder.of(
+            TemplateEncoder(self.inner.template, None, self.inner.min_count)
+            if isinstance(self.inner, TemplateEncoder)
+            else FeatureEncoder(None, self.inner.min_count),
+            self.n_columns,
+        )
         other.fit_transform(X)
         known = set(self.inner.vocabulary)
         new = [name for name in other.inner.vocabulary or [] if name not in known]
         state["vocabulary"] = [*self.inner.vocabulary, *new]
         if "n_features" in state:
             state["n_features"] = len(state["vocabulary"])
-        fresh.inner = type(self.inner).from_state(state)
-        return fresh
+        return SequenceEncoder.of(type(self.inner).from_state(state), self.n_columns)
 
     def widened(self, data: Dataset) -> Dataset:
         """Older data under this encoder's larger number of attributes."""
@@ -101,17 +115,44 @@ class SequenceEncoder:
 
 
 def _template(template: Any) -> Template:
-    if isinstance(template, Template):
-        return template
-    if template in ("chunking", "ner"):
+    if isinstance(template, str) and template in BUILTIN:
         return Template.builtin(template)
     if isinstance(template, str | Path):
-        return Template.load(template)
-    raise DataError("template is a Template, 'chunking', 'ner' or the path of a template file")
+        template = Template.load(template)
+    if not isinstance(template, Template):
+        raise DataError("template is a Template, 'chunking', 'ner' or the path of a template file")
+    if template.edge_rules:
+        raise UnsupportedError(
+            f"the template's rule {template.edge_rules[0]} gives attributes to pairs of labels, "
+            "which chains do not have yet; leave out B rules with %x (a plain B is the "
+            "transitions, which are always there)"
+        )
+    return template
+
+
+def _columns(X: Any) -> Columns:
+    """Rows of strings per token as columns; all rows must be equally long."""
+    if isinstance(X, str | bytes | dict) or not hasattr(X, "__iter__"):
+        raise DataError("with a template, X holds Columns (see read_conll) or rows of strings")
+    sentences = list(X)
+    width: int | None = None
+    for i, sentence in enumerate(sentences):
+        for t, row in enumerate(sentence):
+            if not isinstance(row, list | tuple) or not all(isinstance(v, str) for v in row):
+                raise DataError(
+                    f"example {i}, token {t}: with a template, a token is a list of strings, "
+                    f"its columns, not {row!r:.60}"
+                )
+            width = len(row) if width is None else width
+            if len(row) != width:
+                raise DataError(
+                    f"example {i}, token {t}: {len(row)} columns; the tokens before it have {width}"
+                )
+    return Columns.from_rows(sentences)
 
 
 def allowed_mask(
-    allowed: Sequence[Sequence[Any]], labels: Labels, offsets: NDArray[np.int64]
+    allowed: Sequence[Sequence[Any] | None], labels: Labels, offsets: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """(tokens, K) mask from what each token may be; None allows everything.
 
@@ -136,7 +177,8 @@ def allowed_mask(
         for t, options in enumerate(sequence):
             if options is None:
                 continue
-            chosen = {options} if isinstance(options, str) else set(options)
+            one = isinstance(options, str) or not isinstance(options, Collection)
+            chosen = {options} if one else set(options)
             unknown = [c for c in chosen if c not in index]
             if unknown or not chosen:
                 what = f"names {unknown[0]!r}, which is no class" if unknown else "is empty"

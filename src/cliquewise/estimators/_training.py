@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,7 @@ def train(
             warm=warm,
             callback=report,
             checkpoint=getattr(estimator, "checkpoint", None),
+            checkpoint_seconds=getattr(estimator, "checkpoint_seconds", 60.0),
             resume=bool(getattr(estimator, "resume", False)),
         )
     estimator.solver_ = solver.name
@@ -65,6 +68,31 @@ def train(
     return fit
 
 
+def threads(n_jobs: int | None) -> int:
+    """How many threads ``n_jobs`` means, by scikit-learn's conventions.
+
+    Examples
+    --------
+    >>> threads(None), threads(3)
+    (1, 3)
+    """
+    if n_jobs is None or n_jobs == 0:
+        return 1
+    return int(n_jobs) if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + int(n_jobs))
+
+
+def check_parameters(estimator: Any) -> None:
+    """Refuse numbers with which no run can end well."""
+    for name in ("tol", "max_epochs", "max_seconds", "max_memory", "C"):
+        value = getattr(estimator, name)
+        if value is None and name == "max_seconds":
+            continue
+        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not number or not value >= 0 or (name == "C" and not 0 < value < np.inf):
+            least = "a positive number" if name == "C" else "a number that is not negative"
+            raise DataError(f"{name} = {value!r}; it must be {least}")
+
+
 def class_weights(class_weight: Any, classes: Sequence[Any], labels: NDArray[Any]) -> Floats:
     """One weight per class, from scikit-learn's ``class_weight``."""
     if class_weight is None:
@@ -73,7 +101,7 @@ def class_weights(class_weight: Any, classes: Sequence[Any], labels: NDArray[Any
     if isinstance(class_weight, str):
         if class_weight != "balanced":
             raise DataError(f'class_weight is None, "balanced" or a dict, not {class_weight!r}')
-        return counts.sum() / (len(classes) * np.maximum(counts, 1))
+        return np.asarray(counts.sum() / (len(classes) * np.maximum(counts, 1)))
     unknown = [c for c in class_weight if c not in set(classes)]
     if unknown:
         raise DataError(f"class_weight names {unknown[0]!r}, which is no class")
@@ -114,7 +142,7 @@ def unpack_strings(name: str, arrays: dict[str, NDArray[Any]], path: Any) -> lis
     try:
         return [
             data[a:b].decode("utf-8", "surrogatepass")
-            for a, b in zip(offsets[:-1], offsets[1:], strict=True)
+            for a, b in pairwise(offsets)
         ]
     except UnicodeDecodeError as error:
         raise FormatError(f"the names {name!r} are damaged", path) from error

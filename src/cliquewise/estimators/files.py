@@ -13,7 +13,7 @@ from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
-from cliquewise.errors import CliquewiseError, FormatError
+from cliquewise.errors import FormatError
 from cliquewise.estimators._training import pack_strings, plain_classes, unpack_strings
 from cliquewise.models.chain import ChainModel
 from cliquewise.persistence import read_arrays, write_arrays
@@ -21,13 +21,27 @@ from cliquewise.persistence import read_arrays, write_arrays
 #: Estimators that can be loaded, by the ``kind`` in the header.
 KINDS = ("SequenceTagger", "MulticlassClassifier")
 #: Parameters that do not belong into a file: they speak of one machine or one run.
-_NOT_SAVED = {"checkpoint", "resume", "verbose", "n_jobs", "template", "transitions", "solver",
-              "random_state", "class_weight"}  # fmt: skip
-_ARRAYS = ("pair_start", "pair_label", "edge_free", "edge_allowed", "begin_allowed", "end_allowed")
+_NOT_SAVED = {"checkpoint", "checkpoint_seconds", "resume", "verbose", "n_jobs", "template",
+              "transitions", "solver", "random_state", "class_weight"}  # fmt: skip
+#: The model's arrays, and what the kernels need them to be.
+_ARRAYS = {
+    "pair_start": np.int64, "pair_label": np.int32, "edge_free": np.bool_,
+    "edge_allowed": np.bool_, "begin_allowed": np.bool_, "end_allowed": np.bool_,
+}  # fmt: skip
 
 
 def save_tagger(tagger: Any, path: str | Path) -> None:
-    """Write a fitted estimator of the chain family."""
+    """Write a fitted tagger."""
+    _save(tagger, path, "SequenceTagger", tagger.classes_, tagger)
+
+
+def save_classifier(classifier: Any, path: str | Path) -> None:
+    """Write a fitted classifier: its inner chain, under its own classes."""
+    classes = classifier.classes_.tolist()
+    _save(classifier, path, "MulticlassClassifier", classes, classifier.tagger_)
+
+
+def _save(estimator: Any, path: str | Path, kind: str, classes: list[Any], tagger: Any) -> None:
     encoder = tagger.encoder_.inner
     state = encoder.to_state()
     arrays = {"coef": tagger.coef_}
@@ -36,17 +50,22 @@ def save_tagger(tagger: Any, path: str | Path) -> None:
         words = state.pop(name, None)
         if words is not None:
             arrays |= pack_strings(name, words)
-    params = {k: v for k, v in tagger.get_params(deep=False).items() if k not in _NOT_SAVED}
+    params = estimator.get_params(deep=False)
     header = {
-        "kind": type(tagger).__name__,
-        "classes": plain_classes(tagger.classes_),
-        "params": params,
+        "kind": kind,
+        "classes": plain_classes(classes),
+        "params": {k: _plain(v) for k, v in params.items() if k not in _NOT_SAVED},
         "certificate": asdict(tagger.certificate_),
         "solver": tagger.solver_,
-        "encoder": {"kind": type(encoder).__name__, "state": state},
+        "encoder": {"kind": type(encoder).__name__, "state": state,
+                    "n_columns": tagger.encoder_.n_columns},
         "n_attributes": tagger.model_.n_attributes,
-    }
+    }  # fmt: skip
     write_arrays(path, arrays, header)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def load(path: str | Path) -> Any:
@@ -71,53 +90,78 @@ def load(path: str | Path) -> Any:
     if kind not in KINDS:
         raise FormatError(f"the file holds {kind!r}, not a model ({', '.join(KINDS)})", path)
     try:
-        return _restore(kind, arrays, header, path)
-    except CliquewiseError:
+        tagger = _restore(kind, arrays, header, path)
+        if kind == "SequenceTagger":
+            return tagger
+        return _classifier(tagger, header)
+    except FormatError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise FormatError(f"the model is damaged ({error!r})", path) from error
 
 
 def _restore(kind: str, arrays: dict[str, Any], header: dict[str, Any], path: Any) -> Any:
-    import cliquewise
+    """The tagger; of a classifier, the one inside it."""
+    from cliquewise.estimators.sequence import SequenceTagger
 
-    estimator = getattr(cliquewise, kind)(**header["params"])
-    state = dict(header["encoder"]["state"])
-    for name in ("vocabulary", "edge_vocabulary"):
-        if f"{name}.bytes" in arrays:
-            state[name] = unpack_strings(name, arrays, path)
-        else:
-            state.setdefault(name, None)
-    encoder = SequenceEncoder.__new__(SequenceEncoder)
-    types = {"FeatureEncoder": FeatureEncoder, "TemplateEncoder": TemplateEncoder}
-    encoder.inner = types[header["encoder"]["kind"]].from_state(state)
+    params = dict(header["params"])
     labels = Labels(header["classes"])
-    fields = {name: arrays[f"model.{name}"] for name in _ARRAYS}
+    if kind == "MulticlassClassifier":
+        params["boundaries"] = False
+        labels = Labels(range(len(labels)))
+    estimator = SequenceTagger(**params)
+    encoder = _encoder(arrays, header["encoder"], path)
     model = ChainModel(
         n_labels=len(labels),
         n_attributes=int(header["n_attributes"]),
         intercept=bool(estimator.intercept),
-        boundaries=bool(getattr(estimator, "boundaries", False)),
-        **fields,
+        boundaries=bool(estimator.boundaries),
+        **{name: arrays[f"model.{name}"] for name in _ARRAYS},
     )
     _check(model, encoder, arrays["coef"], path)
-    estimator._set(encoder, labels, model, np.asarray(arrays["coef"], dtype=np.float64))
+    estimator._set(encoder, labels, model, np.array(arrays["coef"]))
     estimator.certificate_ = Certificate(**header["certificate"])
     estimator.solver_ = header["solver"]
     return estimator
 
 
+def _classifier(tagger: Any, header: dict[str, Any]) -> Any:
+    from cliquewise.estimators.multiclass import MulticlassClassifier
+
+    classifier = MulticlassClassifier(**header["params"])
+    classifier.classes_ = np.array(header["classes"])
+    classifier.n_features_in_ = tagger.encoder_.n_features
+    classifier._take(tagger)
+    return classifier
+
+
+def _encoder(arrays: dict[str, Any], about: dict[str, Any], path: Any) -> SequenceEncoder:
+    state = dict(about["state"])
+    for name in ("vocabulary", "edge_vocabulary"):
+        known = f"{name}.bytes" in arrays
+        state[name] = unpack_strings(name, arrays, path) if known else None
+    types: dict[str, Any] = {"FeatureEncoder": FeatureEncoder, "TemplateEncoder": TemplateEncoder}
+    inner = types[about["kind"]].from_state(state)
+    size = inner.n_hash if inner.vocabulary is None else len(inner.vocabulary)
+    numbers = isinstance(inner, FeatureEncoder) and inner.kind == "numbers"
+    if not numbers and size != inner.n_features:
+        raise FormatError("the model is damaged: its names do not fit its number of names", path)
+    return SequenceEncoder.of(inner, about["n_columns"])
+
+
 def _check(model: ChainModel, encoder: SequenceEncoder, coef: Any, path: Any) -> None:
-    """Sizes that kernels trust must be right whatever the file says."""
+    """Sizes and types that kernels trust must be right whatever the file says."""
     k, pairs, label = model.n_labels, model.pair_start, model.pair_label
     constant = int(model.intercept) + 2 * int(model.boundaries)
     sound = (
-        model.n_attributes == encoder.n_features + constant
-        and coef.shape == (model.dimension,)
+        k > 0
+        and all(getattr(model, name).dtype == kind for name, kind in _ARRAYS.items())
+        and coef.dtype == np.float64
+        and pairs.ndim == label.ndim == 1
+        and model.n_attributes == encoder.n_features + constant
         and model.edge_free.shape == (k, k)
         and model.edge_allowed.shape in ((k, k), (0, k))
         and model.begin_allowed.shape == model.end_allowed.shape == (k,)
-        and np.all(np.isfinite(coef))
     )
     if sound and len(pairs):
         sound = bool(
@@ -127,6 +171,5 @@ def _check(model: ChainModel, encoder: SequenceEncoder, coef: Any, path: Any) ->
             and pairs[-1] == len(label)
             and (not len(label) or (label.min() >= 0 and label.max() < k))
         )
-    if not sound:
+    if not sound or coef.shape != (model.dimension,) or not np.all(np.isfinite(coef)):
         raise FormatError("the model is damaged: its arrays do not fit together", path)
-

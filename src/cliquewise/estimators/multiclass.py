@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every row."""
-        return np.asarray(self.classes_)[np.argmax(self.decision_function(X), axis=1)]
+        return np.take(self.classes_, np.argmax(self.decision_function(X), axis=1))
 
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the classes."""
@@ -108,7 +109,14 @@ class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Their logarithms."""
         scores = self.decision_function(X)
         top = scores.max(axis=1, keepdims=True)
-        return scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
+        return np.asarray(scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True)))
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file; see :func:`cliquewise.load`."""
+        from cliquewise.estimators.files import save_classifier
+
+        check_is_fitted(self, "tagger_")
+        save_classifier(self, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -117,7 +125,7 @@ class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
 
 def _dataset(X: Any) -> Dataset:
-    matrix = X if issparse(X) else csr_matrix(X)
+    matrix: Any = X if issparse(X) else csr_matrix(X)
     if matrix.shape[1] == 0:
         raise DataError("X has no features")
     return Dataset.from_matrix(matrix, np.arange(matrix.shape[0] + 1))

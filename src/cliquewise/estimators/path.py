@@ -10,7 +10,9 @@ from sklearn.base import clone
 from cliquewise.errors import DataError
 
 
-def regularization_path(estimator: Any, X: Any, y: Any, Cs: Iterable[float], **fit: Any) -> list[Any]:
+def regularization_path(
+    estimator: Any, X: Any, y: Any, Cs: Iterable[float], **fit: Any
+) -> list[Any]:
     """Fit an estimator for several ``C``, with warm starts.
 
     The dual distributions of one ``C`` are feasible for any other, so each run starts where

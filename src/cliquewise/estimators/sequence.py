@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +16,13 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators import _training
+from cliquewise.estimators._inspection import ChainInspection
 from cliquewise.graph import Floats
-from cliquewise.models.chain import DENSE_CELLS, ChainModel
+from cliquewise.models.chain import ChainModel
 from cliquewise.problem import ChainProblem
-from cliquewise.structure import Ints
-
-#: Numbers in one block of scores: bounds the memory of prediction (64 MB).
-BLOCK = 8_000_000
 
 
-class SequenceTagger(BaseEstimator):  # type: ignore[misc]
+class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
     """Linear-chain conditional random field with a certificate of optimality.
 
     Parameters
@@ -61,11 +56,13 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]
     class_weight : dict or "balanced", optional
         Weight of an example: the mean weight of its labels.
     n_jobs : int, default=1
-        Threads for prediction and for passes over all examples.
+        Threads for prediction and for passes over all examples; -1 takes all processors.
     max_memory : float, default=8.0
         GiB that the solver's state may take; ``auto`` chooses a leaner solver beyond it.
     checkpoint : path, optional
-        Keep the state of training in this file, renewed every minute.
+        Keep the state of training in this file.
+    checkpoint_seconds : float, default=60
+        How often that file is renewed.
     resume : bool, default=False
         Go on from that file if it exists.
     random_state : int or Generator, optional
@@ -82,7 +79,8 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]
     trace_ : Trace
         ``seconds``, ``epochs``, ``oracle_calls``, ``primal``, ``dual``, ``gap`` of every check.
     coef_ : ndarray
-        Weights; ``weights_for`` names them.
+        Weights: one per attribute and label, then the (K, K) transitions; ``top_features``
+        and ``top_transitions`` name them.
 
     Examples
     --------
@@ -116,6 +114,7 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]
         n_jobs: int = 1,
         max_memory: float = 8.0,
         checkpoint: Any = None,
+        checkpoint_seconds: float = 60.0,
         resume: bool = False,
         random_state: Any = None,
         verbose: int = 0,
@@ -137,6 +136,7 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.max_memory = max_memory
         self.checkpoint = checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
         self.resume = resume
         self.random_state = random_state
         self.verbose = verbose
@@ -174,6 +174,7 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]
         """
         if self.loss != "log":
             raise UnsupportedError(f"loss {self.loss!r} is not available; the losses are: log")
+        _training.check_parameters(self)
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
         data = encoder.fit_transform(X)
         labels = Labels.fit(y)
@@ -215,7 +216,7 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]
             data, len(labels), feature_pairs=self.feature_pairs, transitions=self.transitions,
             classes=labels.classes, intercept=self.intercept, boundaries=self.boundaries,
         )  # fmt: skip
-        problem = ChainProblem(model, data, self.C, partial, self.n_jobs)
+        problem = ChainProblem(model, data, self.C, partial, _training.threads(self.n_jobs))
         fit = _training.train(self, problem, warm, callback)
         self._set(encoder, labels, model, fit.weights)
         self._training = (data, partial, fit.state)
@@ -242,6 +243,7 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]
             All labels that will ever come; needed in the first call if it lacks some.
         sample_weight : array-like, optional
         """
+        _training.check_parameters(self)
         if not hasattr(self, "_training"):
             encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
             data = encoder.fit_transform(X)
@@ -261,252 +263,6 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]
         self._fit(encoder, self.labels_, (Dataset.concat([old, new]), None), warm)
         return self
 
-    # ---- prediction
-
-    @cached_property
-    def _prediction(self) -> tuple[ChainModel, Floats]:
-        """Model and padded weights in the form that scores fastest."""
-        model = self.model_
-        if len(model.pair_start) and model.n_attributes * model.n_labels <= DENSE_CELLS:
-            dense = np.concatenate(
-                [model.emissions(self.coef_).ravel(), self.coef_[model.n_emissions :]]
-            )
-            model = model.as_dense()
-            return model, model.padded(dense)
-        return model, model.padded(self.coef_)
-
-    def _encode(self, X: Any, allowed: Any = None) -> Dataset:
-        check_is_fitted(self, "coef_")
-        data = self.encoder_.transform(X)
-        if allowed is None:
-            return data
-        return data.with_labels(None, allowed_mask(allowed, self.labels_, data.offsets))
-
-    def _blocks(self, data: Dataset) -> Iterator[tuple[int, int]]:
-        """Ranges of sequences whose scores fit into one block, at least one sequence each."""
-        room = max(BLOCK // len(self.classes_), 1)
-        first, n = 0, len(data)
-        while first < n:
-            last = int(np.searchsorted(data.offsets, data.offsets[first] + room, side="right")) - 1
-            last = min(max(last, first + 1), n)
-            yield first, last
-            first = last
-
-    def _each_block(self, data: Dataset, work: Callable[..., None]) -> None:
-        """Call ``work(node_scores, offsets, trans, first, last)`` for all blocks, in threads."""
-        from cliquewise._kernels.chain_features import node_scores
-
-        model, w = self._prediction
-        chains = model.chains(data)
-        trans = model.shared_transitions(w)
-        blocks = list(self._blocks(data))
-        jobs = max(1, self.n_jobs)
-        if jobs > 1:
-            blocks = [
-                (int(a), int(b))
-                for first, last in blocks
-                for a, b in _cut(first, last, jobs)
-            ]
-
-        def one(block: tuple[int, int]) -> None:
-            first, last = block
-            begin, end = int(data.offsets[first]), int(data.offsets[last])
-            scores = np.empty((end - begin, model.n_labels))
-            node_scores(chains, w, begin, end, model.n_labels, scores)
-            if len(chains.allowed):
-                scores[~chains.allowed[begin:end]] = -np.inf
-            work(scores, data.offsets[first : last + 1] - begin, trans, first, last)
-
-        if jobs == 1:
-            for block in blocks:
-                one(block)
-        else:
-            with ThreadPoolExecutor(jobs) as pool:
-                list(pool.map(one, blocks))
-
-    def _check_feasible(self, scores: Floats, first: int = 0) -> None:
-        if np.any(scores == -np.inf):
-            i = first + int(np.argmax(scores == -np.inf))
-            raise DataError(
-                f"sequence {i} has no possible labeling: its allowed labels contradict the "
-                "transitions"
-            )
-
-    def predict(self, X: Any, allowed: Any = None) -> list[list[Any]]:
-        """The best label sequence of every input.
-
-        Parameters
-        ----------
-        X : sequences, as in :meth:`fit`
-        allowed : list of lists of (None or collections of labels), optional
-            What each token may be; a set of one clamps the token.
-        """
-        from cliquewise._kernels.chain_decode import batch_viterbi
-
-        data = self._encode(X, allowed)
-        labels = np.empty(data.n_tokens, dtype=np.int64)
-
-        def work(nodes: Floats, offsets: Ints, trans: Floats, first: int, last: int) -> None:
-            scores = np.empty(last - first)
-            part = labels[data.offsets[first] : data.offsets[last]]
-            batch_viterbi(nodes, offsets, trans, part, scores)
-            self._check_feasible(scores, first)
-
-        self._each_block(data, work)
-        return self.labels_.decode(labels, data.offsets)
-
-    def predict_marginals(
-        self, X: Any, allowed: Any = None, *, pairwise: bool = False
-    ) -> list[Any]:
-        """Probabilities of the labels of every token.
-
-        Parameters
-        ----------
-        X, allowed
-            As in :meth:`predict`.
-        pairwise : bool, default=False
-            Also the joint probabilities of neighbouring labels.
-
-        Returns
-        -------
-        list of arrays (T, K), or of pairs ``(nodes (T, K), edges (T - 1, K, K))``
-            Columns are in the order of ``classes_``.
-        """
-        from cliquewise._kernels.chain import batch_forward_backward
-
-        data = self._encode(X, allowed)
-        k = len(self.classes_)
-        nodes_out = np.empty((data.n_tokens, k))
-        links = np.maximum(data.lengths - 1, 0)
-        edge_offsets = np.concatenate(([0], np.cumsum(links)))
-        edges_out = np.empty((int(edge_offsets[-1]) if pairwise else 0, k, k))
-
-        def work(nodes: Floats, offsets: Ints, trans: Floats, first: int, last: int) -> None:
-            log_z = np.empty(last - first)
-            edges = edges_out
-            if pairwise:
-                edges = edges_out[edge_offsets[first] : edge_offsets[last]]
-            part = nodes_out[data.offsets[first] : data.offsets[last]]
-            batch_forward_backward(nodes, offsets, trans, part, edges, np.empty((0, k)), log_z)
-            self._check_feasible(log_z, first)
-
-        self._each_block(data, work)
-        parts = np.split(nodes_out, data.offsets[1:-1])[: len(data)]
-        if not pairwise:
-            return parts
-        return list(zip(parts, np.split(edges_out, edge_offsets[1:-1])[: len(data)], strict=True))
-
-    def predict_top_k(self, X: Any, k: int, allowed: Any = None) -> list[list[tuple[float, Any]]]:
-        """The ``k`` best label sequences of every input, best first.
-
-        Returns
-        -------
-        list of lists of (probability, labels)
-            Fewer than ``k`` where fewer are possible.
-        """
-        from cliquewise._kernels.chain import batch_log_partition
-        from cliquewise._kernels.chain_decode import batch_top_k
-
-        if k < 1:
-            raise DataError(f"k = {k}; it must be at least 1")
-        data = self._encode(X, allowed)
-        out: list[list[tuple[float, Any]]] = [[] for _ in range(len(data))]
-
-        def work(nodes: Floats, offsets: Ints, trans: Floats, first: int, last: int) -> None:
-            n = last - first
-            labels = np.empty((k, len(nodes)), dtype=np.int64)
-            scores, counts = np.empty((n, k)), np.empty(n, dtype=np.int64)
-            log_z = np.empty(n)
-            batch_top_k(nodes, offsets, trans, labels, scores, counts)
-            batch_log_partition(nodes, offsets, trans, log_z)
-            self._check_feasible(log_z, first)
-            for i in range(n):
-                begin, end = offsets[i], offsets[i + 1]
-                for r in range(counts[i]):
-                    tags = self.labels_.decode(labels[r, begin:end], [0, end - begin])[0]
-                    out[first + i].append((float(np.exp(scores[i, r] - log_z[i])), tags))
-
-        self._each_block(data, work)
-        return out
-
-    def log_likelihood(self, X: Any, y: Any) -> Floats:
-        """``log p(y | x)`` of every sequence."""
-        from cliquewise._kernels.chain import batch_log_partition
-        from cliquewise._kernels.chain_decode import path_score
-
-        data = self._encode(X)
-        numbers, _ = self.labels_.encode(y, data.offsets)
-        if np.any(numbers < 0):
-            raise DataError("log_likelihood needs every label to be known")
-        numbers = numbers.astype(np.int64)
-        out = np.zeros(len(data))
-
-        def work(nodes: Floats, offsets: Ints, trans: Floats, first: int, last: int) -> None:
-            log_z = np.empty(last - first)
-            batch_log_partition(nodes, offsets, trans, log_z)
-            labels = numbers[data.offsets[first] : data.offsets[last]]
-            for i in range(last - first):
-                begin, end = offsets[i], offsets[i + 1]
-                truth = path_score(nodes[begin:end], trans, labels[begin:end])
-                out[first + i] = truth - log_z[i]
-
-        self._each_block(data, work)
-        return out
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of tokens with the right label."""
-        from cliquewise.metrics import token_accuracy
-
-        return float(token_accuracy(y, self.predict(X)))
-
-    # ---- looking inside
-
-    def explain(self, x: Any, n: int = 5) -> list[dict[str, Any]]:
-        """Which features speak for the tags of one sequence.
-
-        Returns
-        -------
-        list of dicts, one per token
-            ``tag``, ``probability``, ``features`` (the ``n`` largest contributions for the tag,
-            as (name, contribution)) and ``transition`` (from the tag before it).
-        """
-        tags = self.predict([x])[0]
-        marginals = self.predict_marginals([x])[0]
-        model = self.model_
-        chains = model.chains(self._encode([x]))
-        names = self.feature_names()
-        emissions = _Emissions(model, self.coef_)
-        trans = model.transitions(self.coef_)
-        index = {c: i for i, c in enumerate(self.classes_)}
-        out = []
-        for t, tag in enumerate(tags):
-            y = index[tag]
-            span = slice(int(chains.indptr[t]), int(chains.indptr[t + 1]))
-            values = np.ones(span.stop - span.start) if not len(chains.values) else chains.values[span]
-            parts = [
-                (names[a], float(v * emissions.weight(a, y)))
-                for a, v in zip(chains.indices[span].tolist(), values.tolist(), strict=True)
-            ]
-            parts.sort(key=lambda item: -abs(item[1]))
-            out.append(
-                {
-                    "tag": tag,
-                    "probability": float(marginals[t, y]),
-                    "features": parts[:n],
-                    "transition": float(trans[index[tags[t - 1]], y]) if t else 0.0,
-                }
-            )
-        return out
-
-    def feature_names(self) -> list[str]:
-        """Names of the attributes, in the order of the weights."""
-        check_is_fitted(self, "coef_")
-        names = self.encoder_.names()
-        extra = (["(intercept)"] if self.intercept else []) + (
-            ["(begin)", "(end)"] if self.boundaries else []
-        )
-        return names + extra
-
     # ---- files
 
     def save(self, path: str | Path) -> None:
@@ -524,23 +280,3 @@ class SequenceTagger(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
-
-
-class _Emissions:
-    """Look up one emission weight, whatever the layout."""
-
-    def __init__(self, model: ChainModel, w: Floats):
-        self.model, self.w = model, w
-
-    def weight(self, attribute: int, label: int) -> float:
-        m = self.model
-        if not len(m.pair_start):
-            return float(self.w[attribute * m.n_labels + label])
-        begin, end = int(m.pair_start[attribute]), int(m.pair_start[attribute + 1])
-        at = begin + int(np.searchsorted(m.pair_label[begin:end], label))
-        return float(self.w[at]) if at < end and m.pair_label[at] == label else 0.0
-
-
-def _cut(first: int, last: int, pieces: int) -> list[tuple[int, int]]:
-    marks = np.unique(np.linspace(first, last, pieces + 1).astype(int))
-    return list(zip(marks[:-1].tolist(), marks[1:].tolist(), strict=True))

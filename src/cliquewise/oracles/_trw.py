@@ -29,11 +29,14 @@ from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph import FactorGraph, Floats
 from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise
 from cliquewise.oracles.base import MapResult, Oracle, choose, get
+from cliquewise.oracles.vertex_cover import cover_of
 from cliquewise.spanning_trees import edge_probabilities, maximum_spanning_tree
 from cliquewise.structure import Ints, Structure
 
 #: ``map_method="auto"`` eliminates up to this many table entries (about a second each call).
-ELIMINATE = 1e9
+ELIMINATE = 5e8
+#: Operations of vertex-cover in the time of one entry of an elimination table.
+COVER_SPEED = 20.0
 
 
 @dataclass
@@ -128,30 +131,23 @@ class Mapper:
         self.calls = 0
         self.seconds = 0.0
         self._oracle = self._find(structure)
-        known = inspect.signature(self._oracle.map).parameters if self._oracle else {}
+        known = inspect.signature(self._oracle.map).parameters
         self._takes_seconds = "seconds" in known and "seconds" not in self.options
         self._takes_init = "init" in known and "init" not in self.options
         self._most = float(known["seconds"].default) if self._takes_seconds else math.inf
-        if self._oracle is not None and self._oracle.name == "portfolio":
+        if self._oracle.name == "portfolio":
             # One of hundreds of calls that differ little: the last answer is a good start.
             self.options = {"max_iterations": 50, "rounds": 1, **self.options}
 
-    def _find(self, structure: Structure) -> Oracle | None:
-        """The oracle of every call; None where ``auto`` has to look at the numbers."""
+    def _find(self, structure: Structure) -> Oracle:
+        """The oracle of every call; the structure decides, since the numbers change."""
         if self.method != "auto":
             return get(self.method)
-        from cliquewise.oracles.junction_tree import JunctionTree
-
-        elimination = get("tree" if structure.is_forest else "junction-tree")
-        assert isinstance(elimination, JunctionTree) or structure.is_forest
-        if elimination.too_large(structure, "map", {"max_operations": ELIMINATE}) is None:
-            return elimination
-        return get("portfolio")
+        return exact_map(structure) or get("portfolio")
 
     def __call__(
         self, graph: FactorGraph, seconds: float = math.inf, init: Ints | None = None
     ) -> MapResult:
-        assert self._oracle is not None
         if self.calls == 0 and self.method != "auto":
             choose(graph, "map", self.method, self.options)  # raises where it does not fit
         options = dict(self.options)
@@ -168,7 +164,19 @@ class Mapper:
     @property
     def name(self) -> str:
         """The method that answers."""
-        return self._oracle.name if self._oracle else self.method
+        return self._oracle.name
+
+
+def exact_map(structure: Structure) -> Oracle | None:
+    """The quickest exact MAP method that needs no search; None where its tables are too large."""
+    if structure.is_forest:
+        return get("tree")
+    elimination, cover = get("junction-tree"), cover_of(structure)
+    sketch = elimination.sketch(structure)  # type: ignore[attr-defined]
+    if cover.operations < min(COVER_SPEED * sketch.operations, COVER_SPEED * ELIMINATE):
+        return get("vertex-cover")
+    limits = {"max_operations": ELIMINATE}
+    return elimination if elimination.too_large(structure, "map", limits) is None else None
 
 
 def problem(graph: FactorGraph, mapper_of: Any, seconds: float = math.inf) -> Problem:

@@ -165,6 +165,10 @@ class Oracle:
         """The refusal that states memory and operations, if they exceed the limits."""
         return None
 
+    def avoids(self, structure: Structure, want: str = "map") -> str | None:
+        """Why ``auto`` should pass it by although it could answer; None if it need not."""
+        return None
+
     def accepts(self, structure: Structure, want: str = "map") -> bool:
         """Whether it can answer ``want`` on this structure within its default limits."""
         return (
@@ -302,7 +306,7 @@ def choose(
     for oracle in registered():
         if not oracle.automatic or want not in oracle.provides:
             continue
-        reason = oracle.refusal(graph, want)
+        reason = oracle.refusal(graph, want) or oracle.avoids(graph.structure, want)
         if reason is None:
             refusal = oracle.too_large(graph.structure, want, options or {})
             if refusal is None:

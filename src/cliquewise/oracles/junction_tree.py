@@ -51,11 +51,11 @@ class Sketch(NamedTuple):
         return float(self.clique_sizes.sum()) if self.is_complete else float(np.exp(self.log_size))
 
     def memory(self, keep_tables: bool) -> float:
-        """Bytes for one question; all tables are kept for marginals, one at a time for MAP."""
+        """Bytes for one question: all messages and one table, or (for draws) all tables."""
         if not self.is_complete:
             return 8.0 * self.operations
         tables = self.clique_sizes.sum() if keep_tables else self.clique_sizes.max(initial=0)
-        return 8.0 * float(tables + 2 * self.sep_sizes.sum())
+        return 8.0 * float(tables + self.sep_sizes.sum())
 
 
 class Elimination(Oracle):
@@ -113,7 +113,8 @@ class Elimination(Oracle):
     ) -> TooLargeError | None:
         """The refusal that states memory and operations, if they exceed the limits."""
         sk = self.sketch(structure)
-        memory = sk.memory(want not in ("map", "top_k"))
+        answer = structure.table_offsets[-1] + structure.node_offsets[-1]
+        memory = sk.memory(want == "sample") + 8.0 * float(answer) * (want == "marginals")
         limit = float(options.get("max_memory", MAX_MEMORY))
         most = float(options.get("max_operations", MAX_OPERATIONS))
         if memory <= limit and sk.operations <= most:
@@ -145,19 +146,25 @@ class Elimination(Oracle):
 
     # ---- the questions
 
-    def _upward_max(self, graph: FactorGraph, plan: Any) -> tuple[Floats, float]:
-        messages = np.empty(int(plan.sep_sizes.sum()))
-        work = np.empty(int(plan.clique_sizes.max(initial=0)))
-        nowhere = np.zeros(len(plan.order), dtype=np.int64)
-        score = passes.upward_max(plan, graph.tables, work, nowhere, messages)
+    @staticmethod
+    def _room(plan: Any) -> tuple[Floats, Floats]:
+        """Uninitialised messages, and one table."""
+        return (
+            np.empty(int(plan.sep_sizes.sum())),
+            np.empty(int(plan.clique_sizes.max(initial=0))),
+        )
+
+    def _upward_max(self, graph: FactorGraph, plan: Any) -> tuple[Floats, Floats, float]:
+        messages, work = self._room(plan)
+        score = passes.upward_max(plan, graph.tables, messages, work)
         if score == -np.inf:
             raise InfeasibleError(INFEASIBLE)
-        return messages, score
+        return messages, work, score
 
     def map(self, graph: FactorGraph, **options: Any) -> MapResult:
         """Max-sum and one walk down."""
         plan = self._start(graph, "map", options)
-        messages, _ = self._upward_max(graph, plan)
+        messages, _, _ = self._upward_max(graph, plan)
         return self._result(graph, passes.best_labels(plan, graph.tables, messages))
 
     def _result(self, graph: FactorGraph, labels: Ints) -> MapResult:
@@ -167,7 +174,7 @@ class Elimination(Oracle):
     def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
         """Max-sum and k walks down."""
         plan = self._start(graph, "top_k", options)
-        messages, score = self._upward_max(graph, plan)
+        messages, _, score = self._upward_max(graph, plan)
         log_count = np.log(graph.cardinalities.astype(float)).sum()
         most = k if log_count > 40 else min(k, round(np.exp(log_count)))
         places, _ = passes.k_best(plan, graph.tables, messages, score, most)
@@ -176,22 +183,17 @@ class Elimination(Oracle):
         results = [self._result(graph, row) for row in labels]
         return sorted(results, key=lambda result: -result.score)
 
-    def _upward_sum(self, graph: FactorGraph, plan: Any) -> tuple[Floats, Ints, Floats, float]:
-        starts = _starts(plan.clique_sizes)
-        cliques = np.empty(int(plan.clique_sizes.sum()))
-        messages = np.empty(int(plan.sep_sizes.sum()))
-        log_z = passes.upward_sum(plan, graph.tables, cliques, starts, messages, True)
-        if log_z == -np.inf:
-            raise InfeasibleError(INFEASIBLE)
-        return cliques, starts, messages, log_z
-
     def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
         """Sum-product up and down."""
         plan = self._start(graph, "marginals", options)
-        cliques, starts, messages, log_z = self._upward_sum(graph, plan)
+        messages, work = self._room(plan)
+        nowhere = np.zeros(len(plan.order), dtype=np.int64)
+        log_z = passes.upward_sum(plan, graph.tables, messages, work, nowhere, False)
+        if log_z == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
         s = graph.structure
         nodes, factors = np.empty(int(s.node_offsets[-1])), np.empty(int(s.table_offsets[-1]))
-        passes.downward_sum(plan, cliques, starts, messages, s.node_offsets, nodes, factors)
+        passes.downward_sum(plan, graph.tables, messages, work, s.node_offsets, nodes, factors)
         return MarginalResult(
             Ragged(nodes, s.node_offsets),
             Ragged(factors, s.table_offsets, s.shape),
@@ -204,16 +206,10 @@ class Elimination(Oracle):
     def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
         """Max-sum up and down."""
         plan = self._start(graph, "max_marginals", options)
-        starts = _starts(plan.clique_sizes)
-        cliques = np.empty(int(plan.clique_sizes.sum()))
-        messages = np.empty(int(plan.sep_sizes.sum()))
-        score = passes.upward_max(plan, graph.tables, cliques, starts, messages)
-        if score == -np.inf:
-            raise InfeasibleError(INFEASIBLE)
+        messages, work, score = self._upward_max(graph, plan)
         s = graph.structure
         nodes = np.empty(int(s.node_offsets[-1]))
-        best = np.empty_like(messages)
-        passes.downward_max(plan, cliques, starts, messages, best, s.node_offsets, nodes)
+        passes.downward_max(plan, graph.tables, messages, work, score, s.node_offsets, nodes)
         return MaxMarginalResult(Ragged(nodes, s.node_offsets), score, True, self.name)
 
     def sample(
@@ -221,7 +217,11 @@ class Elimination(Oracle):
     ) -> Ints:
         """Sum-product up, and draws on the way down."""
         plan = self._start(graph, "sample", options)
-        cliques, starts, _, _ = self._upward_sum(graph, plan)
+        messages, cliques = self._room(plan)[0], np.empty(int(plan.clique_sizes.sum()))
+        starts = _starts(plan.clique_sizes)
+        log_z = passes.upward_sum(plan, graph.tables, messages, cliques, starts, True)
+        if log_z == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
         labels = np.empty((n, graph.n_variables), dtype=np.int64)
         block = max(1, 4_000_000 // max(graph.n_variables, 1))
         for first in range(0, n, block):

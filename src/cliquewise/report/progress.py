@@ -29,11 +29,14 @@ def training_line(verbose: int, tol: float) -> Iterator[Show]:
         sys.stderr.write(f"\r\x1b[2K{text}" if terminal else f"{text}\n")
         sys.stderr.flush()
 
+    if terminal:
+        sys.stderr.write("starting (the first run ever compiles, for about half a minute)")
+        sys.stderr.flush()
     try:
         yield show
     finally:
-        if terminal and rows:
-            sys.stderr.write("\n")
+        if terminal:
+            sys.stderr.write("\n" if rows else "\r\x1b[2K")
 
 
 def _left(rows: list[tuple[float, float]], tol: float) -> str:

@@ -57,13 +57,22 @@ class Solver:
         What users write as ``solver=``.
     losses : frozenset of str
         The losses it can minimise.
+    problems : frozenset of str
+        The kinds of problems it works on: ``chain``, ``graph``.
+    columns : tuple of str
+        What it adds to the columns of the trace.
     """
 
     name: ClassVar[str]
     losses: ClassVar[frozenset[str]]
+    problems: ClassVar[frozenset[str]] = frozenset({"chain"})
+    columns: ClassVar[tuple[str, ...]] = ()
 
     def refuses(self, problem: Any) -> str | None:
         """Why it cannot work on this problem, as the end of a sentence; None if it can."""
+        kind = getattr(problem, "kind", "chain")
+        if kind not in self.problems:
+            return f"does not work on a {kind} problem"
         if problem.loss not in self.losses:
             return f"minimises {' or '.join(sorted(self.losses))}, not {problem.loss}"
         return None
@@ -87,6 +96,10 @@ class Solver:
     def certify(self, problem: Any, state: State) -> Certificate:
         """What the state proves; costs a pass over the data."""
         return problem.certificate(self.weights(problem, state))  # type: ignore[no-any-return]
+
+    def extras(self, problem: Any, state: State) -> dict[str, float]:
+        """Its own columns of the trace, for the state that was certified last."""
+        return {}
 
     def pack(self, state: State) -> dict[str, np.ndarray[Any, Any]]:
         """The state as named arrays, for a checkpoint."""
@@ -156,6 +169,8 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
     UnsupportedError
         If the solver does not fit the problem; the message names those that do.
     """
+    if hasattr(problem, "resolve"):
+        solver = problem.resolve(solver)
     if solver == "auto":
         first = get("sdca")
         if first.refuses(problem) is None and first.memory(problem) <= max_memory:

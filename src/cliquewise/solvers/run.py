@@ -20,7 +20,7 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.graph import Floats
 from cliquewise.solvers.base import Info, Solver
-from cliquewise.trace import Trace
+from cliquewise.trace import COLUMNS, Trace
 
 #: Share of the time that certificates may take before the solver believes to be done.
 CHECK_SHARE = 0.1
@@ -59,7 +59,7 @@ class Run:
         self.tol, self.max_epochs, self.max_seconds = tol, max_epochs, max_seconds
         self.callback, self.checkpoint = callback, checkpoint
         self.checkpoint_seconds = checkpoint_seconds
-        self.trace = Trace()
+        self.trace = Trace((*COLUMNS, *solver.columns))
         self.started = time.perf_counter()
         self.epochs, self.calls, self.checking = 0.0, 0, 0.0
         self.saved = self.started
@@ -81,6 +81,7 @@ class Run:
         self.trace.append(
             seconds=self.seconds, epochs=self.epochs, oracle_calls=self.calls,
             primal=certificate.primal, dual=certificate.dual, gap=certificate.gap,
+            **self.solver.extras(self.problem, state),
         )  # fmt: skip
         if self.callback is not None:
             self.callback(self.trace[-1])

@@ -1,0 +1,349 @@
+"""Cliquewise dual ascent on the local polytope: whole passes over the cliques in one call.
+
+All nodes and edges of all examples are one list of cliques, nodes first. With mean parameters
+``mu_c`` on the simplex of each clique's states the kernels climb (Eq. 5 of idal)
+
+    D_rho(mu, xi) = <cost, mu> + gamma H(mu) + <xi, A mu> - ||A mu||^2 / (2 rho)
+                    - C/2 ||sum_c B_c (y_c - mu_c)||^2
+
+where ``A mu`` at the end i of edge e is ``mu_i - A_i mu_e``. Running along are the weights
+``w = C sum_c B_c (y_c - mu_c)`` and, per node, the inflow ``sum_e xi_ei + A_i mu_e / rho``, so
+that a visit of a node costs nothing per edge.
+
+``H(mu) = sum_c h_c (1 - ||mu_c||^2) - sum_ei a_ei (1 - ||A_i mu_e||^2)``: h = 1, a = 0 is the
+Gini entropy, other numbers give the Gini-OTRW entropy (Eq. 10).
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from cliquewise._kernels import kernel
+from cliquewise._kernels.simplex import project_simplex
+
+#: The cliques of a data set. Clique c has the states ``offsets[c]:offsets[c + 1]``, the feature
+#: row ``row[c]`` and the type ``type[c]``; feature f of it weighs state s by
+#: ``w[base + f * params + tie[s]]`` (no weight where tie is -1). Edge e joins the nodes
+#: ``left[e]`` and ``right[e]``; its messages to them begin at ``message[e]``.
+Cliques = namedtuple(
+    "Cliques",
+    ["offsets", "type", "row", "indptr", "indices", "values", "base", "params", "tie_start",
+     "plain", "tie", "left", "right", "message", "degree", "truth", "cost"],
+)  # fmt: skip
+
+#: Numbers that define the objective: curvature h of each clique and a of both ends of each
+#: edge (empty if zero), then C and gamma.
+Terms = namedtuple("Terms", ["curvature", "slack", "C", "gamma"])
+
+#: Where the ascent stands.
+Point = namedtuple("Point", ["mu", "xi", "inflow", "w"])
+
+PROXIMAL, FRANK_WOLFE = 0, 1
+
+
+@kernel
+def _scores(g, w, c, out):
+    """Scores of the states of one clique."""
+    k = g.offsets[c + 1] - g.offsets[c]
+    t = g.type[c]
+    base, params, first = g.base[t], g.params[t], g.tie_start[t]
+    for s in range(k):
+        out[s] = 0.0
+    r = g.row[c]
+    for q in range(g.indptr[r], g.indptr[r + 1]):
+        at = base + g.indices[q] * params
+        v = g.values[q]
+        if g.plain[t]:
+            for s in range(k):
+                out[s] += v * w[at + s]
+        else:
+            for s in range(k):
+                p = g.tie[first + s]
+                if p >= 0:
+                    out[s] += v * w[at + p]
+
+
+@kernel
+def _add(g, c, d, scale, w):
+    """``w += scale B_c d``."""
+    k = g.offsets[c + 1] - g.offsets[c]
+    t = g.type[c]
+    base, params, first = g.base[t], g.params[t], g.tie_start[t]
+    r = g.row[c]
+    for q in range(g.indptr[r], g.indptr[r + 1]):
+        at = base + g.indices[q] * params
+        v = g.values[q] * scale
+        if g.plain[t]:
+            for s in range(k):
+                w[at + s] += v * d[s]
+        else:
+            for s in range(k):
+                p = g.tie[first + s]
+                if p >= 0:
+                    w[at + p] += v * d[s]
+
+
+@kernel
+def _squared_features(g, c):
+    r = g.row[c]
+    total = 0.0
+    for q in range(g.indptr[r], g.indptr[r + 1]):
+        total += g.values[q] * g.values[q]
+    return total
+
+
+@kernel
+def _squared_image(g, c, d, work):
+    """``||B_c d||^2``."""
+    k = g.offsets[c + 1] - g.offsets[c]
+    t = g.type[c]
+    total = 0.0
+    if g.plain[t]:
+        for s in range(k):
+            total += d[s] * d[s]
+    else:
+        for p in range(g.params[t]):
+            work[p] = 0.0
+        for s in range(k):
+            p = g.tie[g.tie_start[t] + s]
+            if p >= 0:
+                work[p] += d[s]
+        for p in range(g.params[t]):
+            total += work[p] * work[p]
+    return total * _squared_features(g, c)
+
+
+@kernel
+def _ends(g, e, m, a_side, b_side):
+    """Marginals of an edge table at both ends; returns the two cardinalities."""
+    i, j = g.left[e], g.right[e]
+    ki, kj = g.offsets[i + 1] - g.offsets[i], g.offsets[j + 1] - g.offsets[j]
+    for b in range(kj):
+        b_side[b] = 0.0
+    for a in range(ki):
+        total = 0.0
+        for b in range(kj):
+            v = m[a * kj + b]
+            total += v
+            b_side[b] += v
+        a_side[a] = total
+    return ki, kj
+
+
+@kernel
+def _smooth_gradient(g, terms, x, rho, c, t, a_side, b_side):
+    """Gradient at one clique of all of D_rho but the curvature ``-gamma h ||mu_c||^2``.
+
+    For an edge ``a_side`` and ``b_side`` receive its marginals.
+    """
+    _scores(g, x.w, c, t)
+    n_nodes = len(g.degree)
+    o = g.offsets[c]
+    k = g.offsets[c + 1] - o
+    if c < n_nodes:
+        pull = g.degree[c] / rho
+        for s in range(k):
+            t[s] += x.inflow[o + s] - pull * x.mu[o + s]
+        if len(g.cost):
+            for s in range(k):
+                t[s] += g.cost[o + s]
+        return
+    e = c - n_nodes
+    ki, kj = _ends(g, e, x.mu[o : o + k], a_side, b_side)
+    oi, oj, q = g.offsets[g.left[e]], g.offsets[g.right[e]], g.message[e]
+    ai = aj = 0.0
+    if len(terms.slack):
+        ai, aj = 2.0 * terms.gamma * terms.slack[e, 0], 2.0 * terms.gamma * terms.slack[e, 1]
+    for a in range(ki):
+        da = x.xi[q + a] - (x.mu[oi + a] - a_side[a]) / rho - ai * a_side[a]
+        for b in range(kj):
+            t[a * kj + b] -= da
+    for b in range(kj):
+        db = x.xi[q + ki + b] - (x.mu[oj + b] - b_side[b]) / rho - aj * b_side[b]
+        for a in range(ki):
+            t[a * kj + b] -= db
+
+
+@kernel
+def lipschitz(g, terms, rho, spread, out):
+    """Smoothness of ``mu_c -> -D_rho`` without its curvature term, on the simplex.
+
+    Differences of points of a simplex sum to zero; on such tables A_i'A_i and A_j'A_j have the
+    eigenvalues k_j and k_i on orthogonal spaces, so that the larger counts and not their sum.
+    ``spread`` is the largest eigenvalue of a type's tie.
+    """
+    n_nodes = len(g.degree)
+    for c in range(len(g.type)):
+        out[c] = terms.C * _squared_features(g, c) * spread[g.type[c]]
+        if c < n_nodes:
+            out[c] += g.degree[c] / rho
+        else:
+            e = c - n_nodes
+            i, j = g.left[e], g.right[e]
+            ki, kj = g.offsets[i + 1] - g.offsets[i], g.offsets[j + 1] - g.offsets[j]
+            si = sj = 0.0
+            if len(terms.slack):
+                si = 2.0 * terms.gamma * terms.slack[e, 0]
+                sj = 2.0 * terms.gamma * terms.slack[e, 1]
+            out[c] += max(kj * max(1.0 / rho - si, 0.0), ki * max(1.0 / rho - sj, 0.0))
+
+
+@kernel
+def _widest(g):
+    most = 1
+    for c in range(len(g.type)):
+        most = max(most, g.offsets[c + 1] - g.offsets[c], g.params[g.type[c]])
+    return most
+
+
+@kernel
+def _line_search(g, terms, rho, c, full, m, d, work, a_side, b_side):
+    """Best step along d, on which D_rho is a parabola."""
+    k = g.offsets[c + 1] - g.offsets[c]
+    n_nodes = len(g.degree)
+    slope = norm = 0.0
+    for s in range(k):
+        slope += full[s] * d[s]
+        norm += d[s] * d[s]
+    bend = terms.C * _squared_image(g, c, d, work) + 2.0 * terms.gamma * terms.curvature[c] * norm
+    if c < n_nodes:
+        bend += g.degree[c] / rho * norm
+    else:
+        e = c - n_nodes
+        ki, kj = _ends(g, e, d, a_side, b_side)
+        ai = aj = 1.0 / rho
+        if len(terms.slack):
+            ai -= 2.0 * terms.gamma * terms.slack[e, 0]
+            aj -= 2.0 * terms.gamma * terms.slack[e, 1]
+        for a in range(ki):
+            bend += ai * a_side[a] * a_side[a]
+        for b in range(kj):
+            bend += aj * b_side[b] * b_side[b]
+    if slope <= 0.0:
+        return 0.0
+    return 1.0 if bend <= slope else slope / bend
+
+
+@kernel
+def visit(g, terms, x, rho, steps, order, method, gaps):
+    """One block step at each clique of ``order``; ``gaps`` keeps what each could have gained.
+
+    ``steps`` are the constants of :func:`lipschitz`. PROXIMAL: Algorithm 2 of idal, with the
+    Gini entropy a projection. FRANK_WOLFE: towards the best state, with an exact line search.
+    """
+    widest = _widest(g)
+    t, d, new = np.empty(widest), np.empty(widest), np.empty(widest)
+    a_side, b_side = np.empty(widest), np.empty(widest)
+    n_nodes = len(g.degree)
+    for n in range(len(order)):
+        c = order[n]
+        o = g.offsets[c]
+        k = g.offsets[c + 1] - o
+        m = x.mu[o : o + k]
+        _smooth_gradient(g, terms, x, rho, c, t, a_side, b_side)
+        bend = 2.0 * terms.gamma * terms.curvature[c]
+        best, mean = 0, 0.0
+        for s in range(k):
+            d[s] = t[s] - bend * m[s]
+            mean += d[s] * m[s]
+            if d[s] > d[best]:
+                best = s
+        gaps[c] = max(d[best] - mean, 0.0)
+        if method == FRANK_WOLFE:
+            for s in range(k):
+                t[s], new[s] = d[s], -m[s]
+            new[best] += 1.0
+            eta = _line_search(g, terms, rho, c, t[:k], m, new[:k], d, a_side, b_side)
+            for s in range(k):
+                d[s] = eta * new[s]
+        else:
+            step = max(steps[c], 1e-12)
+            for s in range(k):
+                new[s] = (step * m[s] + t[s]) / (step + bend)
+            project_simplex(new[:k], 1.0)
+            for s in range(k):
+                d[s] = new[s] - m[s]
+        moved = False
+        for s in range(k):
+            moved = moved or d[s] != 0.0
+        if not moved:
+            continue
+        _add(g, c, d, -terms.C, x.w)
+        for s in range(k):
+            m[s] += d[s]
+        if c >= n_nodes:
+            e = c - n_nodes
+            ki, kj = _ends(g, e, d[:k], a_side, b_side)
+            oi, oj = g.offsets[g.left[e]], g.offsets[g.right[e]]
+            for a in range(ki):
+                x.inflow[oi + a] += a_side[a] / rho
+            for b in range(kj):
+                x.inflow[oj + b] += b_side[b] / rho
+
+
+@kernel
+def multipliers(g, x, rho, length, momentum, previous):
+    """``xi -= length A mu`` (with Nesterov's extrapolation), and the inflow afresh.
+
+    ``previous`` holds the multipliers before the last extrapolation; it may be empty when
+    ``momentum`` is 0. Returns ``||A mu||^2`` and ``<A mu, xi - previous>``, whose sign tells
+    when momentum should start anew.
+    """
+    n_nodes = len(g.degree)
+    widest = _widest(g)
+    a_side, b_side = np.empty(widest), np.empty(widest)
+    for s in range(len(x.inflow)):
+        x.inflow[s] = 0.0
+    total = along = 0.0
+    for e in range(len(g.left)):
+        o = g.offsets[n_nodes + e]
+        ki, kj = _ends(g, e, x.mu[o : g.offsets[n_nodes + e + 1]], a_side, b_side)
+        for side in range(2):
+            node = g.left[e] if side == 0 else g.right[e]
+            belief = a_side if side == 0 else b_side
+            q = g.message[e] + (0 if side == 0 else ki)
+            at = g.offsets[node]
+            for s in range(ki if side == 0 else kj):
+                apart = x.mu[at + s] - belief[s]
+                total += apart * apart
+                now = x.xi[q + s] - length * apart
+                if len(previous):
+                    step = now - previous[q + s]
+                    along += apart * step
+                    previous[q + s] = now
+                    now += momentum * step
+                x.xi[q + s] = now
+                x.inflow[at + s] += now + belief[s] / rho
+    return total, along
+
+
+@kernel
+def weights_of(g, C, mu, w):
+    """``w = C sum_c B_c (y_c - mu_c)``."""
+    widest = _widest(g)
+    d = np.empty(widest)
+    for p in range(len(w)):
+        w[p] = 0.0
+    for c in range(len(g.type)):
+        o = g.offsets[c]
+        k = g.offsets[c + 1] - o
+        for s in range(k):
+            d[s] = -mu[o + s]
+        d[g.truth[c]] += 1.0
+        _add(g, c, d, C, w)
+
+
+@kernel
+def all_scores(g, w, out):
+    """Scores of all states of all cliques."""
+    for c in range(len(g.type)):
+        _scores(g, w, c, out[g.offsets[c] : g.offsets[c + 1]])
+
+
+@kernel
+def accumulate(g, mu, out):
+    """``out += sum_c B_c mu_c``, the adjoint of :func:`all_scores`."""
+    for c in range(len(g.type)):
+        _add(g, c, mu[g.offsets[c] : g.offsets[c + 1]], 1.0, out)

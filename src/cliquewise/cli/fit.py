@@ -1,0 +1,125 @@
+"""``cliquewise fit``: from a labelled file to a model with a certificate."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import click
+
+from cliquewise.cli import debug_option
+from cliquewise.cli.progress import waiting
+from cliquewise.cli.tagging import FORMATS, default_template, read_labelled, reading_options
+
+
+@click.command()
+@click.argument("train", type=click.Path(exists=True, dir_okay=False))
+@click.option("--model", required=True, type=click.Path(dir_okay=False), help="File to write.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="conll", show_default=True)
+@click.option(
+    "--template",
+    metavar="[chunking|ner|FILE]",
+    help="Features of column files: a built-in set, or a CRF++ / Wapiti template. "
+    "[default: chunking for two columns before the label, else ner]",
+)
+@click.option("--loss", default="log", show_default=True, help="What is minimised: log (CRF).")
+@click.option("--C", "C", default=1.0, show_default=True, help="Weight of the losses.")
+@click.option("--tol", default=1e-3, show_default=True, help="Relative duality gap to stop at.")
+@click.option("--solver", default="auto", show_default=True, help="auto, sdca, lbfgs or sag.")
+@click.option(
+    "--feature-pairs",
+    type=click.Choice(["all", "seen"]),
+    default="all",
+    show_default=True,
+    help="Weights for all (attribute, label) pairs, or only for those of the file.",
+)
+@click.option(
+    "--transitions",
+    type=click.Choice(["all", "seen", "BIO", "BIOES"]),
+    default="all",
+    show_default=True,
+    help="Transitions with a weight; BIO and BIOES forbid impossible ones.",
+)
+@click.option("--max-epochs", default=100.0, show_default=True, help="Passes over the data.")
+@click.option("--max-seconds", type=float, help="Stop earlier.")
+@click.option("--seed", default=0, show_default=True, help="The same seed gives the same bits.")
+@click.option("--n-hash", type=int, help="Hash attributes into so many; keeps no names.")
+@click.option("--min-count", default=1, show_default=True, help="Leave out rarer attributes.")
+@click.option("--no-intercept", is_flag=True, help="No weight per label alone.")
+@click.option("--no-boundaries", is_flag=True, help="No begin and end weights per label.")
+@click.option("--jobs", default=1, show_default=True, help="Threads for passes over all data.")
+@click.option("--checkpoint", type=click.Path(dir_okay=False), help="Keep the state here.")
+@click.option("--checkpoint-seconds", default=60.0, show_default=True, help="How often.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if it exists.")
+@click.option("--quiet", is_flag=True, help="No progress line.")
+@reading_options
+@debug_option
+def command(
+    train: str,
+    model: str,
+    form: str,
+    template: str | None,
+    no_intercept: bool,
+    no_boundaries: bool,
+    seed: int,
+    jobs: int,
+    quiet: bool,
+    tabs: bool,
+    encoding: str,
+    **parameters: Any,
+) -> None:
+    """Train a tagger on TRAIN (.gz, .xz and .bz2 too) and write it to a file.
+
+    A column file has a token on each line, its columns apart by white space, the label last,
+    and a blank line after each sentence. CRFsuite's format has the label first, then
+    attributes, apart by tabs. Ctrl-C ends training early and keeps what there is.
+    """
+    from cliquewise.estimators.sequence import SequenceTagger
+
+    if parameters["resume"] and not parameters["checkpoint"]:
+        raise click.UsageError("--resume needs --checkpoint FILE")
+    if form == "crfsuite" and template is not None:
+        raise click.UsageError("CRFsuite's files hold attributes already; --template has no use")
+    with waiting(f"reading {train}"):
+        data = read_labelled(train, form, tabs, encoding)
+    if form == "conll" and template is None:
+        template = default_template(data.X)
+    tagger = SequenceTagger(
+        template=template,
+        intercept=not no_intercept,
+        boundaries=not no_boundaries,
+        random_state=seed,
+        n_jobs=jobs,
+        verbose=0 if quiet else 1,
+        **parameters,
+    )
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tagger.fit(data.X, data.y, data.weights)
+    seconds = time.perf_counter() - start
+    tagger.save(model)
+    _report(tagger, data, template, model, seconds)
+    for warning in caught:
+        click.echo(f"warning: {warning.message}", err=True)
+
+
+def _report(tagger: Any, data: Any, template: str | None, path: str, seconds: float) -> None:
+    """What was trained and what is proved about it."""
+    import os
+
+    c, m = tagger.certificate_, tagger.model_
+    click.echo(f"sequences    {len(data.y)} with {data.n_tokens} tokens")
+    click.echo(f"labels       {len(tagger.classes_)}")
+    features = f"{tagger.encoder_.n_features} attributes, {m.dimension} weights"
+    click.echo(f"features     {features}" + (f" (template {template})" if template else ""))
+    click.echo(f"solver       {tagger.solver_}, {tagger.n_iter_:.3g} epochs, {seconds:.1f} s")
+    click.echo(f"objective    {c.primal:.8g} per sequence")
+    if c.status == "none":
+        click.echo("certificate  none")
+    else:
+        click.echo(
+            f"certificate  no weights reach less than {c.dual:.8g}: relative gap {c.gap:.2e}"
+        )
+    click.echo(f"model        {path} ({os.path.getsize(path) / 1e6:.3g} MB)")

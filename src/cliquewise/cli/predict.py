@@ -1,0 +1,115 @@
+"""``cliquewise predict``: tag a file or a stream, a batch of sentences at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from cliquewise.cli import debug_option
+from cliquewise.cli.tagging import (
+    BATCH,
+    conll_batches,
+    crfsuite_batches,
+    format_of,
+    load_tagger,
+    reading_options,
+)
+
+Rows = list[list[str]]
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
+@click.option("--model", required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option("--marginals", is_flag=True, help="Add the probability of every label.")
+@click.option("--top-k", type=click.IntRange(min=1), metavar="K", help="The K best labelings.")
+@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="File to write.")
+@click.option("--jobs", default=1, show_default=True, help="Threads.")
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    default=BATCH,
+    show_default=True,
+    help="Sentences that are read before their tags are written.",
+)
+@reading_options
+@debug_option
+def command(
+    file: str,
+    model: str,
+    marginals: bool,
+    top_k: int | None,
+    out: str | None,
+    jobs: int,
+    batch: int,
+    tabs: bool,
+    encoding: str,
+) -> None:
+    """Tag FILE (.gz, .xz and .bz2 too), or the standard input.
+
+    A column file may have the label column or not; the output is its columns and the tag.
+    With --marginals follows one column LABEL/PROBABILITY for each label. With --top-k each
+    sentence comes K times, best first, after a line "# RANK PROBABILITY". -DOCSTART- lines
+    are left out. For CRFsuite's format (the label, which is not read, comes first) only the
+    tag is written. A blank line ends each sentence.
+    """
+    from cliquewise.data.formats.text import open_writer
+
+    if marginals and top_k is not None:
+        raise click.UsageError("choose one of --marginals and --top-k")
+    tagger = load_tagger(model).set_params(n_jobs=jobs)
+    if format_of(tagger) == "conll":
+        batches: Iterator[list[Any]] = conll_batches(file, tabs, encoding, batch)
+    else:
+        batches = crfsuite_batches(file, encoding, batch)
+    name = "stdin" if file == "-" else file
+    separator = "\t" if tabs else " "
+    with open_writer(out or sys.stdout) as stream:
+        for sentences in batches:
+            for rows in _tag(tagger, sentences, name, marginals, top_k):
+                stream.write("\n".join([*map(separator.join, rows), "", ""]))
+            stream.flush()
+
+
+def _tag(
+    tagger: Any, sentences: list[Any], name: str, marginals: bool, top_k: int | None
+) -> Iterator[Rows]:
+    """For each sentence (or each of its labelings) the rows to write."""
+    if format_of(tagger) == "conll":
+        X, shown = _inputs(sentences, tagger.encoder_.n_columns, name), sentences
+    else:
+        X, shown = sentences, [[[] for _ in s] for s in sentences]
+    if top_k is not None:
+        for rows, best in zip(shown, tagger.predict_top_k(X, top_k), strict=True):
+            for rank, (probability, tags) in enumerate(best, 1):
+                yield [["#", str(rank), f"{probability:.6f}"], *_with(rows, tags)]
+        return
+    tagged = [_with(r, tags) for r, tags in zip(shown, tagger.predict(X), strict=True)]
+    if not marginals:
+        yield from tagged
+        return
+    for rows, table in zip(tagged, tagger.predict_marginals(X), strict=True):
+        yield [
+            [*row, *(f"{c}/{p:.6f}" for c, p in zip(tagger.classes_, line, strict=True))]
+            for row, line in zip(rows, table.tolist(), strict=True)
+        ]
+
+
+def _with(rows: Rows, tags: list[Any]) -> Rows:
+    return [[*row, str(tag)] for row, tag in zip(rows, tags, strict=True)]
+
+
+def _inputs(sentences: list[Rows], n_columns: int, name: str) -> Any:
+    """The columns that the model knows, without the label column if there is one."""
+    from cliquewise.data.formats.conll import Columns
+    from cliquewise.errors import FormatError
+
+    text = Columns.from_rows(sentences)
+    if text.n_columns not in (n_columns, n_columns + 1):
+        raise FormatError(
+            f"{text.n_columns} columns; the model was trained on {n_columns} and a label", name
+        )
+    return text.select(range(n_columns))

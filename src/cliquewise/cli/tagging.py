@@ -1,0 +1,144 @@
+"""What the tagging commands share: options, reading files, guessing a template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from cliquewise.data.formats.conll import Columns
+
+FORMATS = ("conll", "crfsuite")
+#: Sentences that are tagged at once when a stream is tagged.
+BATCH = 256
+
+
+def reading_options(function: Any) -> Any:
+    """Add the options that say how column files are written."""
+    function = click.option(
+        "--encoding", default="utf-8", show_default=True, help="How characters are written."
+    )(function)
+    return click.option(
+        "--tabs", is_flag=True, help="Columns stand apart by tabs, and may hold spaces."
+    )(function)
+
+
+@dataclass
+class Examples:
+    """Sequences as the estimator takes them, and their labels."""
+
+    X: Any
+    y: list[list[str]]
+    weights: Any = None
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens."""
+        return sum(map(len, self.y))
+
+
+def read_labelled(path: str, form: str, tabs: bool, encoding: str) -> Examples:
+    """A training or test file: the label is the last column (conll) or the first (crfsuite)."""
+    from cliquewise.errors import FormatError
+
+    if form == "crfsuite":
+        from cliquewise.data.formats.crfsuite import read_crfsuite
+
+        data = read_crfsuite(path, encoding=encoding)
+        examples = Examples(data.X, data.y, data.weights)
+    else:
+        from cliquewise.data.formats.conll import read_conll
+
+        text = read_conll(path, separator="\t" if tabs else None, encoding=encoding)
+        if text.n_tokens and text.n_columns < 2:
+            raise FormatError(
+                "one column only; a labelled file needs a word and a label on each line", path
+            )
+        examples = Examples(*text.split_labels()) if text.n_tokens else Examples(text, [])
+    if not examples.n_tokens:
+        raise FormatError("the file holds no tokens", path)
+    return examples
+
+
+def default_template(text: Columns) -> str:
+    """``chunking`` for word and part of speech; ``ner`` for words alone, or for more columns."""
+    return "chunking" if text.n_columns == 2 else "ner"
+
+
+def format_of(tagger: Any) -> str:
+    """The file format that a model was trained on."""
+    return "crfsuite" if tagger.encoder_.n_columns is None else "conll"
+
+
+def load_tagger(path: str) -> Any:
+    """A model that works on files; others are refused."""
+    from cliquewise.errors import FormatError
+    from cliquewise.estimators.files import load
+
+    model = load(path)
+    if not hasattr(model, "encoder_") or model.encoder_.n_features_in is not None:
+        raise FormatError(
+            f"the model is a {type(model).__name__} of arrays of numbers; the command line tags "
+            "column files and CRFsuite's files",
+            path,
+        )
+    return model
+
+
+def lines_of(path: str, encoding: str) -> Iterator[str]:
+    """Lines of a file, compressed or not, or of the standard input (``-``)."""
+    from cliquewise.data.formats.text import read_lines
+    from cliquewise.errors import FormatError
+
+    if path != "-":
+        yield from chain.from_iterable(read_lines(path, encoding))
+        return
+    for number, raw in enumerate(click.get_binary_stream("stdin"), 1):
+        try:
+            yield raw.decode(encoding).rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise FormatError(f"not {encoding}: {error.reason}", "stdin", number) from None
+
+
+def conll_batches(path: str, tabs: bool, encoding: str, size: int) -> Iterator[list[Any]]:
+    """Sentences (lists of rows) in batches."""
+    from cliquewise.data.formats.conll import iter_conll
+
+    name = "stdin" if path == "-" else path
+    lines = lines_of(path, encoding)
+    sentences = iter_conll(lines, separator="\t" if tabs else None, name=name)
+    while batch := list(islice(sentences, size)):
+        yield batch
+
+
+def crfsuite_batches(path: str, encoding: str, size: int) -> Iterator[list[Any]]:
+    """Sequences (lists of lists of attributes) in batches."""
+    name = "stdin" if path == "-" else path
+    lines: list[str] = []
+    first = 1
+    found = 0
+    for number, line in enumerate(lines_of(path, encoding), 1):
+        lines.append(line)
+        found += not line
+        if found == size:
+            yield _sequences(lines, name, first)
+            lines, found, first = [], 0, number + 1
+    if rest := _sequences(lines, name, first):
+        yield rest
+
+
+def _sequences(lines: list[str], name: str, first: int) -> list[Any]:
+    """Parse lines that begin at line ``first`` of a stream."""
+    from cliquewise.data.formats.crfsuite import _parse
+    from cliquewise.errors import FormatError
+
+    try:
+        return _parse(lines, None).X
+    except FormatError as error:
+        line = (error.line or 1) + first - 1
+        message = str(error).removeprefix(f"line {error.line}: ")
+        raise FormatError(message, name, line) from None

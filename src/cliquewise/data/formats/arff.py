@@ -1,0 +1,280 @@
+"""ARFF files with several labels per row, dense or sparse, and Mulan's XML list of labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from cliquewise.data.formats.text import Progress, read_lines
+from cliquewise.errors import FormatError
+
+_TOKEN = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,]+)""")
+_CELL = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^,]*?))\s*(?:,|$)""")
+
+
+@dataclass(frozen=True, eq=False)
+class MultiLabelData:
+    """Rows with features and a set of labels each.
+
+    Parameters
+    ----------
+    X : csr_matrix (n, d)
+        Features.
+    Y : int8 array (n, L)
+        1 where a row has the label.
+    feature_names, label_names : list of str
+    """
+
+    X: csr_matrix
+    Y: NDArray[np.int8]
+    feature_names: list[str]
+    label_names: list[str]
+
+
+@dataclass(frozen=True)
+class _Attribute:
+    name: str
+    values: tuple[str, ...] | None  # of a nominal attribute; None if numeric
+
+    @property
+    def is_binary_digit(self) -> bool:
+        return self.values is not None and set(self.values) <= {"0", "1"}
+
+
+def read_arff(
+    path: str | Path,
+    labels: str | Path | Sequence[str] | int,
+    *,
+    encoding: str = "utf-8",
+    progress: Progress | None = None,
+) -> MultiLabelData:
+    """Read a multilabel ARFF file, plain or compressed (gzip, xz, bzip2).
+
+    Parameters
+    ----------
+    path : str or Path
+    labels : path, list of names, or int
+        Which attributes are labels: Mulan's XML file, their names, or how many of the last
+        attributes (of the first, if negative). They must be nominal with the values 0 and 1.
+    encoding : str, default="utf-8"
+    progress : callable, optional
+        Called as ``progress(bytes_done, bytes_total)`` now and then.
+
+    Returns
+    -------
+    MultiLabelData
+        Nominal attributes that are not 0/1 become one feature per value.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.arff"
+    >>> text = "@relation r\\n@attribute x numeric\\n@attribute A {0,1}\\n@data\\n0.5,1\\n{0 2}\\n"
+    >>> _ = path.write_text(text)
+    >>> data = read_arff(path, labels=["A"])
+    >>> data.X.toarray().ravel().tolist(), data.Y.ravel().tolist()
+    ([0.5, 2.0], [1, 0])
+    """
+    lines = enumerate((x for group in read_lines(path, encoding, progress) for x in group), 1)
+    attributes = _header(lines, path)
+    names = [a.name for a in attributes]
+    chosen = _label_columns(labels, names, path)
+    for c in chosen:
+        if not attributes[c].is_binary_digit:
+            raise FormatError(f"label {names[c]!r} is not nominal with the values 0 and 1", path)
+    columns = _Columns(attributes, chosen)
+    n = 0
+    for number, line in lines:
+        text = line.strip()
+        if not text or text.startswith("%"):
+            continue
+        columns.add(n, text, path, number)
+        n += 1
+    return columns.result(n)
+
+
+def read_mulan_labels(path: str | Path) -> list[str]:
+    """Names of the labels in Mulan's XML file, in its order.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.xml"
+    >>> _ = path.write_text('<labels><label name="A"></label><label name="B"/></labels>')
+    >>> read_mulan_labels(path)
+    ['A', 'B']
+    """
+    from xml.etree import ElementTree
+
+    text = "\n".join(line for group in read_lines(path) for line in group)
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise FormatError("a list of labels needs no document type; it is refused", path)
+    try:
+        root = ElementTree.fromstring(text.encode())
+    except ElementTree.ParseError as error:
+        raise FormatError(f"not XML ({error})", path) from error
+    found = [e.get("name") for e in root.iter() if e.tag.rsplit("}", 1)[-1] == "label"]
+    names = [name for name in found if name is not None]
+    if not names or len(names) != len(found):
+        raise FormatError('needs elements <label name="..."/>', path)
+    return names
+
+
+def _header(lines: Iterator[tuple[int, str]], path: str | Path) -> list[_Attribute]:
+    attributes: list[_Attribute] = []
+    for number, line in lines:
+        text = line.strip()
+        word = text[:10].lower()
+        if word.startswith("@data"):
+            if not attributes:
+                raise FormatError("@data comes before any @attribute", path, number)
+            return attributes
+        if word.startswith("@attribute"):
+            attributes.append(_attribute(text[10:], path, number))
+        elif text and not text.startswith("%") and not word.startswith("@relation"):
+            raise FormatError(f"expected @attribute or @data, found {text[:40]!r}", path, number)
+    raise FormatError("the file ends before @data", path)
+
+
+def _attribute(text: str, path: str | Path, number: int) -> _Attribute:
+    match = _TOKEN.match(text.strip())
+    if match is None:
+        raise FormatError("an @attribute needs a name and a type", path, number)
+    kind = text.strip()[match.end() :].strip()
+    name = _unquoted(match)
+    if kind.startswith("{") and kind.endswith("}"):
+        return _Attribute(name, tuple(_unquoted(m) for m in _TOKEN.finditer(kind[1:-1])))
+    if kind.lower() in ("numeric", "real", "integer"):
+        return _Attribute(name, None)
+    raise FormatError(
+        f"attribute {name!r} has type {kind[:30]!r}; numeric and nominal ones can be read",
+        path, number,
+    )  # fmt: skip
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    single, double, plain = match.group(1), match.group(2), match.group(3)
+    if plain is not None:
+        return plain
+    return re.sub(r"\\(.)", r"\1", single if single is not None else double or "")
+
+
+def _label_columns(
+    labels: str | Path | Sequence[str] | int, names: list[str], path: str | Path
+) -> list[int]:
+    if isinstance(labels, int):
+        if not 0 < abs(labels) <= len(names):
+            raise FormatError(f"{abs(labels)} labels, but {len(names)} attributes", path)
+        every = list(range(len(names)))
+        return every[-labels:] if labels > 0 else every[:-labels]
+    wanted = read_mulan_labels(labels) if isinstance(labels, str | Path) else list(labels)
+    index = {name: c for c, name in enumerate(names)}
+    missing = [name for name in wanted if name not in index]
+    if missing:
+        raise FormatError(f"there is no attribute {missing[0]!r}, which is named as a label", path)
+    return sorted(index[name] for name in wanted)
+
+
+class _Columns:
+    """Collects the entries of all rows."""
+
+    def __init__(self, attributes: list[_Attribute], labels: list[int]):
+        self.attributes, self.labels = attributes, labels
+        self.label_of = {c: at for at, c in enumerate(labels)}
+        self.start: list[int] = []
+        self.names: list[str] = []
+        for c, a in enumerate(attributes):
+            self.start.append(len(self.names))
+            if c in self.label_of:
+                continue
+            if a.values is None or a.is_binary_digit:
+                self.names.append(a.name)
+            else:
+                self.names += [f"{a.name}={v}" for v in a.values]
+        self.rows: list[int] = []
+        self.columns: list[int] = []
+        self.values: list[float] = []
+        self.hits: list[tuple[int, int]] = []
+
+    def add(self, row: int, text: str, path: str | Path, number: int) -> None:
+        given: Iterable[tuple[int, str]]
+        sparse = text.startswith("{")
+        if sparse:
+            given = self._sparse(text, path, number)
+        else:
+            cells = text.split(",") if "'" not in text and '"' not in text else _cells(text)
+            if len(cells) != len(self.attributes):
+                raise FormatError(
+                    f"{len(cells)} values for {len(self.attributes)} attributes", path, number
+                )
+            given = enumerate(cells)
+        for c, cell in given:
+            self._entry(row, c, cell.strip(), path, number)
+
+    def _sparse(self, text: str, path: str | Path, number: int) -> Iterator[tuple[int, str]]:
+        if not text.endswith("}"):
+            raise FormatError("a sparse row ends with }", path, number)
+        seen: set[int] = set()
+        for cell in _cells(text[1:-1]) if text[1:-1].strip() else []:
+            head, _, value = cell.strip().partition(" ")
+            if not head.isdigit() or int(head) >= len(self.attributes) or int(head) in seen:
+                raise FormatError(f"{head!r} is no new attribute number", path, number)
+            seen.add(int(head))
+            yield int(head), value.strip().strip("'\"")
+        # What a sparse row leaves out is 0, which for a nominal attribute is its first value.
+        for c, a in enumerate(self.attributes):
+            if a.values is not None and not a.is_binary_digit and c not in seen:
+                yield c, a.values[0]
+
+    def _entry(self, row: int, c: int, cell: str, path: str | Path, number: int) -> None:
+        attribute = self.attributes[c]
+        where = f"attribute {attribute.name!r}"
+        if cell == "?":
+            raise FormatError(f"{where} is missing; fill in or drop such rows", path, number)
+        if attribute.values is not None and cell not in attribute.values:
+            raise FormatError(f"{where} has value {cell!r}, which it does not list", path, number)
+        if c in self.label_of:
+            if cell == "1":
+                self.hits.append((row, self.label_of[c]))
+            return
+        at, value = self.start[c], 1.0
+        if attribute.values is not None and not attribute.is_binary_digit:
+            at += attribute.values.index(cell)
+        else:
+            try:
+                value = float(cell)
+            except ValueError:
+                raise FormatError(f"{where}: {cell!r} is not a number", path, number) from None
+        if value != 0.0:
+            self.rows.append(row)
+            self.columns.append(at)
+            self.values.append(value)
+
+    def result(self, n: int) -> MultiLabelData:
+        X: Any = csr_matrix((self.values, (self.rows, self.columns)), shape=(n, len(self.names)))
+        Y = np.zeros((n, len(self.labels)), dtype=np.int8)
+        if self.hits:
+            rows, columns = np.array(self.hits).T
+            Y[rows, columns] = 1
+        return MultiLabelData(X, Y, self.names, [self.attributes[c].name for c in self.labels])
+
+
+def _cells(text: str) -> list[str]:
+    """Cells of a row, some of them quoted."""
+    out, at = [], 0
+    while at <= len(text):
+        match = _CELL.match(text, at)
+        if match is None:
+            return text.split(",")
+        out.append(_unquoted(match))
+        if match.end() == len(text) and not match.group(0).endswith(","):
+            break
+        at = match.end()
+    return out

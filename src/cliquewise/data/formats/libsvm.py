@@ -1,0 +1,101 @@
+"""LIBSVM files with several labels per row: ``label,label index:value index:value ...``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from cliquewise.data.formats.arff import MultiLabelData
+from cliquewise.data.formats.text import Progress, read_lines
+from cliquewise.errors import FormatError
+
+
+def read_libsvm(
+    path: str | Path,
+    *,
+    n_features: int | None = None,
+    n_labels: int | None = None,
+    zero_based: bool | None = None,
+    progress: Progress | None = None,
+) -> MultiLabelData:
+    """Read a multilabel file in LIBSVM's format, plain or compressed (gzip, xz, bzip2).
+
+    Parameters
+    ----------
+    path : str or Path
+    n_features, n_labels : int, optional
+        Sizes, where a file does not show all of them (a test file, say).
+    zero_based : bool, optional
+        Whether features are numbered from 0; by default they are if a 0 occurs.
+    progress : callable, optional
+        Called as ``progress(bytes_done, bytes_total)`` now and then.
+
+    Returns
+    -------
+    MultiLabelData
+        Column ``l`` of ``Y`` is label number ``l``. A row may have no label at all.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.svm"
+    >>> _ = path.write_text("0,2 1:0.5\\n 2:1\\n")
+    >>> data = read_libsvm(path)
+    >>> data.Y.tolist(), data.X.toarray().tolist()
+    ([[1, 0, 1], [0, 0, 0]], [[0.5, 0.0], [0.0, 1.0]])
+    """
+    rows: list[int] = []
+    columns: list[int] = []
+    values: list[float] = []
+    hits: list[tuple[int, int]] = []
+    n = 0
+    lines = (line for group in read_lines(path, progress=progress) for line in group)
+    for number, line in enumerate(lines, 1):
+        text = line.split("#", 1)[0]
+        if not text.strip():
+            continue
+        fields = text.split()
+        if ":" not in fields[0]:
+            hits += [(n, label) for label in _labels(fields.pop(0), path, number)]
+        for field in fields:
+            index, _, value = field.partition(":")
+            try:
+                columns.append(int(index))
+                values.append(float(value))
+            except ValueError:
+                raise FormatError(f"{field!r} is not index:value", path, number) from None
+            rows.append(n)
+        n += 1
+    base = 0 if zero_based or (zero_based is None and 0 in columns) else 1
+    at = np.array(columns, dtype=np.int64) - base
+    if len(at) and at.min() < 0:
+        raise FormatError("a feature has number 0; read it with zero_based=True", path)
+    width = _size(n_features, int(at.max(initial=-1)) + 1, "features", path)
+    found = np.array(hits, dtype=np.int64).reshape(-1, 2)
+    height = _size(n_labels, int(found[:, 1].max(initial=-1)) + 1, "labels", path)
+    Y = np.zeros((n, height), dtype=np.int8)
+    Y[found[:, 0], found[:, 1]] = 1
+    X = csr_matrix((np.array(values), (np.array(rows, dtype=np.int64), at)), shape=(n, width))
+    return MultiLabelData(
+        X, Y, [str(f + base) for f in range(width)], [str(label) for label in range(height)]
+    )
+
+
+def _labels(text: str, path: str | Path, number: int) -> list[int]:
+    try:
+        labels = [int(float(part)) for part in text.split(",") if part]
+    except ValueError:
+        raise FormatError(f"{text!r} is not a list of label numbers", path, number) from None
+    if any(label < 0 for label in labels):
+        raise FormatError(f"label {min(labels)} is negative", path, number)
+    return labels
+
+
+def _size(given: int | None, seen: int, what: str, path: str | Path) -> int:
+    if given is None:
+        return seen
+    if given < seen:
+        raise FormatError(f"the file has {seen} {what}, more than the {given} asked for", path)
+    return given

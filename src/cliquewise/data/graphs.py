@@ -1,0 +1,367 @@
+"""GraphDataset: labelled graphs in flat arrays, from lists of examples or a folder of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import vstack as stack_rows
+
+from cliquewise.errors import DataError, FormatError
+from cliquewise.structure import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class GraphDataset:
+    """Examples that are graphs: nodes with features, edges, and maybe features of edges.
+
+    Parameters
+    ----------
+    node_offsets : int64 array (n_examples + 1)
+        Nodes ``node_offsets[i]:node_offsets[i + 1]`` belong to example ``i``.
+    edge_offsets : int64 array (n_examples + 1)
+        Likewise for edges.
+    edges : int64 array (n_edges, 2)
+        Ends of each edge, as numbers of nodes within the whole data set.
+    features : csr_matrix (rows, n_features)
+        Features of the nodes.
+    edge_features : csr_matrix (n_edges, n_edge_features) or None
+    types : int64 array (n_nodes) or None
+        Type of each node, from 0; None means that all are of one type.
+    rows : int64 array (n_nodes) or None
+        The row of `features` that each node has; None means its own.
+    labels : int64 array (n_nodes) or None
+
+    Examples
+    --------
+    >>> data = GraphDataset.from_examples([([[0.5], [1.0]], [(0, 1)])], [[0, 1]])
+    >>> len(data), data.n_nodes, data.n_edges
+    (1, 2, 1)
+    """
+
+    node_offsets: Ints
+    edge_offsets: Ints
+    edges: Ints
+    features: csr_matrix
+    edge_features: csr_matrix | None = None
+    types: Ints | None = None
+    rows: Ints | None = None
+    labels: Ints | None = None
+
+    def __post_init__(self) -> None:
+        _check_finite(self.features, "a node", self.node_offsets if self.rows is None else None)
+        if self.edge_features is not None:
+            _check_finite(self.edge_features, "an edge", self.edge_offsets)
+            if self.edge_features.shape[0] != len(self.edges):
+                raise DataError(
+                    f"{self.edge_features.shape[0]} rows of edge features for {self.n_edges} edges"
+                )
+        self._check_edges()
+
+    def _check_edges(self) -> None:
+        e = self.edges
+        if not len(e):
+            return
+        owner = np.repeat(np.arange(len(self)), np.diff(self.edge_offsets))
+        low, high = self.node_offsets[owner], self.node_offsets[owner + 1]
+        outside = ((e < low[:, None]) | (e >= high[:, None])).any(axis=1)
+        if outside.any():
+            at = int(np.argmax(outside))
+            raise DataError(
+                f"{self._edge(at)} has an end that is not a node of its example, which has the "
+                f"nodes 0..{high[at] - low[at] - 1}"
+            )
+        loops = e[:, 0] == e[:, 1]
+        if loops.any():
+            raise DataError(
+                f"{self._edge(int(np.argmax(loops)))} joins a node to itself; drop it: what it "
+                "would say belongs into the node's features"
+            )
+        codes = np.sort(e, axis=1) @ np.array([self.n_nodes, 1])
+        order = np.argsort(codes, kind="stable")
+        twice = np.flatnonzero(np.diff(codes[order]) == 0)
+        if len(twice):
+            raise DataError(
+                f"{self._edge(int(order[twice[0] + 1]))} is there twice; keep one and add up the "
+                "features"
+            )
+
+    def _edge(self, at: int) -> str:
+        i = int(np.searchsorted(self.edge_offsets, at, side="right")) - 1
+        ends = (self.edges[at] - self.node_offsets[i]).tolist()
+        return f"example {i}: edge {at - int(self.edge_offsets[i])}, {tuple(ends)},"
+
+    def place(self, node: int) -> str:
+        """Name of a node in messages."""
+        i = int(np.searchsorted(self.node_offsets, node, side="right")) - 1
+        return f"example {i}, node {node - int(self.node_offsets[i])}"
+
+    def __len__(self) -> int:
+        return len(self.node_offsets) - 1
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes of all examples."""
+        return int(self.node_offsets[-1])
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges of all examples."""
+        return len(self.edges)
+
+    @cached_property
+    def node_types(self) -> Ints:
+        """Type of every node."""
+        return np.zeros(self.n_nodes, dtype=np.int64) if self.types is None else self.types
+
+    def with_labels(self, labels: Ints) -> GraphDataset:
+        """The same graphs with labels (numbers)."""
+        if labels.shape != (self.n_nodes,):
+            raise DataError(f"{labels.size} labels for {self.n_nodes} nodes")
+        return replace(self, labels=labels.astype(np.int64))
+
+    @classmethod
+    def from_examples(cls, examples: Iterable[Any], labels: Any = None) -> GraphDataset:
+        """From one tuple or dict per example.
+
+        Parameters
+        ----------
+        examples : iterable
+            ``(node_features, edges[, edge_features[, types]])`` each, or dicts with the keys
+            ``features``, ``edges``, ``edge_features``, ``types``. Features are 2-D arrays or
+            sparse matrices; edges are pairs of node numbers of the example, and may be none;
+            types are small integers, one per node.
+        labels : list of int arrays, optional
+            Class numbers of the nodes.
+        """
+        parts = [_Example.of(x, i) for i, x in enumerate(examples)]
+        nodes, edges = [p.features.shape[0] for p in parts], [len(p.edges) for p in parts]
+        node_offsets, edge_offsets = _offsets(nodes), _offsets(edges)
+        ends = [p.edges + start for p, start in zip(parts, node_offsets[:-1], strict=True)]
+        with_features = [p.edge_features for p in parts if p.edge_features is not None]
+        data = cls(
+            node_offsets,
+            edge_offsets,
+            np.concatenate([np.empty((0, 2), dtype=np.int64), *ends]),
+            _stack([p.features for p in parts], "node"),
+            _edge_matrix(parts) if with_features else None,
+            _types(parts),
+        )
+        if labels is None:
+            return data
+        flat = [np.asarray(y, dtype=np.int64).ravel() for y in labels]
+        if [len(y) for y in flat] != nodes:
+            raise DataError(_unequal(nodes, [len(y) for y in flat]))
+        return data.with_labels(np.concatenate([np.empty(0, dtype=np.int64), *flat]))
+
+    def subset(self, chosen: ArrayLike) -> GraphDataset:
+        """Some of the examples, in the given order.
+
+        Examples
+        --------
+        >>> x = ([[0.5], [1.0]], [(0, 1)])
+        >>> len(GraphDataset.from_examples([x, x, x]).subset([0, 2]))
+        2
+        """
+        index = np.asarray(chosen, dtype=np.int64)
+        nodes = _ranges(self.node_offsets, index)
+        edges = _ranges(self.edge_offsets, index)
+        node_offsets = _offsets(np.diff(self.node_offsets)[index])
+        edge_offsets = _offsets(np.diff(self.edge_offsets)[index])
+        shift = np.repeat(node_offsets[:-1] - self.node_offsets[index], np.diff(edge_offsets))
+        rows = nodes if self.rows is None else self.rows[nodes]
+        used, new = np.unique(rows, return_inverse=True)
+        return GraphDataset(
+            node_offsets, edge_offsets, self.edges[edges] + shift[:, None],
+            self.features[used] if self.rows is not None else self.features[nodes],
+            None if self.edge_features is None else self.edge_features[edges],
+            None if self.types is None else self.types[nodes],
+            None if self.rows is None else new.astype(np.int64),
+            None if self.labels is None else self.labels[nodes],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Example:
+    features: csr_matrix
+    edges: Ints
+    edge_features: csr_matrix | None
+    types: Ints | None
+
+    @classmethod
+    def of(cls, x: Any, i: int) -> _Example:
+        if isinstance(x, dict):
+            unknown = set(x) - {"features", "edges", "edge_features", "types"}
+            if unknown or "features" not in x:
+                raise DataError(
+                    f"example {i}: its keys must be features, edges, edge_features, types; not "
+                    f"{sorted(x)}"
+                )
+            x = tuple(x.get(k) for k in ("features", "edges", "edge_features", "types"))
+        if not isinstance(x, tuple | list) or not 2 <= len(x) <= 4:
+            raise DataError(
+                f"example {i} must be (node_features, edges[, edge_features[, types]]), or a dict"
+            )
+        features, edges, edge_features, types = (*x, None, None)[:4]
+        nodes = _matrix(features, f"example {i}: node features")
+        pairs = _pairs(edges, i)
+        on_edges = None
+        if edge_features is not None:
+            on_edges = _matrix(edge_features, f"example {i}: edge features")
+            if on_edges.shape[0] != len(pairs):
+                raise DataError(
+                    f"example {i}: {on_edges.shape[0]} rows of edge features for {len(pairs)} edges"
+                )
+        numbers = None
+        if types is not None:
+            numbers = np.asarray(types)
+            if numbers.shape != (nodes.shape[0],) or (
+                numbers.size and (numbers.dtype.kind not in "iu" or numbers.min() < 0)
+            ):
+                raise DataError(f"example {i}: types must be one integer >= 0 per node")
+            numbers = numbers.astype(np.int64)
+        return cls(nodes, pairs, on_edges, numbers)
+
+
+def _matrix(x: Any, what: str) -> csr_matrix:
+    if issparse(x):
+        return csr_matrix(x, dtype=np.float64)
+    try:
+        array = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} must be a 2-D array of numbers or a sparse matrix") from error
+    if array.ndim != 2:
+        raise DataError(f"{what} must have two dimensions, not {array.ndim}")
+    return csr_matrix(array)
+
+
+def _pairs(edges: Any, i: int) -> Ints:
+    if edges is None:
+        return np.empty((0, 2), dtype=np.int64)
+    array = np.asarray(edges)
+    if array.size == 0:
+        return np.empty((0, 2), dtype=np.int64)
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
+        raise DataError(f"example {i}: edges must be pairs of node numbers")
+    return array.astype(np.int64)
+
+
+def _stack(matrices: Sequence[csr_matrix], what: str) -> csr_matrix:
+    widths = [m.shape[1] for m in matrices]
+    wrong = [i for i, width in enumerate(widths) if width != widths[0]]
+    if wrong:
+        raise DataError(
+            f"example {wrong[0]} has {widths[wrong[0]]} {what} features, example 0 has {widths[0]}"
+        )
+    if not matrices:
+        return csr_matrix((0, 0), dtype=np.float64)
+    return csr_matrix(stack_rows(matrices, format="csr"))
+
+
+def _edge_matrix(parts: Sequence[_Example]) -> csr_matrix:
+    """Features of all edges; an example without edges need not bring any."""
+    missing = [i for i, p in enumerate(parts) if p.edge_features is None and len(p.edges)]
+    if missing:
+        raise DataError(f"example {missing[0]} has no edge features, others have")
+    filled = [p.edge_features for p in parts if p.edge_features is not None and len(p.edges)]
+    if not filled:
+        width = next(p.edge_features.shape[1] for p in parts if p.edge_features is not None)
+        return csr_matrix((0, width), dtype=np.float64)
+    return _stack(filled, "edge")
+
+
+def _types(parts: Sequence[_Example]) -> Ints | None:
+    if all(p.types is None for p in parts):
+        return None
+    missing = [i for i, p in enumerate(parts) if p.types is None]
+    if missing:
+        raise DataError(f"example {missing[0]} has no node types, others have")
+    given = [p.types for p in parts if p.types is not None]
+    return np.concatenate([np.empty(0, dtype=np.int64), *given])
+
+
+def _unequal(nodes: Sequence[int], labels: Sequence[int]) -> str:
+    if len(nodes) != len(labels):
+        return f"{len(labels)} lists of labels for {len(nodes)} examples"
+    i = next(i for i, (a, b) in enumerate(zip(nodes, labels, strict=True)) if a != b)
+    return f"example {i} has {nodes[i]} nodes and {labels[i]} labels"
+
+
+def _check_finite(matrix: csr_matrix, what: str, offsets: Ints | None) -> None:
+    finite = np.isfinite(matrix.data)
+    if finite.all():
+        return
+    at = int(np.argmin(finite))
+    row = int(np.searchsorted(matrix.indptr, at, side="right")) - 1
+    where = f"row {row}"
+    if offsets is not None:
+        i = int(np.searchsorted(offsets, row, side="right")) - 1
+        where = f"example {i}, {what.split()[1]} {row - int(offsets[i])}"
+    raise DataError(
+        f"{where}: feature {matrix.indices[at]} is {matrix.data[at]}; replace or drop values "
+        "that are not finite"
+    )
+
+
+def _offsets(counts: Any) -> Ints:
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+
+
+def _ranges(offsets: Ints, index: Ints) -> Ints:
+    """All numbers of the chosen ranges, one after the other."""
+    lengths = offsets[index + 1] - offsets[index]
+    starts = np.repeat(offsets[index] - _offsets(lengths)[:-1], lengths)
+    return starts + np.arange(int(lengths.sum()))
+
+
+def read_graphs(folder: str | Path) -> tuple[list[dict[str, Any]], list[NDArray[Any]] | None]:
+    """Read a folder of ``.npz`` files, one graph each, in the order of their names.
+
+    A file holds ``features`` (nodes x d) and ``edges`` (pairs), and may hold ``edge_features``,
+    ``types`` and ``labels`` (one per node; in all files or in none).
+
+    Returns
+    -------
+    X : list of dicts
+        For :class:`cliquewise.GraphLabeler`.
+    y : list of arrays, or None
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> folder = tempfile.mkdtemp()
+    >>> np.savez(folder + "/a.npz", features=np.eye(2), edges=[(0, 1)], labels=[0, 1])
+    >>> X, y = read_graphs(folder)
+    >>> X[0]["edges"].tolist(), y[0].tolist()
+    ([[0, 1]], [0, 1])
+    """
+    paths = sorted(Path(folder).glob("*.npz"))
+    if not paths:
+        raise FormatError("no .npz files here", folder)
+    X: list[dict[str, Any]] = []
+    y: list[NDArray[Any]] = []
+    known = {"features", "edges", "edge_features", "types"}
+    for path in paths:
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+        except (OSError, ValueError) as error:
+            raise FormatError(f"not a readable .npz file ({error})", path) from error
+        if not {"features", "edges"} <= set(arrays) or set(arrays) - known - {"labels"}:
+            raise FormatError(
+                f"holds {sorted(arrays)}; needs features and edges, and may have edge_features, "
+                "types and labels",
+                path,
+            )
+        if "labels" in arrays:
+            y.append(arrays.pop("labels"))
+        X.append(arrays)
+    if y and len(y) != len(X):
+        raise FormatError(f"{len(X) - len(y)} of {len(X)} files have no labels", folder)
+    return X, y or None

@@ -1,0 +1,129 @@
+"""Looking inside a fitted chain: what speaks for a tag, the largest weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from cliquewise.errors import DataError
+from cliquewise.estimators._prediction import ChainPrediction
+from cliquewise.graph import Floats
+from cliquewise.models.chain import ChainModel
+
+
+class ChainInspection(ChainPrediction):
+    """Names and sizes of the weights of a fitted tagger."""
+
+    intercept: bool
+    boundaries: bool
+
+    def explain(self, x: Any, n: int = 5) -> list[dict[str, Any]]:
+        """Which features speak for the tags of one sequence.
+
+        Returns
+        -------
+        list of dicts, one per token
+            ``tag``, ``probability``, ``features`` (the ``n`` largest contributions for the tag,
+            as (name, contribution)) and ``transition`` (from the tag before it).
+        """
+        tags = self.predict([x])[0]
+        marginals = self.predict_marginals([x])[0]
+        model = self.model_
+        chains = model.chains(self._encode([x]))
+        names = self.feature_names()
+        emissions = _Emissions(model, self.coef_)
+        trans = model.transitions(self.coef_)
+        index = {c: i for i, c in enumerate(self.classes_)}
+        out = []
+        for t, tag in enumerate(tags):
+            y = index[tag]
+            span = slice(int(chains.indptr[t]), int(chains.indptr[t + 1]))
+            ones = np.ones(span.stop - span.start)
+            values = chains.values[span] if len(chains.values) else ones
+            parts = [
+                (names[a], float(v * emissions.weight(a, y)))
+                for a, v in zip(chains.indices[span].tolist(), values.tolist(), strict=True)
+            ]
+            parts.sort(key=lambda item: -abs(item[1]))
+            out.append(
+                {
+                    "tag": tag,
+                    "probability": float(marginals[t, y]),
+                    "features": parts[:n],
+                    "transition": float(trans[index[tags[t - 1]], y]) if t else 0.0,
+                }
+            )
+        return out
+
+    def top_features(self, label: Any = None, n: int = 20) -> dict[Any, list[tuple[str, float]]]:
+        """The features with the largest weights, for one label or for each.
+
+        Parameters
+        ----------
+        label : optional
+            One of ``classes_``.
+        n : int, default=20
+            How many per label.
+
+        Returns
+        -------
+        dict of label to list of (name, weight)
+            By size, whatever the sign; weights that are zero are left out.
+        """
+        check_is_fitted(self, "coef_")
+        if label is not None and label not in self.classes_:
+            known = ", ".join(map(repr, self.classes_[:10]))
+            raise DataError(f"{label!r} is no class; the classes are {known}")
+        names, model, w = self.feature_names(), self.model_, self.coef_
+        out = {}
+        for y, name in enumerate(self.classes_):
+            if label is not None and name != label:
+                continue
+            attributes, weights = _column(model, w, y)
+            best = np.argsort(-np.abs(weights), kind="stable")[:n]
+            out[name] = [(names[attributes[i]], float(weights[i])) for i in best if weights[i]]
+        return out
+
+    def top_transitions(self, n: int | None = None) -> list[tuple[Any, Any, float]]:
+        """The transitions with the largest weights, as (from, to, weight); those that are
+        possible and carry a weight."""
+        check_is_fitted(self, "coef_")
+        model, trans = self.model_, self.model_.transitions(self.coef_)
+        free = model.edge_free & (model.edge_allowed if len(model.edge_allowed) else True)
+        pairs = np.argwhere(free)
+        order = np.argsort(-np.abs(trans[free]), kind="stable")[:n]
+        return [(self.classes_[a], self.classes_[b], float(trans[a, b])) for a, b in pairs[order]]
+
+    def feature_names(self) -> list[str]:
+        """Names of the attributes, in the order of the weights."""
+        check_is_fitted(self, "coef_")
+        names = self.encoder_.names()
+        extra = (["(intercept)"] if self.intercept else []) + (
+            ["(begin)", "(end)"] if self.boundaries else []
+        )
+        return names + extra
+
+
+def _column(model: ChainModel, w: Floats, label: int) -> tuple[Any, Floats]:
+    """The attributes that have a weight for a label, and the weights."""
+    if not len(model.pair_start):
+        return np.arange(model.n_attributes), model.emissions(w)[:, label]
+    at = np.flatnonzero(model.pair_label == label)
+    return np.searchsorted(model.pair_start, at, side="right") - 1, w[at]
+
+
+class _Emissions:
+    """Look up one emission weight, whatever the layout."""
+
+    def __init__(self, model: ChainModel, w: Floats):
+        self.model, self.w = model, w
+
+    def weight(self, attribute: int, label: int) -> float:
+        m = self.model
+        if not len(m.pair_start):
+            return float(self.w[attribute * m.n_labels + label])
+        begin, end = int(m.pair_start[attribute]), int(m.pair_start[attribute + 1])
+        at = begin + int(np.searchsorted(m.pair_label[begin:end], label))
+        return float(self.w[at]) if at < end and m.pair_label[at] == label else 0.0

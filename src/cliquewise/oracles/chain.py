@@ -1,0 +1,249 @@
+"""Chains: forward-backward and Viterbi on paths of variables with equally many states."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from cliquewise._kernels import chain as kernels
+from cliquewise._kernels import chain_decode, chain_graph
+from cliquewise.core import INFEASIBLE
+from cliquewise.errors import InfeasibleError, TooLargeError
+from cliquewise.graph import FactorGraph, Floats
+from cliquewise.oracles.base import (
+    MapResult,
+    MarginalResult,
+    MaxMarginalResult,
+    Oracle,
+    register,
+)
+from cliquewise.ragged import Ragged
+from cliquewise.structure import Ints, Structure
+
+#: Refuse above this, unless the caller sets ``max_memory`` (bytes).
+MAX_MEMORY = 4 * 2**30
+
+
+class Wiring(NamedTuple):
+    """Which factor adds to which position or edge; compiled once per structure."""
+
+    path: Ints
+    offsets: Ints
+    starts: Ints
+    kind: Ints
+    target: Ints
+    gaps: Ints
+    n_labels: int
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges of all paths together."""
+        return len(self.path) - (len(self.offsets) - 1)
+
+
+class Scores(NamedTuple):
+    """The arrays that the chain kernels take."""
+
+    wiring: Wiring
+    nodes: Floats
+    trans: Floats
+
+
+def compile_wiring(structure: Structure) -> Wiring:
+    """Number positions and edges along the paths, and send each factor to its place."""
+    path = structure.path
+    assert path is not None
+    n = len(path)
+    part = structure.components[1][path]
+    cuts = np.flatnonzero(np.diff(part)) + 1
+    offsets = np.concatenate(([0], cuts, [n] if n else [])).astype(np.int64)
+    position = np.empty(n, dtype=np.int64)
+    position[path] = np.arange(n)
+    # Of the n - 1 steps along the concatenated paths, those from path to path have no edge.
+    edge_of_step = np.arange(n) - np.searchsorted(cuts, np.arange(n), side="right")
+    pair = np.flatnonzero(structure.orders == 2)
+    first = structure.scope_offsets[:-1]
+    own = position[structure.scopes[first]] if len(structure.orders) else first
+    kind = np.full(structure.n_factors, chain_graph.NODE, dtype=np.int64)
+    target = own.astype(np.int64)
+    other = position[structure.scopes[first[pair] + 1]]
+    kind[pair] = np.where(other > own[pair], chain_graph.EDGE, chain_graph.EDGE_ACROSS)
+    target[pair] = edge_of_step[np.minimum(own[pair], other)]
+    n_labels = int(structure.cardinalities[0]) if n else 1
+    starts = structure.table_offsets[:-1].copy()
+    return Wiring(path.astype(np.int64), offsets, starts, kind, target, cuts - 1, n_labels)
+
+
+@register
+class Chain(Oracle):
+    """Exact on chains, and disjoint unions of chains, of variables with equally many states."""
+
+    name = "chain"
+    provides: ClassVar[frozenset[str]] = frozenset(
+        {"map", "marginals", "max_marginals", "top_k", "sample"}
+    )
+    rank = 10
+
+    def refuses(self, structure: Structure, want: str = "map") -> str | None:
+        """Refuse branches, cycles, factors of three variables, and unequal cardinalities."""
+        if not structure.is_pairwise:
+            return f"needs factors of at most two variables; one here has {structure.max_order}"
+        if structure.path is None:
+            return "needs a chain (or several): no cycle, and at most two neighbours each"
+        cards = structure.cardinalities
+        if len(cards) and cards.min() != cards.max():
+            return (
+                "needs variables with equally many states; "
+                f"here they have from {cards.min()} to {cards.max()}"
+            )
+        return None
+
+    def too_large(
+        self, structure: Structure, want: str, options: dict[str, Any]
+    ) -> TooLargeError | None:
+        """The refusal that states memory and operations, if they exceed the limits."""
+        n = structure.n_variables
+        k = float(structure.cardinalities[0]) if n else 1.0
+        edges, width = float(len(structure.edges)), max(8.0, 8 * np.ceil(k / 8))
+        # Tables of all edges and one padded set of four, then what the question keeps.
+        entries = edges * k * k + 4 * width * width + 4 * n * width
+        if want == "marginals":
+            entries += edges * k * k + float(structure.table_offsets[-1])
+        elif want == "top_k":
+            entries += n * (k + 1.0) * min(float(options.get("k", 1)), k ** min(n, 64))
+        memory, operations = 8.0 * entries, edges * k * k
+        limit = float(options.get("max_memory", MAX_MEMORY))
+        most = float(options.get("max_operations", np.inf))
+        if memory <= limit and operations <= most:
+            return None
+        return TooLargeError(
+            f"needs {memory / 2**30:.3g} GiB and {operations:.3g} table entries for {want} "
+            f"(limits: max_memory = {limit / 2**30:.3g} GiB, max_operations = {most:.3g})",
+            memory,
+            operations,
+        )
+
+    @staticmethod
+    def wiring(structure: Structure) -> Wiring:
+        """What is compiled once per structure, and kept with it."""
+        key = ("chain", "wiring")
+        if key not in structure.memo:
+            structure.memo[key] = compile_wiring(structure)
+        return structure.memo[key]  # type: ignore[no-any-return]
+
+    def _scores(self, graph: FactorGraph, want: str, options: dict[str, Any]) -> Scores:
+        unknown = set(options) - {"max_memory", "max_operations", "k"}
+        if unknown:
+            raise TypeError(
+                f"method {self.name!r} takes max_memory and max_operations, not {sorted(unknown)}"
+            )
+        refusal = self.too_large(graph.structure, want, options)
+        if refusal is not None:
+            raise TooLargeError(
+                f"method {self.name!r} {refusal}", refusal.memory_bytes, refusal.operations
+            )
+        w = self.wiring(graph.structure)
+        nodes = np.empty((len(w.path), w.n_labels))
+        trans = np.empty((w.n_edges, w.n_labels, w.n_labels))
+        equal = chain_graph.assemble(graph.tables, w.starts, w.kind, w.target, nodes, trans)
+        return Scores(w, nodes, trans[:1] if equal else trans)
+
+    @staticmethod
+    def _concatenated(scores: Scores) -> Floats:
+        """Transitions of all paths as one, with tables of zeros between them."""
+        w = scores.wiring
+        if len(w.gaps) == 0:
+            return scores.trans
+        trans = np.zeros((len(w.path) - 1, w.n_labels, w.n_labels))
+        has_edge = np.ones(len(trans), dtype=bool)
+        has_edge[w.gaps] = False
+        trans[has_edge] = scores.trans
+        return trans
+
+    def _result(self, graph: FactorGraph, labels: Ints) -> MapResult:
+        score = graph.score(labels)
+        return MapResult(labels, score, score, True, self.name)
+
+    # ---- the questions
+
+    def map(self, graph: FactorGraph, **options: Any) -> MapResult:
+        """Viterbi."""
+        w, nodes, trans = self._scores(graph, "map", options)
+        along = np.zeros(len(nodes), dtype=np.int64)
+        best = np.empty(len(w.offsets) - 1)
+        chain_decode.batch_viterbi(nodes, w.offsets, trans, along, best)
+        if best.min(initial=0.0) == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
+        labels = np.empty_like(along)
+        labels[w.path] = along
+        return self._result(graph, labels)
+
+    def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
+        """Forward-backward."""
+        w, nodes, trans = self._scores(graph, "marginals", options)
+        along, edges = np.empty_like(nodes), np.empty((w.n_edges, w.n_labels, w.n_labels))
+        logs = np.empty(len(w.offsets) - 1)
+        no_expectation = np.empty((0, w.n_labels))
+        kernels.batch_forward_backward(
+            nodes, w.offsets, trans, along, edges, no_expectation, logs
+        )
+        log_z = float(logs.sum())
+        if log_z == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
+        s = graph.structure
+        flat, factors = np.empty(nodes.size), np.empty(int(s.table_offsets[-1]))
+        chain_graph.distribute(along, edges, w.path, w.starts, w.kind, w.target, flat, factors)
+        return MarginalResult(
+            Ragged(flat, s.node_offsets),
+            Ragged(factors, s.table_offsets, s.shape),
+            log_z,
+            (log_z, log_z),
+            True,
+            self.name,
+        )
+
+    def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
+        """Viterbi forward and backward."""
+        w, nodes, trans = self._scores(graph, "max_marginals", options)
+        flat = np.empty(nodes.size)
+        best = chain_graph.max_marginals(nodes, w.offsets, trans, w.path, flat)
+        if best == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
+        return MaxMarginalResult(
+            Ragged(flat, graph.structure.node_offsets), best, True, self.name
+        )
+
+    def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
+        """Viterbi with lists of k."""
+        scores = self._scores(graph, "top_k", options | {"k": k})
+        w, nodes, _ = scores
+        log_count = len(nodes) * np.log(w.n_labels)
+        most = k if log_count > 40 else min(k, round(np.exp(log_count)))
+        along = np.zeros((most, len(nodes)), dtype=np.int64)
+        found = chain_decode.top_k_viterbi(
+            nodes, self._concatenated(scores), along, np.zeros(most)
+        )
+        if found == 0:
+            raise InfeasibleError(INFEASIBLE)
+        labels = np.empty_like(along)
+        labels[:, w.path] = along
+        results = [self._result(graph, row) for row in labels[:found]]
+        return sorted(results, key=lambda result: -result.score)
+
+    def sample(
+        self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any
+    ) -> Ints:
+        """Forward, and draws on the way back."""
+        scores = self._scores(graph, "sample", options)
+        w, nodes, _ = scores
+        trans = self._concatenated(scores)
+        labels = np.empty((n, len(nodes)), dtype=np.int64)
+        block = max(1, 4_000_000 // max(len(nodes), 1))
+        for first in range(0, max(n, 1), block):
+            part = np.zeros((min(block, n - first), len(nodes)), dtype=np.int64)
+            log_z = chain_decode.sample(nodes, trans, rng.random(part.shape), part)
+            if log_z == -np.inf:
+                raise InfeasibleError(INFEASIBLE)
+            labels[first : first + block, w.path] = part
+        return labels

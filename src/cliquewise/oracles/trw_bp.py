@@ -1,0 +1,269 @@
+"""Tree-reweighted belief propagation, and ordinary loopy belief propagation as rho = 1."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.core import INFEASIBLE
+from cliquewise.errors import InfeasibleError, UnsupportedError
+from cliquewise.graph import FactorGraph, Floats
+from cliquewise.oracles._pairwise import Pairwise
+from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho, uniform
+from cliquewise.oracles.base import MarginalResult, Oracle, register
+from cliquewise.oracles.icm import climb, first_best
+from cliquewise.oracles.trw_s import reject_options, run_trw_s
+from cliquewise.ragged import Ragged
+from cliquewise.spanning_trees import in_spanning_tree_polytope
+from cliquewise.structure import Ints, Structure
+from cliquewise.trace import Trace
+
+#: Part of the uniform point in the point at which the bound is taken, so that it is inside.
+INSIDE = 1e-12
+#: Sweeps between two looks at the clock.
+AT_ONCE = 20
+#: Iterations of trw-s that bound the residual.
+BOUND_ITERATIONS = 30
+
+
+@dataclass
+class Messages:
+    """Logarithms of the messages, to the smaller and to the larger end of each edge."""
+
+    p: Problem
+    theta: Floats
+    low: Floats
+    high: Floats
+    low_offsets: Ints
+    high_offsets: Ints
+    belief: Floats
+
+    @classmethod
+    def start(cls, p: Problem) -> Messages:
+        """All messages equal to one."""
+        t = p.topology
+        low = np.concatenate(([0], np.cumsum(t.cards[t.edges[:, 0]]))).astype(np.int64)
+        high = np.concatenate(([0], np.cumsum(t.cards[t.edges[:, 1]]))).astype(np.int64)
+        theta = np.where(p.possible, p.theta, -np.inf)
+        n_states = int(t.node_offsets[-1])
+        return cls(
+            p, theta, np.zeros(int(low[-1])), np.zeros(int(high[-1])), low, high,
+            theta[:n_states].copy(),
+        )  # fmt: skip
+
+    @property
+    def tables(self) -> Floats:
+        """Log-potentials of the edges."""
+        return self.theta[int(self.p.topology.node_offsets[-1]) :]
+
+    def pass_around(
+        self, rho: Floats, damping: float, tol: float, most: int, deadline: float
+    ) -> tuple[Floats, bool]:
+        """Sweep until nothing changes; the largest change of each sweep, and if it converged."""
+        from cliquewise._kernels.trw_bp import refresh, sweep
+
+        changes = np.empty(max(most, 0))
+        done = 0
+        while done < most and time.perf_counter() < deadline:
+            refresh(
+                self.theta, rho, self.low, self.high, self.low_offsets, self.high_offsets,
+                self.belief, *self.p.layout[:3],
+            )  # fmt: skip
+            done += sweep(
+                min(AT_ONCE, most - done), tol, rho, damping, self.tables, self.low, self.high,
+                self.low_offsets, self.high_offsets, self.belief, *self.p.layout, changes[done:],
+            )  # fmt: skip
+            if changes[done - 1] <= tol:
+                return changes[:done], True
+        return changes[:done], not self.p.topology.n_edges
+
+    def point(self, rho: Floats) -> Floats:
+        """Pseudo-marginals, made consistent."""
+        from cliquewise._kernels.trw_bp import beliefs, refresh, repair
+
+        x = np.empty(len(self.theta))
+        refresh(
+            self.theta, rho, self.low, self.high, self.low_offsets, self.high_offsets,
+            self.belief, *self.p.layout[:3],
+        )  # fmt: skip
+        possible = beliefs(
+            rho, self.tables, self.low, self.high, self.low_offsets, self.high_offsets,
+            self.belief, *self.p.layout, x,
+        )  # fmt: skip
+        if not possible:
+            raise InfeasibleError(INFEASIBLE)
+        repair(x, *self.p.layout)
+        return x
+
+
+@register
+class TRWBP(Oracle):
+    """Tree-reweighted belief propagation: quick marginals and an upper bound of log Z."""
+
+    name = "trw-bp"
+    provides: ClassVar[frozenset[str]] = frozenset({"marginals"})
+    exact = False
+    rank = 210
+
+    def refuses(self, structure: Structure, want: str = "map") -> str | None:
+        """Refuse factors of three or more variables."""
+        if structure.is_pairwise:
+            return None
+        return (
+            f"works on pairwise graphs, and this one has a factor of {structure.max_order} "
+            "variables (junction-tree takes factors of any order)"
+        )
+
+    def marginals(
+        self,
+        graph: FactorGraph,
+        rho: Any = "uniform",
+        rho_updates: int = 10,
+        damping: float = 0.5,
+        tol: float = 1e-6,
+        max_iterations: int = 1000,
+        seconds: float = 60.0,
+        random_state: Any = 0,
+        **options: Any,
+    ) -> MarginalResult:
+        """Pass messages until they no longer change.
+
+        Parameters
+        ----------
+        graph : FactorGraph
+            Pairwise; any cardinalities.
+        rho : {"uniform", "weighted", "optimised"}, array or 1, default="uniform"
+            Edge appearance probabilities: those of uniform spanning trees, of trees weighted by
+            interaction, moved ``rho_updates`` times towards the tree of largest mutual
+            information, or one positive number per edge of ``graph.structure.edges``.
+            ``1`` is ordinary loopy belief propagation.
+        rho_updates : int, default=10
+            For ``rho="optimised"``.
+        damping : float, default=0.5
+            Part of the old message that is kept, in the log domain.
+        tol : float, default=1e-6
+            Converged when no log message changes by more.
+        max_iterations : int, default=1000
+            Sweeps over all edges, there and back, for each rho.
+        seconds : float, default=60
+        random_state : int or Generator, default=0
+
+        Returns
+        -------
+        MarginalResult
+            ``log_z`` is the tree-reweighted (with ``rho=1`` the Bethe) value. The upper bound
+            is certified whether or not the messages converged: it is taken at the consistent
+            point nearest to the beliefs, and meets the tree-reweighted value where they
+            converged. ``info`` has ``converged``, ``iterations``, ``change`` and ``rho``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cliquewise.builders import complete
+        >>> g = complete(np.zeros((3, 2)), [[1.0, 0.0], [0.0, 1.0]])
+        >>> result = g.marginals("trw-bp")
+        >>> result.info["converged"], bool(result.log_z >= g.marginals().log_z)
+        (True, True)
+        """
+        reject_options(self.name, options)
+        if not 0.0 <= damping < 1.0:
+            raise UnsupportedError(f"damping = {damping}; it must be at least 0 and below 1")
+        deadline = time.perf_counter() + seconds
+        p = problem(graph, lambda s: Mapper("auto", {}, s), seconds)
+        updates = rho_updates if isinstance(rho, str) and rho == "optimised" else 0
+        current, in_polytope = _first_rho(p, rho, random_state)
+        messages = Messages.start(p)
+        trace = Trace(("seconds", "epochs", "oracle_calls", "primal", "dual", "gap", "upper"))
+        upper, x = math.inf, p.inner
+        converged, change, sweeps = False, math.inf, 0
+        for update in range(updates + 1):
+            changes, converged = messages.pass_around(
+                current, damping, tol, max_iterations, deadline
+            )
+            sweeps += len(changes)
+            change = float(changes[-1]) if len(changes) else change
+            x = messages.point(current)
+            primal = _objective(p, x, current)
+            bound = certified_bound(p, x, current if in_polytope else start_rho(p.pairwise))
+            upper = min(upper, bound)
+            now = time.perf_counter()
+            trace.append(
+                seconds=now - deadline + seconds, epochs=update, oracle_calls=0.0,
+                primal=primal, dual=upper, gap=bound - primal, upper=bound,
+            )  # fmt: skip
+            if update == updates or now >= deadline or not p.topology.n_edges:
+                break
+            current = current + 2.0 / (update + 3.0) * (p.best_tree(x) - current)
+        lower = min(_lower(p, x), upper)
+        info = {"converged": converged, "iterations": sweeps, "change": change, "rho": current}
+        t, s = p.topology, graph.structure
+        n_states = int(t.node_offsets[-1])
+        return MarginalResult(
+            Ragged(x[:n_states].copy(), s.node_offsets),
+            Ragged(x[t.targets], s.table_offsets, s.shape),
+            min(max(primal, lower), upper) if in_polytope else primal,
+            (lower, upper),
+            False,
+            self.name,
+            (True, p.certified),
+            trace,
+            info,
+        )
+
+
+def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
+    """Edge probabilities to start from, and whether they come from trees."""
+    t = p.topology
+    if isinstance(rho, str):
+        if rho not in ("uniform", "weighted", "optimised"):
+            raise UnsupportedError(
+                f"rho = {rho!r}; it is 'uniform', 'weighted', 'optimised', an array or 1"
+            )
+        kind = "uniform" if rho == "uniform" else "weighted"
+        return start_rho(p.pairwise, kind, random_state), True
+    given = np.asarray(rho, dtype=np.float64)
+    full = np.full(t.n_edges, float(given)) if given.ndim == 0 else given
+    if full.shape != (t.n_edges,) or not np.all((full > 0.0) & (full <= 1.0)):
+        raise UnsupportedError(
+            f"rho needs a number above 0 and at most 1 for each of the {t.n_edges} edges "
+            "(graph.structure.edges)"
+        )
+    return full, in_spanning_tree_polytope(t.n_nodes, t.edges, full)
+
+
+def _objective(p: Problem, x: Floats, rho: Floats) -> float:
+    from cliquewise._kernels.barrier_fw import gradient
+
+    return float(gradient(x, p.theta, p.coefficients(rho), np.empty_like(x)))
+
+
+def certified_bound(p: Problem, x: Floats, rho: Floats) -> float:
+    """Upper bound of log Z from any point of the local polytope, for rho out of trees.
+
+    The residual theta - K log x is constant over all labelings where the messages converged,
+    so that a few iterations of trw-s bound its maximum tightly.
+    """
+    from cliquewise._kernels.barrier_fw import gradient
+
+    t = p.topology
+    inside = (1.0 - INSIDE) * x + INSIDE * uniform(t)
+    g = np.empty_like(inside)
+    gradient(inside, p.theta, p.coefficients(rho), g)
+    g[~p.possible] = -np.inf
+    n_states = int(t.node_offsets[-1])
+    residual = Pairwise(t, g[:n_states].copy(), g[n_states:].copy())
+    return run_trw_s(residual, BOUND_ITERATIONS).bound
+
+
+def _lower(p: Problem, x: Floats) -> float:
+    """Best of mean field and of one good labeling."""
+    t = p.topology
+    n_states = int(t.node_offsets[-1])
+    graph = p.graph(p.theta)
+    labels, _ = climb(graph, first_best(x[:n_states], t.node_offsets))
+    found = [float(graph.score(labels)), *(float(graph.score(row)) for row in p.labelings)]
+    return max(p.mean_field(x[:n_states]), *found)

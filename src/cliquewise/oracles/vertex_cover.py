@@ -1,0 +1,157 @@
+"""Vertex cover: exact MAP where few variables, once labelled, leave the others independent.
+
+A restricted Boltzmann machine is the model case: given one layer, the states of the other
+are independent. Elimination needs the same number of operations, but its tables are large
+and its loops short; here the innermost loop is long and nothing is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.core import INFEASIBLE
+from cliquewise.errors import InfeasibleError
+from cliquewise.graph import FactorGraph
+from cliquewise.oracles._pairwise import Topology, compile_pairwise, not_pairwise, topology
+from cliquewise.oracles.base import MapResult, Oracle, register
+from cliquewise.oracles.trw_s import reject_options
+from cliquewise.structure import Ints, Structure
+
+#: More additions than this are refused (about ten seconds).
+MAX_OPERATIONS = 3e10
+#: Labelings of the inner part: its table of fields should stay in the cache.
+INNER = 1024
+
+
+@dataclass(frozen=True)
+class Cover:
+    """A vertex cover in two parts, the variables outside it, and the price of the listing."""
+
+    outer: Ints
+    inner: Ints
+    rest: Ints
+    role: Ints
+    rest_offsets: Ints
+    operations: float
+
+
+@register
+class VertexCover(Oracle):
+    """Lists the labelings of a small vertex cover; all others are independent given those."""
+
+    name = "vertex-cover"
+    provides: ClassVar[frozenset[str]] = frozenset({"map"})
+    rank = 35
+
+    def refuses(self, structure: Structure, want: str = "map") -> str | None:
+        """Refuse factors of three or more variables and covers that are too large."""
+        reason = not_pairwise(structure)
+        if reason is not None:
+            return reason
+        work = cover_of(structure).operations
+        if work > MAX_OPERATIONS:
+            return (
+                f"needs {work:.2g} additions, more than {MAX_OPERATIONS:.2g}: it found no small "
+                "set of variables that touches every edge"
+            )
+        return None
+
+    def map(self, graph: FactorGraph, **options: Any) -> MapResult:
+        """List the labelings of the cover.
+
+        Examples
+        --------
+        >>> g = FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [2.0, 0.0]])])
+        >>> g.map("vertex-cover").labels
+        array([1, 0])
+        """
+        from cliquewise._kernels.vertex_cover import best_by_cover
+
+        reject_options(self.name, options)
+        p, c = compile_pairwise(graph), cover_of(graph.structure)
+        t = p.topology
+        labels = np.zeros(t.n_nodes, dtype=np.int64)
+        score = best_by_cover(
+            c.outer, c.inner, c.rest, c.role, p.nodes, p.tables, t.cards, t.node_offsets,
+            t.edges, t.edge_offsets, t.starts, t.links, c.rest_offsets, labels,
+        )  # fmt: skip
+        if score == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
+        score = float(graph.score(labels))
+        return MapResult(labels, score, score, True, self.name)
+
+
+def cover_of(structure: Structure) -> Cover:
+    """A vertex cover with few labelings; found once per structure.
+
+    Examples
+    --------
+    >>> cover_of(Structure([2, 2, 2], [(0, 1), (1, 2)])).rest
+    array([0, 2])
+    """
+    known = structure.memo.get("vertex_cover")
+    if known is None:
+        known = structure.memo["vertex_cover"] = _find(topology(structure))
+    return known  # type: ignore[no-any-return]
+
+
+def _find(t: Topology) -> Cover:
+    chosen = _greedy(t)
+    logs = np.log(t.cards)
+    in_cover = np.zeros(t.n_nodes, dtype=bool)
+    in_cover[chosen] = True
+    rest = np.flatnonzero(~in_cover)
+    # The largest inner part that fits; at least one variable, where there is one.
+    inner: list[int] = []
+    size = 1
+    for v in chosen:
+        if size * int(t.cards[v]) > INNER and inner:
+            break
+        inner.append(v)
+        size *= int(t.cards[v])
+    outer = np.array(chosen[len(inner) :], dtype=np.int64)
+    role = np.full(t.n_nodes, 2, dtype=np.int64)
+    role[inner], role[outer] = 1, 0
+    states = int(t.cards[rest].sum())
+    crossing = int(np.sum(role[t.edges].sum(axis=1) == 1)) if t.n_edges else 0
+    labelings = float(np.exp(min(logs[chosen].sum(), 700.0))) if chosen else 1.0
+    offsets = np.concatenate(([0], np.cumsum(t.cards[rest]))).astype(np.int64)
+    return Cover(
+        outer, np.array(inner, dtype=np.int64), rest.astype(np.int64), role, offsets,
+        labelings * (states + 10.0 * crossing + 1.0) + float(t.n_edges),
+    )  # fmt: skip
+
+
+def _greedy(t: Topology) -> list[int]:
+    """Take the variable with the most open edges per bit until none is open, then thin out."""
+    degree = np.bincount(t.edges.ravel(), minlength=t.n_nodes).astype(float)
+    price = np.maximum(np.log(t.cards), 1e-9)
+    limit = math.log(MAX_OPERATIONS)
+    if t.n_edges * float(price.min(initial=0.0)) > limit * degree.max(initial=1.0):
+        return list(range(t.n_nodes))  # no variable covers more edges than the largest degree
+
+    def neighbours(v: int) -> Ints:
+        return np.asarray(t.edges[t.links[t.starts[v] : t.starts[v + 1]]].sum(axis=1) - v)
+
+    taken = np.zeros(t.n_nodes, dtype=bool)
+    chosen: list[int] = []
+    bits = 0.0
+    while degree.max(initial=0.0) > 0 and bits < limit:
+        v = int(np.argmax(degree / price))
+        chosen.append(v)
+        taken[v] = True
+        bits += float(price[v])
+        others = neighbours(v)
+        degree[others[~taken[others]]] -= 1.0
+        degree[v] = 0.0
+    if degree.max(initial=0.0) > 0:  # too many already: all of them, to state the price
+        return list(range(t.n_nodes))
+    for v in list(chosen):
+        if taken[neighbours(v)].all():
+            taken[v] = False
+            chosen.remove(v)
+    return chosen

@@ -1,0 +1,222 @@
+"""The core that IDAL, SoftSDCA and SoftBCFW share: cliquewise ascent and a true certificate.
+
+What is certified is the relaxed problem itself and not the inner one of the paper:
+
+* upper: any messages make the cliques' own maxima an upper bound of the relaxed loss at w
+  (Prop. 5 of idal); the messages taken are ``xi - A mu / rho``;
+* lower: ``mu`` is repaired into the local polytope, where the dual objective is a lower bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError
+from cliquewise.graph import Floats
+from cliquewise.graph_problem import GraphProblem
+from cliquewise.solvers.base import Info, Solver
+from cliquewise.structure import Ints
+
+#: Share of visits that gap sampling draws uniformly.
+UNIFORM_SHARE = 0.2
+
+
+@dataclass
+class Ascent:
+    """Mean parameters, multipliers and what runs along with them."""
+
+    point: Any  # the kernels' named tuple
+    rho: float
+    steps: Floats
+    gaps: Floats
+    previous: Floats = field(default_factory=lambda: np.empty(0))
+    order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    visits: int = 0
+    outer: int = 0
+    momentum: float = 1.0
+    disagreement: float = float("nan")
+    inner_gap: float = float("nan")
+    primal: float = float("nan")
+
+
+@dataclass(frozen=True)
+class Cliquewise(Solver):
+    """Block steps on one clique at a time; subclasses say which, and what multipliers do.
+
+    Parameters
+    ----------
+    rho : float, default=1.0
+        The penalty for disagreement is ``||A mu||^2 / (2 rho)``: small is strong.
+    inner : float, default=0.5
+        Visits per outer step, as a share of the cliques.
+    sampling : {"permuted", "uniform", "gap"}, default="permuted"
+        Reshuffled passes, independent draws, or draws in proportion to the gap that a clique
+        had when it was last visited (and 20 % uniform ones).
+    """
+
+    losses: ClassVar[frozenset[str]] = frozenset({"log", "softmax_margin", "hinge"})
+    problems: ClassVar[frozenset[str]] = frozenset({"graph"})
+    columns: ClassVar[tuple[str, ...]] = ("disagreement", "inner_gap")
+    method: ClassVar[int] = 0
+
+    rho: float = 1.0
+    inner: float = 0.5
+    sampling: str = "permuted"
+
+    def __post_init__(self) -> None:
+        if self.sampling not in ("permuted", "uniform", "gap"):
+            raise DataError(f"sampling is permuted, uniform or gap, not {self.sampling!r}")
+        if not (np.isfinite(self.rho) and self.rho > 0):
+            raise DataError(f"rho = {self.rho}; it must be a positive number")
+        if not (np.isfinite(self.inner) and self.inner > 0):
+            raise DataError(f"inner = {self.inner}; it must be a positive share of the cliques")
+
+    def memory(self, problem: GraphProblem) -> float:
+        """Mean parameters and their repaired copies, multipliers, constants, weights."""
+        g = problem.cliques
+        messages = float(g.degree @ np.diff(g.offsets[: len(g.degree) + 1]))
+        return 8.0 * (3 * g.offsets[-1] + 2 * messages + 2 * len(g.type) + 3 * problem.dimension)
+
+    # ---- state
+
+    def init(self, problem: GraphProblem, warm: Ascent | None = None) -> Ascent:
+        """Uniform mean parameters and no multipliers, or those of ``warm``."""
+        from cliquewise._kernels.cliquewise import Point
+
+        g = problem.cliques
+        sizes = np.diff(g.offsets)
+        mu = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
+        nodes = sizes[: len(g.degree)]
+        messages = int(g.degree.astype(np.int64) @ nodes)
+        point = Point(mu, np.zeros(messages), np.zeros(int(nodes.sum())), np.zeros(problem.dimension))
+        rho = self.rho
+        if warm is not None:
+            if warm.point.mu.shape != mu.shape or warm.point.xi.shape != point.xi.shape:
+                raise DataError("a warm start needs the same graphs")
+            mu[:], point.xi[:], rho = warm.point.mu, warm.point.xi, warm.rho
+        return self._ready(problem, point, rho)
+
+    def _ready(self, problem: GraphProblem, point: Any, rho: float) -> Ascent:
+        from cliquewise._kernels.cliquewise import weights_of
+
+        weights_of(problem.cliques, problem.C, point.mu, point.w)
+        state = Ascent(point, rho, np.empty(problem.n_cliques), np.full(problem.n_cliques, np.inf))
+        self._set_rho(problem, state, rho)
+        return state
+
+    def _set_rho(self, problem: GraphProblem, state: Ascent, rho: float) -> None:
+        """Another penalty: new step lengths and inflows; mu and the multipliers stay."""
+        from cliquewise._kernels.cliquewise import lipschitz, multipliers
+
+        state.rho = rho
+        g, none = problem.cliques, np.empty(0)
+        lipschitz(g, problem.terms, rho, problem.model.layout["spread"], state.steps)
+        state.disagreement, _ = multipliers(g, state.point, rho, 0.0, 0.0, none)
+
+    # ---- one step
+
+    def _order(self, n: int, state: Ascent, rng: np.random.Generator) -> Ints:
+        """The cliques of the next visits."""
+        count = max(1, round(self.inner * n))
+        if self.sampling == "uniform":
+            return rng.integers(0, n, count)
+        if self.sampling == "gap" and state.visits >= n:
+            order = rng.integers(0, n, count)
+            total = np.cumsum(state.gaps)
+            if total[-1] > 0:
+                chosen = rng.random(count) >= UNIFORM_SHARE
+                drawn = np.searchsorted(total, rng.random(int(chosen.sum())) * total[-1], "right")
+                order[chosen] = np.minimum(drawn, n - 1)
+            return order
+        parts: list[Ints] = []
+        missing, at = count, state.visits % n
+        while missing > 0:
+            if at == 0 or len(state.order) != n:
+                state.order = rng.permutation(n)
+            parts.append(state.order[at : at + missing])
+            missing -= len(parts[-1])
+            at = (at + len(parts[-1])) % n
+        return np.concatenate(parts)
+
+    def step(
+        self, problem: GraphProblem, state: Ascent, rng: np.random.Generator
+    ) -> tuple[Ascent, Info]:
+        """Move the multipliers, then visit a share of the cliques."""
+        from cliquewise._kernels.cliquewise import visit
+
+        n = problem.n_cliques
+        if n == 0:
+            return state, Info(1.0, 0, 0.0)
+        # Multipliers move first, so that the messages xi - A mu / rho belong to the mu of the
+        # end of the step, where it may be certified.
+        finished = state.outer > 0 and self._before(problem, state)
+        order = self._order(n, state, rng)
+        visit(
+            problem.cliques, problem.terms, state.point, state.rho, state.steps, order,
+            self.method, state.gaps,
+        )  # fmt: skip
+        state.visits += len(order)
+        state.outer += 1
+        return state, Info(len(order) / n, len(order), finished=finished)
+
+    def _before(self, problem: GraphProblem, state: Ascent) -> bool:
+        """What precedes the visits; returns whether the solver cannot go on."""
+        raise NotImplementedError
+
+    # ---- what it proves
+
+    def certify(self, problem: GraphProblem, state: Ascent) -> Certificate:
+        """True bounds of the relaxed problem, from its own messages and repaired beliefs."""
+        from cliquewise._kernels.cliquewise import weights_of
+        from cliquewise._kernels.local_polytope import upper_bound
+
+        g, x = problem.cliques, state.point
+        weights_of(g, problem.C, x.mu, x.w)
+        loss, state.disagreement, inner = upper_bound(g, problem.terms, x, state.rho)
+        state.primal = problem.value(float(x.w @ x.w), loss)
+        state.inner_gap = inner / max(problem.n_examples, 1)
+        return Certificate(state.primal, self._lower_bound(problem, state), "bound")
+
+    def _lower_bound(self, problem: GraphProblem, state: Ascent) -> float:
+        from cliquewise._kernels.local_polytope import repair
+
+        mu = np.empty_like(state.point.mu)
+        repair(problem.cliques, state.point.mu, mu)
+        return dual_value(problem, mu)
+
+    def extras(self, problem: GraphProblem, state: Ascent) -> dict[str, float]:
+        """``||A mu||^2`` of all examples together, and the paper's gap of the inner problem."""
+        return {"disagreement": state.disagreement, "inner_gap": state.inner_gap}
+
+    def weights(self, problem: GraphProblem, state: Ascent) -> Floats:
+        """Weights of the mean parameters."""
+        return np.asarray(state.point.w)
+
+    def pack(self, state: Ascent) -> dict[str, np.ndarray[Any, Any]]:
+        """Mean parameters and multipliers."""
+        return {"mu": state.point.mu, "xi": state.point.xi, "rho": np.array([state.rho])}
+
+    def unpack(self, problem: GraphProblem, arrays: dict[str, np.ndarray[Any, Any]]) -> Ascent:
+        """Back from :meth:`pack`."""
+        state = self.init(problem)
+        x = state.point
+        if x.mu.shape != arrays["mu"].shape or x.xi.shape != arrays["xi"].shape:
+            raise DataError("the checkpoint is of other data: its arrays have other shapes")
+        x.mu[:], x.xi[:] = arrays["mu"], arrays["xi"]
+        return self._ready(problem, x, float(arrays["rho"][0]))
+
+
+def dual_value(problem: GraphProblem, mu: Floats) -> float:
+    """Dual objective per example (Eq. 4 of idal); a lower bound if mu is locally consistent."""
+    from cliquewise._kernels.cliquewise import weights_of
+    from cliquewise._kernels.local_polytope import entropy, node_costs
+
+    g, terms = problem.cliques, problem.terms
+    w = np.empty(problem.dimension)
+    weights_of(g, problem.C, mu, w)
+    total = node_costs(g, mu) + problem.gamma * entropy(g, terms, mu)
+    return total / max(problem.n_examples, 1) - 0.5 * problem.lam * float(w @ w)

@@ -1,0 +1,166 @@
+"""Forbidden labels, clamped tokens, span schemes and labels that are only partly known."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from tagging_cases import LABELS, all_labelings, graph_of, problem, tight
+
+from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.models.label_schemes import scheme_masks
+
+X, Y = problem(10)
+
+
+def test_a_clamped_token_keeps_its_label_and_conditions_the_others():
+    tagger = tight().fit(X, Y)
+    x = [["w=0"], ["w=1"], ["w=2"]]
+    allowed = [[None, "C", {"A", "B"}]]
+    graph = graph_of(tagger, x)
+    weights = {}
+    for labels in all_labelings(tagger, 3):
+        if labels[1] == "C" and labels[2] != "C":
+            numbers = [LABELS.index(c) for c in labels]
+            weights[tuple(labels)] = np.exp(graph.score(np.array(numbers)))
+    total = sum(weights.values())
+    assert tagger.predict([x], allowed)[0] == list(max(weights, key=weights.get))
+    marginals = tagger.predict_marginals([x], allowed)[0]
+    for t, k in itertools.product(range(3), range(3)):
+        expected = sum(w for c, w in weights.items() if c[t] == LABELS[k]) / total
+        assert marginals[t, k] == pytest.approx(expected, abs=1e-12)
+    best = tagger.predict_top_k([x], 100, allowed)[0]
+    assert len(best) == 6
+    assert sum(p for p, _ in best) == pytest.approx(1)
+
+
+def test_labels_forbidden_in_training_cost_nothing():
+    """A token that can only be what it is teaches nothing: as if it were not there."""
+    x = [[["a"]], [["b"]], [["a"]]]
+    y = [["A"], ["B"], ["B"]]
+    options = [[None], [None], [{"B"}]]
+    clamped = tight(boundaries=False).fit(x, y, allowed=options)
+    without = tight(boundaries=False).fit(x[:2], y[:2])
+    np.testing.assert_allclose(clamped.coef_, without.coef_, atol=1e-4)
+
+
+def test_integer_labels_may_be_clamped_without_a_set():
+    tagger = tight().fit([[["a"], ["b"]]], [[1, 2]])
+    assert tagger.predict([[["a"], ["b"]]], allowed=[[2, None]])[0][0] == 2
+
+
+@pytest.mark.parametrize(
+    ("allowed", "message"),
+    [
+        ([[{"A"}]], "sequences"),
+        ([[{"A"}], [None]], r"allowed\[0\] has 1 tokens"),
+        ([[{"Z"}, None], None], "no class"),
+        ([[set(), None], None], "empty"),
+    ],
+)
+def test_allowed_labels_that_make_no_sense_are_named(allowed, message):
+    tagger = tight().fit([[["a"], ["b"]], [["a"]]], [["A", "B"], ["A"]])
+    with pytest.raises(DataError, match=message):
+        tagger.predict([[["a"], ["b"]], [["a"]]], allowed)
+
+
+def test_a_training_label_outside_the_allowed_ones_is_an_error():
+    with pytest.raises(DataError, match="example 0, token 0"):
+        tight().fit([[["a"]], [["b"]]], [["A"], ["B"]], allowed=[[{"B"}], None])
+
+
+@pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
+@pytest.mark.parametrize("solver", ["sdca", "lbfgs"])
+def test_span_schemes_never_give_an_impossible_sequence(scheme, solver):
+    legal = {
+        "BIO": [["B-X", "I-X", "O"], ["O", "B-Y", "I-Y", "I-Y"], ["B-X", "B-X"]],
+        "BIOES": [["B-X", "E-X", "O"], ["O", "B-Y", "I-Y", "E-Y"], ["S-X", "S-Y"]],
+    }[scheme]
+    rng = np.random.default_rng(0)
+    x = [[[f"w={rng.integers(3)}"] for _ in tags] for tags in legal]
+    tagger = tight(transitions=scheme, solver=solver, tol=1e-7).fit(x, legal)
+    assert tagger.certificate_.gap <= 1e-7
+    follow, first, last = scheme_masks(scheme, tagger.classes_)
+    index = {c: i for i, c in enumerate(tagger.classes_)}
+    new = [[[f"w={rng.integers(3)}"] for _ in range(5)] for _ in range(20)]
+    for tags in [*tagger.predict(new), *(t for _, t in tagger.predict_top_k(new[:1], 40)[0])]:
+        numbers = [index[t] for t in tags]
+        assert first[numbers[0]] and last[numbers[-1]]
+        assert all(follow[a, b] for a, b in itertools.pairwise(numbers))
+
+
+def test_training_labels_that_break_the_scheme_are_named():
+    with pytest.raises(DataError, match="example 0, token 1"):
+        tight(transitions="BIO").fit([[["a"], ["b"], ["c"]]], [["B-X", "O", "I-X"]][:1])
+
+
+def test_a_mask_forbids_transitions():
+    mask = np.array([[True, True, False], [True, True, True], [False, True, True]])
+    x, y = [[["a"], ["b"], ["c"]]], [["A", "B", "C"]]
+    tagger = tight(transitions=mask).fit(x, y)
+    sequences = tagger.predict_top_k([[["a"], ["c"]]], 9)[0]
+    assert len(sequences) == 7
+    assert ["A", "C"] not in [tags for _, tags in sequences]
+    with pytest.raises(DataError, match="shape"):
+        tight(transitions=np.ones((2, 2))).fit(x, y)
+
+
+def test_contradicting_constraints_at_prediction_are_an_error():
+    tagger = tight(transitions="BIO").fit([[["a"], ["b"]], [["c"]]], [["B-X", "I-X"], ["O"]])
+    with pytest.raises(DataError, match="sequence 0 has no possible labeling"):
+        tagger.predict([[["a"], ["b"]]], allowed=[["O", "I-X"]])
+
+
+# ---- labels that are not, or partly, known
+
+
+def partial_objective(tagger, x, y, C):
+    """The negative log-likelihood of all labelings that agree, by enumeration."""
+    model, data = tagger.model_, tagger.encoder_.transform(x)
+
+    def value(w):
+        total = 0.5 * w @ w / C
+        for i, tags in enumerate(y):
+            graph = model.graph(w, data, i)
+            scores, agree = [], []
+            for labels in itertools.product(range(model.n_labels), repeat=len(tags)):
+                names = [tagger.classes_[k] for k in labels]
+                scores.append(graph.score(np.array(labels)))
+                agree.append(
+                    all(
+                        t is None or n == t or (isinstance(t, set) and n in t)
+                        for n, t in zip(names, tags, strict=True)
+                    )
+                )
+            scores, agree = np.array(scores), np.array(agree)
+            total += np.logaddexp.reduce(scores) - np.logaddexp.reduce(scores[agree])
+        return total / len(y)
+
+    return value
+
+
+def test_partial_labels_minimise_the_marginalised_loss():
+    x = [[["a"], ["b"]], [["b"], ["a"]], [["a"]]]
+    y = [["A", None], [{"B", "C"}, "A"], ["A"]]
+    tagger = tight(C=2.0, tol=0, max_epochs=300).fit(x, y)
+    assert tagger.solver_ == "lbfgs" and tagger.classes_ == ["A", "B", "C"]
+    objective = partial_objective(tagger, x, y, 2.0)
+    assert tagger.certificate_.primal == pytest.approx(objective(tagger.coef_), rel=1e-10)
+    polished = minimize(objective, tagger.coef_)
+    assert tagger.certificate_.primal <= polished.fun + 1e-6
+    assert np.all(np.diff(tagger.trace_.primal) <= 1e-12)
+    assert tagger.certificate_.status == "none"
+
+
+def test_a_partial_label_of_one_choice_is_a_label():
+    known = tight().fit(X, Y)
+    dressed = tight().fit(X, [[{t} for t in tags] for tags in Y])
+    assert dressed.solver_ == "sdca"
+    np.testing.assert_array_equal(known.coef_, dressed.coef_)
+
+
+def test_sdca_refuses_partial_labels_and_names_what_works():
+    with pytest.raises(UnsupportedError, match="lbfgs"):
+        tight(solver="sdca").fit(X, [[None, *tags[1:]] for tags in Y])

@@ -1,0 +1,135 @@
+"""Marginals, the k best, likelihoods and explanations, against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tagging_cases import LABELS, all_labelings, graph_of, problem, tight
+
+from cliquewise.errors import DataError
+from cliquewise.estimators import _prediction
+
+X, Y = problem(10)
+NEW, TRUE = problem(6, seed=5)
+
+
+@pytest.fixture(scope="module", params=["all", "seen"])
+def tagger(request):
+    return tight(feature_pairs=request.param, transitions=request.param, C=3.0).fit(X, Y)
+
+
+def test_marginals_are_those_of_the_factor_graph(tagger):
+    answers = tagger.predict_marginals(NEW, pairwise=True)
+    for x, (nodes, edges) in zip(NEW, answers, strict=True):
+        exact = graph_of(tagger, x).marginals("brute-force")
+        np.testing.assert_allclose(nodes, exact.nodes, atol=1e-10)
+        assert edges.shape == (len(x) - 1, 3, 3)
+        pairs = [f for f in exact.factors if np.ndim(f) == 2]
+        np.testing.assert_allclose(edges, np.array(pairs).reshape(edges.shape), atol=1e-10)
+
+
+def test_the_k_best_are_those_of_brute_force_with_their_probabilities(tagger):
+    for x, best in zip(NEW, tagger.predict_top_k(NEW, 5), strict=True):
+        exact = graph_of(tagger, x).top_k(5, "brute-force")
+        log_z = graph_of(tagger, x).marginals("brute-force").log_z
+        assert len(best) == min(5, 3 ** len(x))
+        np.testing.assert_allclose(
+            [p for p, _ in best], [np.exp(r.score - log_z) for r in exact], atol=1e-10
+        )
+        assert len({tuple(tags) for _, tags in best}) == len(best)
+    assert [best[0][1] for best in tagger.predict_top_k(NEW, 1)] == tagger.predict(NEW)
+
+
+def test_likelihoods_of_all_labelings_add_up_to_one(tagger):
+    x = NEW[0]
+    every = all_labelings(tagger, len(x))
+    values = tagger.log_likelihood([x] * len(every), every)
+    assert np.exp(values).sum() == pytest.approx(1)
+    best = every[int(np.argmax(values))]
+    assert tagger.predict([x])[0] == best
+
+
+def test_the_objective_is_the_penalty_and_the_mean_loss(tagger):
+    loss = -tagger.log_likelihood(X, Y).mean()
+    penalty = 0.5 * tagger.coef_ @ tagger.coef_ / (tagger.C * len(X))
+    assert tagger.certificate_.primal == pytest.approx(penalty + loss, rel=1e-9)
+
+
+def test_an_explanation_adds_up_to_the_score_of_the_labeling(tagger):
+    for x in NEW:
+        parts = tagger.explain(x, n=100)
+        tags = [p["tag"] for p in parts]
+        assert tags == tagger.predict([x])[0]
+        total = sum(sum(v for _, v in p["features"]) + p["transition"] for p in parts)
+        numbers = np.array([LABELS.index(t) for t in tags])
+        assert total == pytest.approx(graph_of(tagger, x).score(numbers), abs=1e-10)
+        for t, p in enumerate(parts):
+            marginal = tagger.predict_marginals([x])[0][t, numbers[t]]
+            assert p["probability"] == pytest.approx(marginal)
+
+
+def test_top_features_and_transitions_are_the_largest_weights(tagger):
+    emissions = tagger.model_.emissions(tagger.coef_)
+    names = tagger.feature_names()
+    for y, (label, features) in enumerate(tagger.top_features(n=3).items()):
+        assert label == tagger.classes_[y]
+        sizes = np.sort(np.abs(emissions[:, y]))[::-1][: len(features)]
+        np.testing.assert_allclose(np.abs([w for _, w in features]), sizes)
+        for name, weight in features:
+            assert emissions[names.index(name), y] == weight
+    a, b, weight = tagger.top_transitions(1)[0]
+    trans = tagger.model_.transitions(tagger.coef_)
+    assert weight == trans[LABELS.index(a), LABELS.index(b)]
+    assert abs(weight) == np.abs(trans).max()
+    with pytest.raises(DataError, match="no class"):
+        tagger.top_features("Z")
+
+
+def test_threads_and_small_blocks_change_no_bit(tagger, monkeypatch):
+    many = NEW * 20
+    tagger.set_params(n_jobs=1)
+    alone = tagger.predict(many), tagger.predict_marginals(many), tagger.predict_top_k(many, 3)
+    likely = tagger.log_likelihood(many, TRUE * 20)
+    monkeypatch.setattr(_prediction, "BLOCK", 30)
+    for jobs in (1, 2, -1):
+        tagger.set_params(n_jobs=jobs)
+        assert tagger.predict(many) == alone[0]
+        for p, q in zip(tagger.predict_marginals(many), alone[1], strict=True):
+            np.testing.assert_array_equal(p, q)
+        assert tagger.predict_top_k(many, 3) == alone[2]
+        np.testing.assert_array_equal(tagger.log_likelihood(many, TRUE * 20), likely)
+
+
+def test_training_in_threads_reaches_the_same_optimum():
+    one, two = (tight(solver="lbfgs", n_jobs=jobs).fit(X, Y) for jobs in (1, 2))
+    assert one.certificate_.primal == pytest.approx(two.certificate_.primal, rel=1e-9)
+
+
+@given(lengths=st.lists(st.integers(0, 5), max_size=5))
+def test_any_lengths_give_answers_of_these_lengths(lengths):
+    tagger = _trained()
+    x = [[["w=1"]] * n for n in lengths]
+    assert [len(t) for t in tagger.predict(x)] == lengths
+    for nodes, edges in tagger.predict_marginals(x, pairwise=True):
+        assert len(edges) == max(len(nodes) - 1, 0)
+        np.testing.assert_allclose(nodes.sum(axis=1), 1)
+    best = tagger.predict_top_k(x, 2)
+    assert all(b == [(1.0, [])] for b, n in zip(best, lengths, strict=True) if n == 0)
+    assert np.all(tagger.log_likelihood(x, [["A"] * n for n in lengths]) <= 0)
+
+
+_KEPT: list = []
+
+
+def _trained():
+    if not _KEPT:
+        _KEPT.append(tight().fit(X, Y))
+    return _KEPT[0]
+
+
+def test_scores_count_labels_that_training_did_not_see_as_wrong(tagger):
+    assert tagger.score([[["w=0"], ["w=1"]]], [["Z", "Z"]]) == 0.0
+    with pytest.raises(DataError, match="not a class"):
+        tagger.log_likelihood([[["w=0"]]], [["Z"]])

@@ -1,0 +1,41 @@
+"""Every public function has an example, and every example runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import cliquewise
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(cliquewise.__path__, "cliquewise.")
+    if "._kernels" not in module.name and not module.name.endswith("__main__")
+)
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+README = Path(__file__).parent.parent / "README.md"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_the_docstrings_run(name):
+    module = importlib.import_module(name)
+    result = doctest.testmod(module, optionflags=FLAGS)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(cliquewise.__all__) - {"__version__"}))
+def test_every_public_name_is_documented(name):
+    thing = getattr(cliquewise, name)
+    assert inspect.getdoc(thing)
+    if not inspect.ismodule(thing):
+        assert ">>> " in inspect.getdoc(thing), f"{name} has no example"
+
+
+def test_the_examples_in_the_readme_run():
+    result = doctest.testfile(str(README), module_relative=False, optionflags=FLAGS)
+    assert result.failed == 0

@@ -1,0 +1,69 @@
+"""Trace: named columns of numbers, one row per check."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from cliquewise.trace import COLUMNS, Trace
+
+
+def test_columns_are_arrays_under_their_names_and_grow_past_the_first_block():
+    trace = Trace(["seconds", "gap"])
+    for k in range(100):
+        trace.append(seconds=k, gap=1.0 / (k + 1))
+    assert len(trace) == 100
+    np.testing.assert_array_equal(trace.seconds, np.arange(100.0))
+    np.testing.assert_array_equal(trace["gap"], 1.0 / np.arange(1, 101))
+    assert trace[-1] == {"seconds": 99.0, "gap": 0.01}
+
+
+def test_a_cell_that_a_row_leaves_out_is_nan():
+    trace = Trace()
+    trace.append(gap=1.0)
+    assert trace.columns == COLUMNS
+    assert np.isnan(trace.primal).all() and trace.gap.tolist() == [1.0]
+
+
+def test_a_column_handed_out_does_not_change_the_trace():
+    trace = Trace(["gap"])
+    trace.append(gap=1.0)
+    trace.gap[0] = 5.0
+    assert trace.gap.tolist() == [1.0]
+
+
+def test_wrong_names_are_errors_that_list_the_right_ones():
+    trace = Trace(["gap"])
+    with pytest.raises(ValueError, match="gapp"):
+        trace.append(gapp=1.0)
+    with pytest.raises(KeyError, match="gap"):
+        trace.column("nothing")
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = trace.nothing
+    with pytest.raises(IndexError):
+        _ = trace[0]
+    with pytest.raises(ValueError, match="names"):
+        Trace(["append"])
+    with pytest.raises(ValueError, match="names"):
+        Trace(["gap", "gap"])
+
+
+def test_it_survives_pickling_and_copying():
+    trace = Trace(["gap"])
+    trace.append(gap=2.0)
+    for other in (pickle.loads(pickle.dumps(trace)), copy.deepcopy(trace)):
+        other.append(gap=1.0)
+        assert other.gap.tolist() == [2.0, 1.0]
+    assert len(trace) == 1
+
+
+def test_a_frame_has_one_row_per_check():
+    pytest.importorskip("pandas")
+    trace = Trace(["seconds", "gap"])
+    trace.append(seconds=1.0, gap=3.0)
+    frame = trace.to_frame()
+    assert list(frame.columns) == ["seconds", "gap"] and frame.gap.tolist() == [3.0]
+    assert [row["gap"] for row in trace] == [3.0]
