@@ -46,7 +46,7 @@ def all_labelings(tagger, length):
     return [list(c) for c in itertools.product(tagger.classes_, repeat=length)]
 
 
-def same_predictions(a, b, X, Z=None, atol=1e-6):
+def same_predictions(a, b, X, Z=None, atol=1e-4):
     """Whether two taggers give the same probabilities (each on its own form of the data)."""
     for p, q in zip(
         a.predict_marginals(X), b.predict_marginals(X if Z is None else Z), strict=True

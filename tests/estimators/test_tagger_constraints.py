@@ -92,8 +92,8 @@ def test_span_schemes_never_give_an_impossible_sequence(scheme, solver):
 
 
 def test_training_labels_that_break_the_scheme_are_named():
-    with pytest.raises(DataError, match="example 0, token 1"):
-        tight(transitions="BIO").fit([[["a"], ["b"], ["c"]]], [["B-X", "O", "I-X"]][:1])
+    with pytest.raises(DataError, match="example 0, token 2"):
+        tight(transitions="BIO").fit([[["a"], ["b"], ["c"]]], [["B-X", "O", "I-X"]])
 
 
 def test_a_mask_forbids_transitions():
@@ -158,7 +158,7 @@ def test_a_partial_label_of_one_choice_is_a_label():
     known = tight().fit(X, Y)
     dressed = tight().fit(X, [[{t} for t in tags] for tags in Y])
     assert dressed.solver_ == "sdca"
-    np.testing.assert_array_equal(known.coef_, dressed.coef_)
+    np.testing.assert_allclose(known.coef_, dressed.coef_, atol=1e-6)
 
 
 def test_sdca_refuses_partial_labels_and_names_what_works():

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-
 from cliquewise._kernels import REASSOCIATE, kernel
 from cliquewise._kernels.simd import (
     LANES,
     add,
     fma,
+    keep_bits,
     lane_sum,
     load,
     load_first,
@@ -39,20 +36,7 @@ Chains = namedtuple(
 )  # fmt: skip
 
 
-@intrinsic
-def keep_bits(typing_context, a, bits):
-    """Lanes of ``a`` whose bit is set in the lowest eight of ``bits``, zero elsewhere."""
-
-    def generate(context, builder, signature, arguments):
-        byte = builder.trunc(arguments[1], ir.IntType(8))
-        mask = builder.bitcast(byte, ir.VectorType(ir.IntType(1), LANES))
-        vector = arguments[0]
-        return builder.select(mask, vector, ir.Constant(vector.type, None))
-
-    return a(a, types.uint64), generate
-
-
-@kernel
+@kernel(helper=True)
 def mask_rows(chains, n_labels, w):
     """Set the weights that are not free to zero."""
     for a in range(chains.row_mask.shape[0]):
@@ -92,7 +76,7 @@ def node_scores(chains, w, first, last, n_labels, out):
                 out[t, label[p]] += x * w[p]
 
 
-@kernel
+@kernel(helper=True)
 def add_features(chains, first, last, delta, factor, n_labels, out):
     """out += factor * sum over tokens of (attributes of the token) (outer) delta[t]."""
     indptr, indices, values = chains.indptr, chains.indices, chains.values
@@ -115,7 +99,7 @@ def add_features(chains, first, last, delta, factor, n_labels, out):
                     out[p] += x * delta[t, label[p]]
 
 
-@kernel
+@kernel(helper=True)
 def most_features(chains, n_labels):
     """(greatest number of distinct-attribute slots, greatest number of their weights) per chain."""
     most_rows, most_weights = 0, 0
@@ -134,7 +118,7 @@ def most_features(chains, n_labels):
     return most_rows, most_weights + LANES
 
 
-@kernel
+@kernel(helper=True)
 def assign_slots(chains, first, last, n_labels, slots, rows, starts, places):
     """Give every distinct attribute of a chain a place in a compact vector; how many, how long.
 
@@ -160,7 +144,7 @@ def assign_slots(chains, first, last, n_labels, slots, rows, starts, places):
     return count, used
 
 
-@kernel(fastmath=REASSOCIATE)
+@kernel(fastmath=REASSOCIATE, helper=True)
 def compact_features(chains, first, last, delta, n_labels, rows, starts, count, places, used, compact):
     """compact = the feature vector of ``delta``; returns its squared norm.
 
@@ -208,7 +192,7 @@ def compact_features(chains, first, last, delta, n_labels, rows, starts, count, 
     return norm
 
 
-@kernel
+@kernel(helper=True)
 def add_compact(chains, rows, starts, count, compact, factor, n_labels, w):
     """w += factor * the compact feature vector."""
     if chains.pair_start.shape[0] == 0:

@@ -1,7 +1,7 @@
 """Between the tables of a factor graph of paths and the arrays of the chain kernels.
 
-Every factor has a row of the wiring: ``target[f]`` is the position of its variable, or the number of
-its edge; ``kind[f]`` says which, and whether its table lies across (the later variable first).
+Every factor has a row of the wiring: ``target[f]`` is the position of its variable, or the number
+of its edge; ``kind[f]`` says which, and whether its table lies across (the later variable first).
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ from cliquewise._kernels.chain_features import (
     most_features,
     node_scores,
 )
+from cliquewise._kernels.simd import copy
 
 #: Dual state of all examples: see the head of this file.
 Duals = namedtuple(
@@ -54,7 +55,7 @@ Duals = namedtuple(
 )
 
 
-@kernel(fastmath=REASSOCIATE)
+@kernel(fastmath=REASSOCIATE, helper=True)
 def _dot_difference(a, b, c, d):
     """(<a - b, c>, <a - b, d>) over the length of ``b``."""
     x, y = 0.0, 0.0
@@ -65,14 +66,14 @@ def _dot_difference(a, b, c, d):
     return x, y
 
 
-@kernel
+@kernel(helper=True)
 def _subtract(a, b, out):
     """out = a - b over the length of ``b``."""
     for i in range(b.size):
         out[i] = a[i] - b[i]
 
 
-@kernel(fastmath=REASSOCIATE)
+@kernel(fastmath=REASSOCIATE, helper=True)
 def _free_difference(a, b, free, out):
     """out = (a - b) where ``free`` is 1, over the length of ``b``; returns its squared norm."""
     norm = 0.0
@@ -82,14 +83,14 @@ def _free_difference(a, b, free, out):
     return norm
 
 
-@kernel
+@kernel(helper=True)
 def _blend(a, b, share, out):
     """out = a + share (b - a) over the length of ``a``."""
     for i in range(a.size):
         out[i] = a[i] + share * (b[i] - a[i])
 
 
-@kernel
+@kernel(helper=True)
 def _step_length(kappa, a):
     """Root of 1 - eta = kappa eta^a in [0, 1]; the left side falls, the right side rises."""
     low, high = 0.0, 1.0
@@ -111,7 +112,7 @@ def _step_length(kappa, a):
     return eta
 
 
-@kernel
+@kernel(helper=True)
 def _forbid(scores, allowed, out):
     """Copy with -inf where a label is not allowed."""
     for t in range(scores.shape[0]):
@@ -119,7 +120,7 @@ def _forbid(scores, allowed, out):
             out[t, j] = scores[t, j] if allowed[t, j] else -np.inf
 
 
-@kernel
+@kernel(helper=True)
 def infer(nodes, edges, allowed, edge_allowed, masked_nodes, masked_edges, tables,
            marginals, expectation, work):  # fmt: skip
     """Log partition and marginals of a chain with forbidden labels and transitions."""
@@ -136,7 +137,7 @@ def infer(nodes, edges, allowed, edge_allowed, masked_nodes, masked_edges, table
     return forward_backward(nodes, trans, tables, marginals, trans[:0], expectation, work)
 
 
-@kernel
+@kernel(helper=True)
 def set_leaf(tree, i, value):
     """Change one weight of a binary sum tree (leaves in its second half)."""
     node = i + tree.shape[0] // 2
@@ -148,7 +149,7 @@ def set_leaf(tree, i, value):
         node //= 2
 
 
-@kernel
+@kernel(helper=True)
 def draw_leaf(tree, u, n):
     """Draw a leaf with probability proportional to its weight."""
     half = tree.shape[0] // 2
@@ -218,7 +219,8 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
     p_edges, masked_edges = np.zeros(edge_free.shape, w.dtype), np.zeros(edge_free.shape, w.dtype)
     edges_new, mu_edges_new = np.zeros(edge_free.shape, w.dtype), np.zeros(edge_free.shape, w.dtype)
     delta_edges, free = np.zeros(edge_free.size, w.dtype), np.zeros(edge_free.size, w.dtype)
-    free[:] = edge_free.ravel()
+    for k in range(free.size):
+        free[k] = 1.0 if edge_free.ravel()[k] else 0.0
     work = workspace(length, n_labels, w)
     tables = transition_tables(n_labels, w)
     most_rows, most_weights = most_features(chains, n_labels)
@@ -295,13 +297,13 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
                 (1.0 - eta) * (at_new + x) - at_mu + new_log_z - duals.log_z[i] - 0.5 * pull * q
             )
             if rise >= -1e-13 * (1.0 + abs(new_log_z)) or fixed_step > 0.0:
-                theta[:] = theta_new[:cells]
-                mu[:] = mu_new[:cells]
+                copy(theta_new[:cells], theta)
+                copy(mu_new[:cells], mu)
                 duals.log_z[i] = new_log_z
                 add_compact(chains, rows, starts, count, compact, -pull, n_labels, w)
                 if linked:
-                    theta_edges[:] = edges_new.ravel()
-                    mu_edges[:] = mu_edges_new.ravel()
+                    copy(edges_new.ravel(), theta_edges)
+                    copy(mu_edges_new.ravel(), mu_edges)
                     for k in range(trans.size):
                         trans[k] -= pull * delta_edges[k]
                 break
@@ -330,7 +332,7 @@ def start(chains, duals, edge_allowed, n_labels, score):
         )  # fmt: skip
         if last - first > 1:
             duals.theta_edges[duals.edge_row[i]] = 0.0
-            duals.mu_edges[duals.edge_row[i]] = expectation
+            copy(expectation, duals.mu_edges[duals.edge_row[i]])
 
 
 @kernel

@@ -227,77 +227,74 @@ def _line_search(g, terms, rho, c, full, m, d, work, a_side, b_side):
 
 
 @kernel
+def _block_step(g, terms, x, rho, steps, c, method, gaps, work):
+    """Move one clique; ``gaps`` keeps what it could have gained. ``work`` has 5 rows."""
+    t, d, new, a_side, b_side = work[0], work[1], work[2], work[3], work[4]
+    o = g.offsets[c]
+    k = g.offsets[c + 1] - o
+    m = x.mu[o : o + k]
+    _smooth_gradient(g, terms, x, rho, c, t, a_side, b_side)
+    bend = 2.0 * terms.gamma * terms.curvature[c]
+    best, mean = 0, 0.0
+    for s in range(k):
+        d[s] = t[s] - bend * m[s]
+        mean += d[s] * m[s]
+        if d[s] > d[best]:
+            best = s
+    gaps[c] = max(d[best] - mean, 0.0)
+    if method == FRANK_WOLFE:
+        for s in range(k):
+            t[s], new[s] = d[s], -m[s]
+        new[best] += 1.0
+        eta = _line_search(g, terms, rho, c, t[:k], m, new[:k], d, a_side, b_side)
+        for s in range(k):
+            d[s] = eta * new[s]
+    else:
+        step = max(steps[c], 1e-12)
+        for s in range(k):
+            new[s] = (step * m[s] + t[s]) / (step + bend)
+        project_simplex(new[:k], 1.0)
+        for s in range(k):
+            d[s] = new[s] - m[s]
+    moved = False
+    for s in range(k):
+        moved = moved or d[s] != 0.0
+    if not moved:
+        return
+    _add(g, c, d, -terms.C, x.w)
+    for s in range(k):
+        m[s] += d[s]
+    n_nodes = len(g.degree)
+    if c >= n_nodes:
+        e = c - n_nodes
+        ki, kj = _ends(g, e, d[:k], a_side, b_side)
+        oi, oj = g.offsets[g.left[e]], g.offsets[g.right[e]]
+        for a in range(ki):
+            x.inflow[oi + a] += a_side[a] / rho
+        for b in range(kj):
+            x.inflow[oj + b] += b_side[b] / rho
+
+
+@kernel
 def visit(g, terms, x, rho, steps, order, method, gaps):
-    """One block step at each clique of ``order``; ``gaps`` keeps what each could have gained.
+    """One block step at each clique of ``order``.
 
     ``steps`` are the constants of :func:`lipschitz`. PROXIMAL: Algorithm 2 of idal, with the
     Gini entropy a projection. FRANK_WOLFE: towards the best state, with an exact line search.
     """
-    widest = _widest(g)
-    t, d, new = np.empty(widest), np.empty(widest), np.empty(widest)
-    a_side, b_side = np.empty(widest), np.empty(widest)
-    n_nodes = len(g.degree)
+    work = np.empty((5, _widest(g)))
     for n in range(len(order)):
-        c = order[n]
-        o = g.offsets[c]
-        k = g.offsets[c + 1] - o
-        m = x.mu[o : o + k]
-        _smooth_gradient(g, terms, x, rho, c, t, a_side, b_side)
-        bend = 2.0 * terms.gamma * terms.curvature[c]
-        best, mean = 0, 0.0
-        for s in range(k):
-            d[s] = t[s] - bend * m[s]
-            mean += d[s] * m[s]
-            if d[s] > d[best]:
-                best = s
-        gaps[c] = max(d[best] - mean, 0.0)
-        if method == FRANK_WOLFE:
-            for s in range(k):
-                t[s], new[s] = d[s], -m[s]
-            new[best] += 1.0
-            eta = _line_search(g, terms, rho, c, t[:k], m, new[:k], d, a_side, b_side)
-            for s in range(k):
-                d[s] = eta * new[s]
-        else:
-            step = max(steps[c], 1e-12)
-            for s in range(k):
-                new[s] = (step * m[s] + t[s]) / (step + bend)
-            project_simplex(new[:k], 1.0)
-            for s in range(k):
-                d[s] = new[s] - m[s]
-        moved = False
-        for s in range(k):
-            moved = moved or d[s] != 0.0
-        if not moved:
-            continue
-        _add(g, c, d, -terms.C, x.w)
-        for s in range(k):
-            m[s] += d[s]
-        if c >= n_nodes:
-            e = c - n_nodes
-            ki, kj = _ends(g, e, d[:k], a_side, b_side)
-            oi, oj = g.offsets[g.left[e]], g.offsets[g.right[e]]
-            for a in range(ki):
-                x.inflow[oi + a] += a_side[a] / rho
-            for b in range(kj):
-                x.inflow[oj + b] += b_side[b] / rho
+        _block_step(g, terms, x, rho, steps, order[n], method, gaps, work)
 
 
 @kernel
-def multipliers(g, x, rho, length, momentum, previous):
-    """``xi -= length A mu`` (with Nesterov's extrapolation), and the inflow afresh.
-
-    ``previous`` holds the multipliers before the last extrapolation; it may be empty when
-    ``momentum`` is 0. Returns ``||A mu||^2`` and ``<A mu, xi - previous>``, whose sign tells
-    when momentum should start anew.
-    """
+def _move(g, x, rho, length, momentum, previous, nodes, edges, a_side, b_side):
+    """Multipliers of a range of edges, and the inflows of the nodes that they join."""
     n_nodes = len(g.degree)
-    widest = _widest(g)
-    a_side, b_side = np.empty(widest), np.empty(widest)
-    for s in range(len(x.inflow)):
+    for s in range(g.offsets[nodes[0]], g.offsets[nodes[1]]):
         x.inflow[s] = 0.0
     total = along = 0.0
-    for e in range(len(g.left)):
+    for e in range(edges[0], edges[1]):
         o = g.offsets[n_nodes + e]
         ki, kj = _ends(g, e, x.mu[o : g.offsets[n_nodes + e + 1]], a_side, b_side)
         for side in range(2):
@@ -317,6 +314,81 @@ def multipliers(g, x, rho, length, momentum, previous):
                 x.xi[q + s] = now
                 x.inflow[at + s] += now + belief[s] / rho
     return total, along
+
+
+@kernel
+def multipliers(g, x, rho, length, momentum, previous):
+    """``xi -= length A mu`` (with Nesterov's extrapolation), and the inflows afresh.
+
+    ``previous`` holds the multipliers before the last extrapolation; it may be empty when
+    ``momentum`` is 0. Returns ``||A mu||^2`` and ``<A mu, xi - previous>``, whose sign tells
+    when momentum should start anew.
+    """
+    a_side, b_side = np.empty(_widest(g)), np.empty(_widest(g))
+    nodes, edges = (0, len(g.degree)), (0, len(g.left))
+    return _move(g, x, rho, length, momentum, previous, nodes, edges, a_side, b_side)
+
+
+@kernel
+def _random_below(state, bound):
+    """A number in 0..bound-1, from splitmix64."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.int64((z >> np.uint64(33)) % np.uint64(bound))
+
+
+@kernel
+def sweep(
+    g, terms, x, rho, steps, method, gaps, node_offsets, edge_offsets, examples, inner, length,
+    momentum, previous, random,
+):  # fmt: skip
+    """Example by example: its multipliers move, then a random share of its cliques.
+
+    The same steps as :func:`multipliers` and :func:`visit` on one example at a time, whose
+    numbers stay in the cache meanwhile. ``length = 0`` leaves the multipliers alone. Returns
+    the number of visits, ``||A mu||^2`` as it was met, and the sign test of the momentum.
+    """
+    n_nodes, widest = len(g.degree), _widest(g)
+    work = np.empty((5, widest))
+    most = 1
+    for i in range(len(node_offsets) - 1):
+        own = node_offsets[i + 1] - node_offsets[i] + edge_offsets[i + 1] - edge_offsets[i]
+        most = max(most, own)
+    cliques = np.empty(most, dtype=np.int64)
+    visits = 0
+    apart = along = 0.0
+    for n in range(len(examples)):
+        i = examples[n]
+        nodes = (node_offsets[i], node_offsets[i + 1])
+        edges = (edge_offsets[i], edge_offsets[i + 1])
+        if length > 0.0:
+            one, two = _move(
+                g, x, rho, length, momentum, previous, nodes, edges, work[3], work[4]
+            )
+            apart += one
+            along += two
+        size = 0
+        for c in range(nodes[0], nodes[1]):
+            cliques[size] = c
+            size += 1
+        for e in range(edges[0], edges[1]):
+            cliques[size] = n_nodes + e
+            size += 1
+        rounds = inner
+        while rounds > 0.0 and size > 0:
+            count = min(size, max(1, int(np.ceil(rounds * size - 1e-9))))
+            for q in range(count):
+                r = q + _random_below(random, size - q)
+                c = cliques[r]
+                cliques[r] = cliques[q]
+                cliques[q] = c
+                _block_step(g, terms, x, rho, steps, c, method, gaps, work)
+            visits += count
+            rounds -= 1.0
+    return visits, apart, along
 
 
 @kernel

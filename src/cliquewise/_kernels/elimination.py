@@ -25,8 +25,8 @@ MIN_FILL, MIN_WEIGHT = 0, 1
 
 #: One operand (a factor or a child's message) per row of ``op_*``: where it starts, its step from
 #: one state of the bucket's variable to the next, and the entries of a row it spans. Its merged
-#: axes are ``dim_offsets[o]:dim_offsets[o + 1]`` of ``lengths`` and ``strides``, fastest first; from
-#: ``dim_split[o]`` on they are axes by which the row grows.
+#: axes are ``dim_offsets[o]:dim_offsets[o + 1]`` of ``lengths`` and ``strides``, fastest first;
+#: from ``dim_split[o]`` on they are axes by which the row grows.
 Plan = namedtuple(
     "Plan",
     [
@@ -140,9 +140,7 @@ def greedy_order(indptr, indices, log_cards, rule, max_log_size):
                         continue
                     for t in range(count[a]):
                         w = pool[start[a] + t]
-                        if w != v and touched[w] != done and _contains(
-                            pool, start[b], count[b], w
-                        ):
+                        if w != v and touched[w] != done and _contains(pool, start[b], count[b], w):
                             fill[w] -= 1
                             heapq.heappush(heap, (_key(rule, fill[w], weight[w]), w))
         for i in range(nv):

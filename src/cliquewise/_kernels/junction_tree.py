@@ -12,7 +12,15 @@ from __future__ import annotations
 import numpy as np
 
 from cliquewise._kernels import REASSOCIATE, kernel
-from cliquewise._kernels.buckets import build, forget, new_counter, raise_to, spread_maxima, spread_sums, total_of
+from cliquewise._kernels.buckets import (
+    build,
+    forget,
+    new_counter,
+    raise_to,
+    spread_maxima,
+    spread_sums,
+    total_of,
+)
 from cliquewise._kernels.math import exp, log
 
 #: Table entries that are normalised in one go, so that they stay in the first cache.

@@ -200,6 +200,19 @@ def keep_above(typing_context, a, limit):
 
 
 @intrinsic
+def keep_bits(typing_context, a, bits):
+    """Lanes of ``a`` whose bit is set in the lowest eight of ``bits``, zero elsewhere."""
+
+    def generate(context, builder, signature, arguments):
+        byte = builder.trunc(arguments[1], ir.IntType(8))
+        mask = builder.bitcast(byte, ir.VectorType(ir.IntType(1), LANES))
+        vector = arguments[0]
+        return builder.select(mask, vector, ir.Constant(vector.type, None))
+
+    return a(a, types.uint64), generate
+
+
+@intrinsic
 def fma(typing_context, a, b, c):
     """``a * b + c``, in one rounding where the processor can."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,9 +18,12 @@ from cliquewise.cli.progress import waiting
 
 if TYPE_CHECKING:
     from cliquewise.graph import FactorGraph
+    from cliquewise.oracles.base import Oracle
 
 #: The question that each task asks of an oracle.
 QUESTION = {"MAP": "map", "MAR": "marginals", "PR": "marginals", "TOPK": "top_k"}
+#: Seconds between two updates of the live line.
+REFRESH = 0.2
 
 
 @click.command()
@@ -45,6 +51,21 @@ QUESTION = {"MAP": "map", "MAR": "marginals", "PR": "marginals", "TOPK": "top_k"
     metavar="GIB",
     help="Refuse a junction tree that needs more.",
 )
+@click.option(
+    "--gap",
+    type=click.FloatRange(min=0),
+    help="Duality gap at which barrier-fw or trw-s stops.",
+)
+@click.option(
+    "--rho-updates",
+    type=click.IntRange(min=0),
+    help="How often barrier-fw or trw-bp improves the edge probabilities.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    help="Time limit of a method that can stop early.",
+)
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Result file.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @debug_option
@@ -55,6 +76,9 @@ def command(
     evid: str | None,
     method: str,
     max_memory: float | None,
+    gap: float | None,
+    rho_updates: int | None,
+    seconds: float | None,
     out: str | None,
     as_json: bool,
 ) -> None:
@@ -70,33 +94,69 @@ def command(
     start = time.perf_counter()
     with waiting(f"reading {model}"):
         graph = read_uai(model, evid)
-    with waiting(f"{task} of {graph.n_variables} variables, {graph.n_factors} factors"):
-        answer = _ask(graph, QUESTION[task], method, k, max_memory)
-    seconds = time.perf_counter() - start
+    limits = {"max_memory": None if max_memory is None else max_memory * 2**30}
+    limits |= {"gap": gap, "rho_updates": rho_updates, "seconds": seconds}
+    answer = _ask(graph, task, method, k, limits)
+    elapsed = time.perf_counter() - start
     _warn(answer)
     if out is not None:
         _write_result(task, answer, out)
     if as_json:
         about = {"model": model, "task": task, "variables": graph.n_variables}
         about |= {"factors": graph.n_factors, "observed": len(graph.evidence)}
-        about |= {"seconds": round(seconds, 6), **_describe(task, answer)}
+        about |= {"seconds": round(elapsed, 6), **_describe(task, answer)}
         click.echo(json.dumps(about, allow_nan=False))
     elif out is None:
         _write_result(task, answer, sys.stdout)
 
 
-def _ask(graph: FactorGraph, want: str, method: str, k: int, max_memory: float | None) -> Any:
-    from cliquewise.oracles.base import Oracle, choose
+def _ask(graph: FactorGraph, task: str, method: str, k: int, limits: dict[str, Any]) -> Any:
+    """Ask the question with those limits that the method knows; others are a usage error."""
+    from cliquewise.oracles.base import choose
 
-    options: dict[str, Any] = {"k": k} if want == "top_k" else {}
-    if max_memory is not None:
-        limit = {"max_memory": max_memory * 2**30}
-        oracle = choose(graph.core.graph, want, method, limit).oracle
-        if type(oracle).too_large is not Oracle.too_large:
-            options |= limit
-        elif method != "auto":
-            raise click.UsageError(f"method {method!r} takes no --max-memory")
-    return getattr(graph, want)(method=method, **options)
+    want = QUESTION[task]
+    given = {name: value for name, value in limits.items() if value is not None}
+    oracle = choose(graph.core.graph, want, method, given).oracle
+    known = _options_of(oracle, want)
+    unknown = [name for name in given if name not in known]
+    if unknown and not (method == "auto" and unknown == ["max_memory"]):
+        option = "--" + unknown[0].replace("_", "-")
+        raise click.UsageError(f"method {oracle.name!r} takes no {option}")
+    options = {name: value for name, value in given.items() if name in known}
+    if want == "top_k":
+        options["k"] = k
+    if "callback" in known:
+        with _live_line() as options["callback"]:
+            return getattr(graph, want)(method=method, **options)
+    with waiting(f"{task} of {graph.n_variables} variables, {graph.n_factors} factors"):
+        return getattr(graph, want)(method=method, **options)
+
+
+@contextmanager
+def _live_line() -> Iterator[Callable[[dict[str, float]], None]]:
+    """A callback that keeps one line on the terminal up to date: calls, bound, gap."""
+    shown = 0.0
+
+    def show(row: dict[str, float]) -> None:
+        nonlocal shown
+        if sys.stderr.isatty() and time.perf_counter() - shown >= REFRESH:
+            shown = time.perf_counter()
+            words = f"{row['oracle_calls']:.0f} MAP calls, ln Z at most {row['dual']:.6g}"
+            click.echo(f"\r\x1b[2K{words}, gap {row['gap']:.3g}", nl=False, err=True)
+
+    try:
+        yield show
+    finally:
+        if shown:
+            click.echo("\r\x1b[2K", nl=False, err=True)
+
+
+def _options_of(oracle: Oracle, want: str) -> set[str]:
+    """Names of the options that an oracle takes for a question."""
+    from cliquewise.oracles.base import Oracle as Base
+
+    names = set(inspect.signature(getattr(oracle, want)).parameters)
+    return names | ({"max_memory"} if type(oracle).too_large is not Base.too_large else set())
 
 
 def _write_result(task: str, answer: Any, target: Any) -> None:

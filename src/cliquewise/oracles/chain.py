@@ -111,7 +111,8 @@ class Chain(Oracle):
         if want == "marginals":
             entries += edges * k * k + float(structure.table_offsets[-1])
         elif want == "top_k":
-            entries += n * (k + 1.0) * min(float(options.get("k", 1)), k ** min(n, 64))
+            labelings = np.exp(min(n * np.log(k), 40.0))
+            entries += n * (k + 1.0) * min(float(options.get("k", 1)), labelings)
         memory, operations = 8.0 * entries, edges * k * k
         limit = float(options.get("max_memory", MAX_MEMORY))
         most = float(options.get("max_operations", np.inf))
@@ -185,9 +186,7 @@ class Chain(Oracle):
         along, edges = np.empty_like(nodes), np.empty((w.n_edges, w.n_labels, w.n_labels))
         logs = np.empty(len(w.offsets) - 1)
         no_expectation = np.empty((0, w.n_labels))
-        kernels.batch_forward_backward(
-            nodes, w.offsets, trans, along, edges, no_expectation, logs
-        )
+        kernels.batch_forward_backward(nodes, w.offsets, trans, along, edges, no_expectation, logs)
         log_z = float(logs.sum())
         if log_z == -np.inf:
             raise InfeasibleError(INFEASIBLE)
@@ -210,9 +209,7 @@ class Chain(Oracle):
         best = chain_graph.max_marginals(nodes, w.offsets, trans, w.path, flat)
         if best == -np.inf:
             raise InfeasibleError(INFEASIBLE)
-        return MaxMarginalResult(
-            Ragged(flat, graph.structure.node_offsets), best, True, self.name
-        )
+        return MaxMarginalResult(Ragged(flat, graph.structure.node_offsets), best, True, self.name)
 
     def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
         """Viterbi with lists of k."""
@@ -221,9 +218,7 @@ class Chain(Oracle):
         log_count = len(nodes) * np.log(w.n_labels)
         most = k if log_count > 40 else min(k, round(np.exp(log_count)))
         along = np.zeros((most, len(nodes)), dtype=np.int64)
-        found = chain_decode.top_k_viterbi(
-            nodes, self._concatenated(scores), along, np.zeros(most)
-        )
+        found = chain_decode.top_k_viterbi(nodes, self._concatenated(scores), along, np.zeros(most))
         if found == 0:
             raise InfeasibleError(INFEASIBLE)
         labels = np.empty_like(along)
@@ -231,9 +226,7 @@ class Chain(Oracle):
         results = [self._result(graph, row) for row in labels[:found]]
         return sorted(results, key=lambda result: -result.score)
 
-    def sample(
-        self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any
-    ) -> Ints:
+    def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
         """Forward, and draws on the way back."""
         scores = self._scores(graph, "sample", options)
         w, nodes, _ = scores

@@ -212,9 +212,7 @@ class Elimination(Oracle):
         passes.downward_max(plan, graph.tables, messages, work, score, s.node_offsets, nodes)
         return MaxMarginalResult(Ragged(nodes, s.node_offsets), score, True, self.name)
 
-    def sample(
-        self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any
-    ) -> Ints:
+    def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
         """Sum-product up, and draws on the way down."""
         plan = self._start(graph, "sample", options)
         messages, cliques = self._room(plan)[0], np.empty(int(plan.clique_sizes.sum()))

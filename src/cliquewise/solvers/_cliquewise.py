@@ -53,9 +53,12 @@ class Cliquewise(Solver):
         The penalty for disagreement is ``||A mu||^2 / (2 rho)``: small is strong.
     inner : float, default=0.5
         Visits per outer step, as a share of the cliques.
-    sampling : {"permuted", "uniform", "gap"}, default="permuted"
-        Reshuffled passes, independent draws, or draws in proportion to the gap that a clique
-        had when it was last visited (and 20 % uniform ones).
+    sampling : {"examples", "permuted", "uniform", "gap"}, default="examples"
+        ``examples``: reshuffled passes over the examples; in each its multipliers move and then
+        a random share of its cliques, which is the same step taken one example at a time.
+        Or all cliques as one graph, as in the paper: in reshuffled passes, by independent draws,
+        or drawn in proportion to the gap that a clique had when it was last visited (and 20 %
+        uniformly).
     """
 
     losses: ClassVar[frozenset[str]] = frozenset({"log", "softmax_margin", "hinge"})
@@ -65,11 +68,13 @@ class Cliquewise(Solver):
 
     rho: float = 1.0
     inner: float = 0.5
-    sampling: str = "permuted"
+    sampling: str = "examples"
 
     def __post_init__(self) -> None:
-        if self.sampling not in ("permuted", "uniform", "gap"):
-            raise DataError(f"sampling is permuted, uniform or gap, not {self.sampling!r}")
+        if self.sampling not in ("examples", "permuted", "uniform", "gap"):
+            raise DataError(
+                f"sampling is examples, permuted, uniform or gap, not {self.sampling!r}"
+            )
         if not (np.isfinite(self.rho) and self.rho > 0):
             raise DataError(f"rho = {self.rho}; it must be a positive number")
         if not (np.isfinite(self.inner) and self.inner > 0):
@@ -112,7 +117,8 @@ class Cliquewise(Solver):
         """Another penalty: new step lengths and inflows; mu and the multipliers stay."""
         from cliquewise._kernels.cliquewise import lipschitz, multipliers
 
-        state.rho = rho
+        # A float always: kernels would be compiled again for an integer.
+        state.rho = rho = float(rho)
         g, none = problem.cliques, np.empty(0)
         lipschitz(g, problem.terms, rho, problem.model.layout["spread"], state.steps)
         state.disagreement, _ = multipliers(g, state.point, rho, 0.0, 0.0, none)
@@ -145,27 +151,47 @@ class Cliquewise(Solver):
     def step(
         self, problem: GraphProblem, state: Ascent, rng: np.random.Generator
     ) -> tuple[Ascent, Info]:
-        """Move the multipliers, then visit a share of the cliques."""
-        from cliquewise._kernels.cliquewise import visit
+        """Move the multipliers, then visit a share of the cliques.
 
-        n = problem.n_cliques
+        In this order the messages ``xi - A mu / rho`` belong to the mu of the end of the step,
+        where it may be certified.
+        """
+        from cliquewise._kernels.cliquewise import multipliers, sweep, visit
+
+        n, g, x = problem.n_cliques, problem.cliques, state.point
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        # Multipliers move first, so that the messages xi - A mu / rho belong to the mu of the
-        # end of the step, where it may be certified.
-        finished = state.outer > 0 and self._before(problem, state)
-        order = self._order(n, state, rng)
-        visit(
-            problem.cliques, problem.terms, state.point, state.rho, state.steps, order,
-            self.method, state.gaps,
-        )  # fmt: skip
-        state.visits += len(order)
+        length, momentum = self._multiplier_step(problem, state) if state.outer else (0.0, 0.0)
+        along = 0.0
+        if self.sampling == "examples":
+            data = problem.data
+            seed = rng.integers(0, 2**63, 1, dtype=np.uint64)
+            visits, apart, along = sweep(
+                g, problem.terms, x, state.rho, state.steps, self.method, state.gaps,
+                data.node_offsets, data.edge_offsets, rng.permutation(len(data)), float(self.inner),
+                length, momentum, state.previous, seed,
+            )  # fmt: skip
+        else:
+            if length > 0:
+                apart, along = multipliers(g, x, state.rho, length, momentum, state.previous)
+            order = self._order(n, state, rng)
+            visit(g, problem.terms, x, state.rho, state.steps, order, self.method, state.gaps)
+            visits = len(order)
+        if length > 0:
+            state.disagreement = apart
+        if along > 0:
+            state.momentum = 1.0
+        state.visits += visits
         state.outer += 1
-        return state, Info(len(order) / n, len(order), finished=finished)
+        return state, Info(visits / n, visits, finished=self._is_finished(state))
 
-    def _before(self, problem: GraphProblem, state: Ascent) -> bool:
-        """What precedes the visits; returns whether the solver cannot go on."""
-        raise NotImplementedError
+    def _multiplier_step(self, problem: GraphProblem, state: Ascent) -> tuple[float, float]:
+        """Step length and momentum of the multipliers."""
+        return 0.0, 0.0
+
+    def _is_finished(self, state: Ascent) -> bool:
+        """Whether the solver cannot go on."""
+        return False
 
     # ---- what it proves
 

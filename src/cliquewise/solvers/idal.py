@@ -31,19 +31,12 @@ class IDAL(Cliquewise):
     accelerated: bool = False
     adaptive: bool = False
 
-    def _before(self, problem: GraphProblem, state: Ascent) -> bool:
+    def _multiplier_step(self, problem: GraphProblem, state: Ascent) -> tuple[float, float]:
         """``xi <- xi - A mu / rho`` (line 6 of Algorithm 1)."""
-        from cliquewise._kernels.cliquewise import multipliers
-
         momentum = 0.0
         if self.accelerated:
             if not len(state.previous):
                 state.previous = state.point.xi.copy()
             following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * state.momentum**2))
             momentum, state.momentum = (state.momentum - 1.0) / following, following
-        state.disagreement, along = multipliers(
-            problem.cliques, state.point, state.rho, 1.0 / state.rho, momentum, state.previous
-        )
-        if along > 0:
-            state.momentum = 1.0
-        return False
+        return 1.0 / state.rho, momentum

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cliquewise.graph_problem import GraphProblem
 from cliquewise.solvers._cliquewise import Ascent, Cliquewise
 from cliquewise.solvers.base import register
 
@@ -29,6 +28,6 @@ class SoftSDCA(Cliquewise):
     name: ClassVar[str] = "soft_sdca"
     inner_tol: float = 1e-7
 
-    def _before(self, problem: GraphProblem, state: Ascent) -> bool:
-        """Nothing moves; the end is where the penalised problem is solved."""
+    def _is_finished(self, state: Ascent) -> bool:
+        """The penalised problem is solved; the true gap will not get smaller."""
         return bool(state.inner_gap <= self.inner_tol * abs(state.primal))

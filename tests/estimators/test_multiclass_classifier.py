@@ -1,0 +1,75 @@
+"""MulticlassClassifier: scikit-learn's own checks, and the optimum of its regression."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.datasets import load_iris, make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import cliquewise as cw
+from cliquewise import MulticlassClassifier
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks([MulticlassClassifier(random_state=0)])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_classification(
+        120, 6, n_informative=4, n_classes=3, random_state=0, n_clusters_per_class=1
+    )
+
+
+@pytest.mark.parametrize("solver", ["sdca", "lbfgs"])
+def test_the_optimum_is_that_of_logistic_regression(data, solver):
+    """With the intercept as one more feature, since ours is regularised, too."""
+    X, y = data
+    ours = MulticlassClassifier(C=0.5, tol=1e-9, solver=solver, max_epochs=5000).fit(X, y)
+    theirs = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-10, max_iter=10_000)
+    theirs.fit(np.column_stack([X, np.ones(len(X))]), y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_[:, :-1], atol=1e-3)
+    np.testing.assert_allclose(ours.intercept_, theirs.coef_[:, -1], atol=1e-3)
+
+
+def test_probabilities_are_those_of_the_scores(data):
+    X, y = data
+    model = MulticlassClassifier(random_state=0).fit(X, y)
+    scores = model.decision_function(X)
+    np.testing.assert_allclose(scores, X @ model.coef_.T + model.intercept_, atol=1e-12)
+    expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-10)
+    np.testing.assert_allclose(model.predict_log_proba(X), np.log(expected), atol=1e-10)
+
+
+def test_a_sparse_matrix_gives_the_same_model(data):
+    X, y = data
+    dense = MulticlassClassifier(tol=1e-8, random_state=0).fit(X, y)
+    sparse = MulticlassClassifier(tol=1e-8, random_state=0).fit(csr_matrix(X), y)
+    np.testing.assert_allclose(dense.coef_, sparse.coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize("names", [["a", "b", "ü ç"], [3, 5, 7], [0.5, 1.5, 2.5]])
+def test_saving_keeps_classes_and_probabilities(data, names, tmp_path):
+    X, y = data
+    model = MulticlassClassifier(random_state=0).fit(X, np.array(names)[y])
+    model.save(tmp_path / "m.cw")
+    for copy in (cw.load(tmp_path / "m.cw"), pickle.loads(pickle.dumps(model))):
+        assert copy.classes_.tolist() == names
+        np.testing.assert_array_equal(copy.predict_proba(X), model.predict_proba(X))
+        np.testing.assert_array_equal(copy.predict(X), model.predict(X))
+        assert copy.certificate_ == model.certificate_ and copy.n_features_in_ == 6
+
+
+def test_weights_of_classes_and_examples():
+    X, y = load_iris(return_X_y=True)
+    by_class = MulticlassClassifier(class_weight={0: 2.0}, tol=1e-8).fit(X, y)
+    by_example = MulticlassClassifier(tol=1e-8).fit(X, y, np.where(y == 0, 2.0, 1.0))
+    np.testing.assert_allclose(by_class.coef_, by_example.coef_, atol=1e-2)

@@ -1,0 +1,207 @@
+"""Training: certificates, warnings, paths, adding examples, seeds, Ctrl-C and checkpoints."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from tagging_cases import problem, same_predictions, tight
+
+from cliquewise import SequenceTagger, regularization_path
+from cliquewise.errors import CliquewiseError, DataError
+
+X, Y = problem(20)
+
+
+def test_the_same_seed_gives_the_same_bits():
+    results = [SequenceTagger(random_state=3, tol=1e-4).fit(X, Y) for _ in range(3)]
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0].coef_, other.coef_)
+        assert results[0].certificate_ == other.certificate_
+        assert results[0].n_iter_ == other.n_iter_
+
+
+def test_a_certificate_brackets_the_optimum_of_another_solver():
+    reference = tight(solver="lbfgs", tol=1e-11).fit(X, Y).certificate_
+    tagger = SequenceTagger(solver="sdca", tol=1e-6, random_state=0).fit(X, Y)
+    for row in range(len(tagger.trace_)):
+        assert tagger.trace_.dual[row] <= reference.primal + 1e-10
+        assert tagger.trace_.primal[row] >= reference.dual - 1e-10
+    assert tagger.certificate_.gap <= 1e-6
+
+
+def test_a_converged_run_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tagger = SequenceTagger(random_state=0).fit(X, Y)
+    assert tagger.certificate_.gap <= tagger.tol
+
+
+@pytest.mark.parametrize("solver", ["sdca", "lbfgs"])
+def test_a_run_that_is_cut_short_names_the_gap_it_reached(solver):
+    with pytest.warns(ConvergenceWarning) as caught:
+        tagger = SequenceTagger(solver=solver, tol=1e-12, max_epochs=2, random_state=0).fit(X, Y)
+    assert f"{tagger.certificate_.gap:.3g}" in str(caught[0].message)
+    assert tagger.certificate_.gap > 1e-12
+
+
+def test_a_time_limit_ends_the_run():
+    start = time.perf_counter()
+    with pytest.warns(ConvergenceWarning):
+        SequenceTagger(tol=0, max_epochs=1e9, max_seconds=0.3).fit(X, Y)
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("solver", ["sdca", "lbfgs"])
+def test_a_path_reaches_what_cold_runs_reach(solver):
+    values = [0.1, 1.0, 5.0]
+    path = regularization_path(tight(solver=solver, tol=1e-8), X, Y, values)
+    for C, warm in zip(values, path, strict=True):
+        cold = tight(solver=solver, tol=1e-8, C=C).fit(X, Y)
+        assert warm.C == C and warm.certificate_.gap <= 1e-8
+        assert warm.certificate_.primal == pytest.approx(cold.certificate_.primal, rel=2e-8)
+        same_predictions(warm, cold, X, atol=1e-3)
+    with pytest.raises(DataError, match="Cs is empty"):
+        regularization_path(tight(), X, Y, [])
+
+
+def test_a_path_keeps_the_weights_of_examples():
+    weights = np.linspace(0.5, 2, len(X))
+    path = regularization_path(tight(), X, Y, [0.5, 1.0], sample_weight=weights)
+    cold = tight().fit(X, Y, sample_weight=weights)
+    assert path[1].certificate_.primal == pytest.approx(cold.certificate_.primal, rel=1e-8)
+
+
+@pytest.mark.parametrize("solver", ["sdca", "lbfgs"])
+def test_adding_examples_reaches_what_training_on_all_reaches(solver):
+    grown = tight(solver=solver).partial_fit(X[:7], Y[:7], classes=["A", "B", "C"])
+    grown.partial_fit(X[7:8], Y[7:8]).partial_fit(X[8:], Y[8:])
+    whole = tight(solver=solver).fit(X, Y)
+    assert grown.certificate_.primal == pytest.approx(whole.certificate_.primal, rel=1e-8)
+    same_predictions(grown, whole, X)
+
+
+def test_added_examples_bring_their_own_attributes():
+    tagger = tight().partial_fit([[["a"], ["b"]]], [["A", "B"]])
+    tagger.partial_fit([[["c"], ["b"]]], [["B", "B"]])
+    assert tagger.predict([[["c"]]]) == [["B"]]
+    assert "c" in tagger.feature_names()
+
+
+@pytest.mark.parametrize("pairs", ["all", "seen"])
+def test_adding_arrays_of_numbers(pairs):
+    rng = np.random.default_rng(0)
+    data = [rng.standard_normal((3, 2)) for _ in range(6)]
+    y = [[0, 1, 1], [1, 0, 0]] * 3
+    grown = tight(feature_pairs=pairs).partial_fit(data[:2], y[:2]).partial_fit(data[2:], y[2:])
+    whole = tight(feature_pairs=pairs).fit(data, y)
+    assert grown.certificate_.primal == pytest.approx(whole.certificate_.primal, rel=1e-8)
+
+
+def test_a_new_label_in_added_examples_is_named():
+    tagger = tight().partial_fit(X[:5], Y[:5], classes=["A", "B", "C"])
+    with pytest.raises(DataError, match="'Z' is not a class"):
+        tagger.partial_fit([[["a"]]], [["Z"]])
+
+
+def test_the_callback_sees_every_row_of_the_trace():
+    rows = []
+    tagger = SequenceTagger(random_state=0).fit(X, Y, callback=rows.append)
+    assert [row["gap"] for row in rows] == tagger.trace_.gap.tolist()
+
+
+@pytest.mark.parametrize("solver", ["sdca", "lbfgs"])
+def test_an_interrupt_returns_what_there_is_with_a_warning(solver):
+    calls = []
+
+    def interrupt(row):
+        calls.append(row)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.warns(ConvergenceWarning, match="was interrupted"):
+        tagger = SequenceTagger(solver=solver, tol=1e-14, max_epochs=1e6).fit(
+            X, Y, callback=interrupt
+        )
+    assert tagger.score(X, Y) > 0.5 and np.isfinite(tagger.certificate_.gap)
+
+
+def test_the_interrupt_signal_ends_training_early():
+    def later(row):
+        os.kill(os.getpid(), signal.SIGINT) if row["epochs"] < 20 else None
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.warns(ConvergenceWarning, match="was interrupted"):
+            sent = []
+            SequenceTagger(tol=0, max_epochs=1e9, max_seconds=20).fit(
+                X, Y, callback=lambda row: sent.append(later(row)) if not sent else None
+            )
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {folder!r})
+from tagging_cases import problem
+from cliquewise import SequenceTagger
+X, Y = problem(20)
+def callback(row):
+    if os.path.exists({checkpoint!r}) and row["epochs"] > 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+SequenceTagger(solver={solver!r}, tol=0, max_epochs=1e7, random_state=0, checkpoint={checkpoint!r},
+               checkpoint_seconds=0).fit(X, Y, callback=callback)
+"""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("solver", ["sdca", "lbfgs"])
+def test_a_killed_run_resumes_from_its_checkpoint(tmp_path, solver):
+    checkpoint = str(tmp_path / "state")
+    code = KILLED.format(folder=os.path.dirname(__file__), checkpoint=checkpoint, solver=solver)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    resumed = tight(solver=solver, checkpoint=checkpoint, resume=True).fit(X, Y)
+    whole = tight(solver=solver).fit(X, Y)
+    assert resumed.trace_.epochs[0] > 1  # it did not begin at zero
+    assert resumed.certificate_.primal == pytest.approx(whole.certificate_.primal, rel=2e-9)
+
+
+def test_resuming_without_a_file_starts_afresh(tmp_path):
+    tagger = tight(checkpoint=tmp_path / "none", resume=True).fit(X, Y)
+    assert tagger.certificate_.gap <= 1e-9
+
+
+def test_a_checkpoint_of_other_data_or_another_solver_is_refused(tmp_path):
+    path = tmp_path / "state"
+    tight(solver="sdca", checkpoint=path, checkpoint_seconds=0, tol=1e-6).fit(X, Y)
+    with pytest.raises(CliquewiseError, match="solver 'sdca'"):
+        tight(solver="lbfgs", checkpoint=path, resume=True).fit(X, Y)
+    with pytest.raises(CliquewiseError, match="other data"):
+        tight(solver="sdca", checkpoint=path, resume=True).fit(X[:5], Y[:5])
+
+
+@pytest.mark.parametrize("content", ["model", "noise"])
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, content):
+    path = tmp_path / "state"
+    if content == "model":
+        tight(solver="sdca").fit(X, Y).save(path)
+    else:
+        path.write_bytes(b"no checkpoint at all")
+    with pytest.raises(CliquewiseError):
+        tight(solver="sdca", checkpoint=path, resume=True).fit(X, Y)
+
+
+def test_memory_that_is_not_there_chooses_a_leaner_solver_or_says_so():
+    tagger = SequenceTagger(max_memory=1e-6, tol=1e-3)
+    with pytest.raises(CliquewiseError, match="GiB"):
+        tagger.set_params(solver="sdca").fit(X, Y)
+    assert tagger.set_params(solver="auto").fit(X, Y).solver_ == "lbfgs"

@@ -1,0 +1,95 @@
+"""What is special about elimination; tests/conformance compares answers with brute force."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cliquewise.builders import complete, grid
+from cliquewise.errors import TooLargeError
+from cliquewise.graph import FactorGraph
+from cliquewise.oracles import get
+
+
+def random_grid(side: int, states: int, seed: int = 0) -> FactorGraph:
+    rng = np.random.default_rng(seed)
+    return grid(
+        rng.standard_normal((side, side, states)),
+        rng.standard_normal((side - 1, side, states, states)),
+        rng.standard_normal((side, side - 1, states, states)),
+    )
+
+
+def random_clique(n: int, states: int) -> FactorGraph:
+    rng = np.random.default_rng(1)
+    pairs = n * (n - 1) // 2
+    return complete(rng.standard_normal((n, states)), rng.standard_normal((pairs, states, states)))
+
+
+@given(
+    cardinalities=st.lists(st.integers(1, 4), min_size=2, max_size=7),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_dense_mixtures_of_factor_orders_equal_brute_force(
+    cardinalities: list[int], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    n = len(cardinalities)
+    factors = []
+    for _ in range(int(rng.integers(n, 4 * n))):
+        scope = rng.permutation(n)[: rng.integers(1, min(n, 4) + 1)]
+        table = 3 * rng.standard_normal([cardinalities[v] for v in scope])
+        factors.append((scope.tolist(), table))
+    graph = FactorGraph(cardinalities, factors)
+    ours, listed = graph.marginals("junction-tree"), graph.marginals("brute-force")
+    assert ours.log_z == pytest.approx(listed.log_z, rel=1e-12, abs=1e-12)
+    assert np.abs(ours.nodes.flat - listed.nodes.flat).max() <= 1e-12
+    assert np.abs(ours.factors.flat - listed.factors.flat).max() <= 1e-12
+    best = graph.max_marginals("junction-tree").nodes.flat
+    assert best == pytest.approx(graph.max_marginals("brute-force").nodes.flat, rel=1e-12)
+
+
+def test_a_large_grid_is_the_same_as_its_transpose() -> None:
+    # The mirrored graph has another elimination order and other axes everywhere.
+    graph = random_grid(11, 2)
+    n = graph.n_variables
+    renamed = np.arange(n).reshape(11, 11).T.ravel()[::-1]
+    mirrored = FactorGraph([2] * n, [(renamed[list(s)], t) for s, t in graph.factors])
+    ours, other = graph.marginals("junction-tree"), mirrored.marginals("junction-tree")
+    assert ours.log_z == pytest.approx(other.log_z, rel=1e-13)
+    assert np.abs(ours.factors.flat - other.factors.flat).max() <= 1e-12
+    best = graph.max_marginals("junction-tree").nodes.flat.reshape(n, 2)
+    alike = mirrored.max_marginals("junction-tree").nodes.flat.reshape(n, 2)
+    assert best == pytest.approx(alike[renamed], rel=1e-12)
+
+
+@pytest.mark.parametrize("want", ["map", "marginals", "max_marginals", "sample"])
+@pytest.mark.parametrize("graph", [random_grid(14, 2), random_clique(20, 2), random_clique(7, 7)])
+def test_the_memory_estimate_bounds_the_true_peak(graph: FactorGraph, want: str) -> None:
+    oracle = get("junction-tree")
+    oracle.plan(graph.structure)
+    extra = {"n": 2, "rng": np.random.default_rng(0)} if want == "sample" else {}
+    getattr(oracle, want)(graph, **extra)
+    refusal = oracle.too_large(graph.structure, want, {"max_memory": 0})
+    assert refusal is not None
+    tracemalloc.start()
+    try:
+        getattr(oracle, want)(graph, **extra)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Buffers of fixed size (chunks of columns) come on top.
+    assert peak <= refusal.memory_bytes + 200_000
+    assert peak >= 0.5 * refusal.memory_bytes
+
+
+def test_a_refusal_states_what_would_be_needed() -> None:
+    with pytest.raises(TooLargeError, match="GiB") as refused:
+        random_grid(14, 2).marginals("junction-tree", max_memory=1e6)
+    assert 1e6 < refused.value.memory_bytes < 1e9
+    with pytest.raises(TypeError, match="max_memory"):
+        random_grid(3, 2).map("junction-tree", iterations=3)
