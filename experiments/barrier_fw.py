@@ -205,7 +205,8 @@ every = click.option("--every", type=click.IntRange(min=1), default=1, show_defa
 @main.command()
 @common
 @every
-def cliques(data: Path, out: str, every: int) -> None:
+@click.option("--baselines/--no-baselines", default=True, help="Run our trw-bp and P&M too.")
+def cliques(data: Path, out: str, every: int, baselines: bool) -> None:
     """900 complete graphs of 10 binary variables: Figures 1 (c-f) and 5 (c)."""
     tally = Tally()
     names = [str(k) for k in range(1, 901) if (k - 1) % 100 % every == 0]
@@ -214,25 +215,26 @@ def cliques(data: Path, out: str, every: int) -> None:
         for label, options in VARIANTS.items():
             for updates in (0, 10):
                 run(model, tally, row, f"{label}, {updates}", rho_updates=updates, **options)
-        compare(model, tally, row)
-    methods = {
-        "rho fixed": "adaptive delta, 0",
-        "rho optimised": "adaptive delta, 10",
-        "TRBP": "TRWBP",
-        "TRBP opt": "TRWBP_opt",
-        "our trw-bp": "trw-bp",
-        "P&M": "perturb-and-MAP",
-        "our P&M": "perturb-and-map",
+        compare(model, tally, row, baselines)
+    best = "adaptive delta, 10"
+    others = ["TRWBP", "TRWBP_opt", "perturb-and-MAP"]
+    others += ["trw-bp", "perturb-and-map"] if baselines else []
+    shown = {
+        "log_z": ["adaptive delta, 0 bound", f"{best} bound", f"{best} log_z"],
+        "marginals": ["adaptive delta, 0 marginals", f"{best} marginals"],
     }
-    for what in ("log_z", "marginals"):
-        click.echo(f"\nmean error of {what} (barrier-fw's ln Z: its certified upper bound)")
-        cell = {"log_z": "bound"}.get(what, what)
-        rows = [
-            [c, *(tally.mean(c, f"{m} {cell if 'delta' in m else what}") for m in methods.values()),
-             AUTHORS.get(c, ("", ""))[what == "marginals"]]
-            for c in COUPLINGS
-        ]  # fmt: skip
-        table(["coupling", *methods, "authors"], rows)
+    heads = {
+        "log_z": ["rho fixed: bound", "optimised: bound", "optimised: ln Z"],
+        "marginals": ["rho fixed", "optimised"],
+    }
+    for k, (what, mine) in enumerate(shown.items()):
+        click.echo(f"\nmean error of {what}; stored: TRWBP, TRWBP_opt, perturb-and-MAP")
+        columns = mine + [f"{o} {what}" for o in others]
+        table(
+            ["coupling", *heads[what], *others, "authors"],
+            [[c, *(tally.mean(c, n) for n in columns), AUTHORS.get(c, ("", ""))[k]]
+             for c in COUPLINGS],
+        )  # fmt: skip
     click.echo("\nMAP calls to gap 0.5 with rho fixed, and seconds (of which MAP)")
     rows = [
         [c, *(tally.mean(c, f"{v}, 0 calls") for v in VARIANTS),
@@ -243,28 +245,25 @@ def cliques(data: Path, out: str, every: int) -> None:
     table(["coupling", *VARIANTS, "rho optimised", "seconds", "MAP"], rows)
     click.echo("\n" + tally.report())
     verdict("no certified bound lies below ln Z", tally.violations == 0)
-    best = "adaptive delta, 10"
     verdict(
         "errors with optimised rho are at most the authors' (20 % for reading plots)",
         all(tally.mean(c, f"{best} {w}") <= 1.2 * a
             for c, pair in AUTHORS.items() for w, a in zip(("bound", "marginals"), pair)),
     )  # fmt: skip
-    for other in ("TRWBP", "TRWBP_opt", "trw-bp", "perturb-and-MAP", "perturb-and-map"):
-        for what, mine in (("log_z", "bound"), ("marginals", "marginals")):
-            verdict(
-                f"{what}: below {other} at every coupling",
-                all(tally.mean(c, f"{best} {mine}") < tally.mean(c, f"{other} {what}")
-                    for c in COUPLINGS),
-            )  # fmt: skip
+    for other in others:
+        for what, mine in (("log_z", "bound"), ("log_z", "log_z"), ("marginals", "marginals")):
+            worse = [c for c in COUPLINGS
+                     if not tally.mean(c, f"{best} {mine}") < tally.mean(c, f"{other} {what}")]
+            but = f" (not at {worse})" if worse else ""
+            verdict(f"our {mine} has a smaller error than {other}'s {what}{but}", not worse)
     mean_calls = {v: np.mean([tally.mean(c, f"{v}, 0 calls") for c in COUPLINGS]) for v in VARIANTS}
     click.echo("mean calls: " + ", ".join(f"{v}: {m:.1f}" for v, m in mean_calls.items()))
     verdict("adaptive delta needs the fewest calls", min(mean_calls, key=mean_calls.get) ==
             "adaptive delta")  # type: ignore[arg-type]  # fmt: skip
     axes, save = figure(out, "barrier_fw_cliques", 3)
-    for label, m in methods.items():
-        for axis, what in zip(axes, ("log_z", "marginals"), strict=False):
-            cell = "bound" if what == "log_z" and "delta" in m else what
-            axis.plot(COUPLINGS, [tally.mean(c, f"{m} {cell}") for c in COUPLINGS], label=label)
+    for axis, (what, mine) in zip(axes, shown.items(), strict=False):
+        for name in mine + [f"{o} {what}" for o in others]:
+            axis.plot(COUPLINGS, [tally.mean(c, name) for c in COUPLINGS], label=name)
     for v in VARIANTS:
         axes[2].plot(COUPLINGS, [tally.mean(c, f"{v}, 0 calls") for c in COUPLINGS], label=v)
     for axis, title in zip(axes, ("|error of ln Z|", "L1 error of marginals", "MAP calls")):

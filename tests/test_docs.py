@@ -18,7 +18,8 @@ MODULES = sorted(
     if "._kernels" not in module.name and not module.name.endswith("__main__")
 )
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -36,6 +37,7 @@ def test_every_public_name_is_documented(name):
         assert ">>> " in inspect.getdoc(thing), f"{name} has no example"
 
 
-def test_the_examples_in_the_readme_run():
-    result = doctest.testfile(str(README), module_relative=False, optionflags=FLAGS)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_in_the_pages_run(page):
+    result = doctest.testfile(str(page), module_relative=False, optionflags=FLAGS)
     assert result.failed == 0

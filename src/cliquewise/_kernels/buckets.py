@@ -13,6 +13,8 @@ from cliquewise._kernels import REASSOCIATE, kernel
 
 #: More merged axes than this no table has: each has two states or more.
 MAX_AXES = 64
+#: Entries of an operand whose offsets are listed.
+BLOCK = 512
 
 
 # The loops below run over slices from 0 on: an index like ``at + i`` might be negative for all
@@ -67,6 +69,49 @@ def _plus_pairs(out, src):
 
 
 @kernel
+def _plus_at(out, src, index):
+    for i in range(out.shape[0]):
+        out[i] += src[index[i]]
+
+
+@kernel
+def _plus_to(out, index, src):
+    for i in range(src.shape[0]):
+        out[index[i]] += src[i]
+
+
+@kernel
+def _block(lengths, strides, first, last, index):
+    """Where an operand with short innermost axes has its first entries.
+
+    Fills ``index`` with the offsets for as many axes as fit. Returns how many axes, 0 where the
+    innermost loops are long enough, or all so short that a list would not pay.
+    """
+    n = last - first
+    if n < 3 or lengths[first] >= 8:
+        return 0
+    if lengths[first] == 2 and strides[first] == 0 and lengths[first + 1] >= 32:
+        return 0
+    axes, size = 1, lengths[first]
+    while axes < n and size * lengths[first + axes] <= index.shape[0]:
+        size *= lengths[first + axes]
+        axes += 1
+    rest = 1
+    for d in range(first + axes, last):
+        rest *= lengths[d]
+    if rest < 4 or axes < 2:
+        return 0
+    index[0] = 0
+    size = 1
+    for d in range(first, first + axes):
+        for j in range(1, lengths[d]):
+            for i in range(size):
+                index[j * size + i] = index[i] + np.uint64(j * strides[d])
+        size *= lengths[d]
+    return axes
+
+
+@kernel
 def _add(out, base, src, start, lengths, strides, first, last, counter):
     """out[base + i] += src[start + offset(i)] for all entries i of the axes first..last."""
     n = last - first
@@ -74,11 +119,20 @@ def _add(out, base, src, start, lengths, strides, first, last, counter):
     s0 = strides[first] if n > 0 else 0
     middle = lengths[first + 1] if n > 1 else 1
     s1 = strides[first + 1] if n > 1 else 0
-    for d in range(2, n):
+    for d in range(n):
         counter[d] = 0
     at, origin = base, start
+    index = counter[2 * MAX_AXES :].view(np.uint64)
+    axes = _block(lengths, strides, first, last, index)
+    size = 1
+    for d in range(first, first + axes):
+        size *= lengths[d]
     while True:
-        if inner == 2 and s0 == 0 and s1 == 1:
+        if axes > 0:
+            # Short innermost axes: a list of offsets beats loops over two or three.
+            _plus_at(out[at : at + size], src[origin:], index[:size])
+            at += size
+        elif inner == 2 and s0 == 0 and s1 == 1:
             # Binary variables: one loop over the pairs instead of many loops over two.
             _plus_each_twice(out[at : at + 2 * middle], src[origin : origin + middle])
             at += 2 * middle
@@ -96,7 +150,7 @@ def _add(out, base, src, start, lengths, strides, first, last, counter):
                 else:
                     _plus(out[at : at + inner], src[o : o + inner])
                 at += inner
-        d = 2
+        d = axes if axes > 0 else 2
         while d < n:
             counter[d] += 1
             origin += strides[first + d]
@@ -151,7 +205,7 @@ def _grow(out, base, size, src, start, lengths, strides, first, split, last, cou
 @kernel
 def new_counter():
     """Scratch for the functions below."""
-    return np.empty(2 * MAX_AXES, dtype=np.int64)
+    return np.empty(2 * MAX_AXES + BLOCK, dtype=np.int64)
 
 
 @kernel
@@ -186,18 +240,33 @@ def _sum_into(dst, start, src, base, lengths, strides, first, last, counter):
     s0 = strides[first] if n > 0 else 0
     middle = lengths[first + 1] if n > 1 else 1
     s1 = strides[first + 1] if n > 1 else 0
-    for d in range(2, n):
+    for d in range(n):
         counter[d] = 0
     at, origin = base, start
+    index = counter[2 * MAX_AXES :].view(np.uint64)
+    axes = _block(lengths, strides, first, last, index)
+    size = 1
+    for d in range(first, first + axes):
+        size *= lengths[d]
     while True:
-        if inner == 2 and s0 == 0 and s1 == 1:
+        if axes > 0:
+            # Short innermost axes: a list of offsets beats loops over two or three.
+            _plus_to(dst[origin:], index[:size], src[at : at + size])
+            at += size
+        elif inner == 2 and s0 == 0 and s1 == 1:
             _plus_pairs(dst[origin : origin + middle], src[at : at + 2 * middle])
             at += 2 * middle
         elif inner < 8 or s0 > 1:
             for j in range(middle):
                 o = origin + j * s1
-                for i in range(inner):
-                    dst[o + i * s0] += src[at + i]
+                if s0 == 0:
+                    x = 0.0
+                    for i in range(inner):
+                        x += src[at + i]
+                    dst[o] += x
+                else:
+                    for i in range(inner):
+                        dst[o + i * s0] += src[at + i]
                 at += inner
         else:
             for j in range(middle):
@@ -207,7 +276,7 @@ def _sum_into(dst, start, src, base, lengths, strides, first, last, counter):
                 else:
                     _plus(dst[o : o + inner], src[at : at + inner])
                 at += inner
-        d = 2
+        d = axes if axes > 0 else 2
         while d < n:
             counter[d] += 1
             origin += strides[first + d]

@@ -112,9 +112,14 @@ def check_sample_weight(sample_weight: Any, n: int) -> Floats:
     """One non-negative weight per example."""
     if sample_weight is None:
         return np.ones(n)
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"sample_weight must be {n} numbers ({error})") from None
     if weights.shape != (n,) or not np.all(np.isfinite(weights)) or (n and weights.min() < 0):
         raise DataError(f"sample_weight must be {n} finite numbers that are not negative")
+    if n and not weights.any():
+        raise DataError("every sample_weight is zero; at least one example must count")
     return weights
 
 

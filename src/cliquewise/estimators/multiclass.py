@@ -91,23 +91,27 @@ class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         check_is_fitted(self, "tagger_")
         return _dataset(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
 
-    def decision_function(self, X: Any) -> Floats:
-        """Scores of the classes."""
+    def _scores(self, X: Any) -> Floats:
         data = self._rows(X)
         return self.tagger_.model_.node_scores(self.tagger_.coef_, data)[0]
 
+    def decision_function(self, X: Any) -> Floats:
+        """Scores (n, K) of the classes; with two classes (n,), the second's less the first's."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every row."""
-        return np.take(self.classes_, np.argmax(self.decision_function(X), axis=1))
+        best = np.argmax(self._scores(X), axis=1)
+        return np.take(self.classes_, best)
 
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the classes."""
-        marginals = self.tagger_.predict_marginals(self._rows(X))
-        return np.concatenate(marginals) if marginals else np.empty((0, len(self.classes_)))
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> Floats:
         """Their logarithms."""
-        scores = self.decision_function(X)
+        scores = self._scores(X)
         top = scores.max(axis=1, keepdims=True)
         return np.asarray(scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True)))
 

@@ -84,11 +84,10 @@ class Elimination(Oracle):
             none, empty = np.empty(0, dtype=np.int64), np.empty(0)
             return Sketch(order, none, none, none, none, empty, empty, log_size)
         s = structure
-        return Sketch(
-            order,
-            *elimination.separators(order, s.cardinalities, s.scopes, s.scope_offsets),
-            log_size,
+        place, parent, sep_offsets, seps, clique_sizes, sep_sizes = elimination.separators(
+            order, s.cardinalities, s.scopes, s.scope_offsets
         )
+        return Sketch(order, place, parent, sep_offsets, seps, clique_sizes, sep_sizes, log_size)
 
     def plan(self, structure: Structure) -> Any:
         """Flat wiring for the kernels; kept with the structure."""

@@ -41,6 +41,8 @@ class Ascent:
     disagreement: float = float("nan")
     inner_gap: float = float("nan")
     primal: float = float("nan")
+    dual: float = float("nan")
+    is_judged: bool = True  # whether rho was already judged by the last certificate
 
 
 @dataclass(frozen=True)
@@ -183,11 +185,18 @@ class Cliquewise(Solver):
             state.momentum = 1.0
         state.visits += visits
         state.outer += 1
-        return state, Info(visits / n, visits, finished=self._is_finished(state))
+        proof = self.certify(problem, state) if self._wants_to_look(state) else None
+        return state, Info(
+            visits / n, visits, certificate=proof, finished=self._is_finished(state)
+        )
 
     def _multiplier_step(self, problem: GraphProblem, state: Ascent) -> tuple[float, float]:
         """Step length and momentum of the multipliers."""
         return 0.0, 0.0
+
+    def _wants_to_look(self, state: Ascent) -> bool:
+        """Whether the solver wants a certificate for itself."""
+        return False
 
     def _is_finished(self, state: Ascent) -> bool:
         """Whether the solver cannot go on."""
@@ -205,7 +214,9 @@ class Cliquewise(Solver):
         loss, state.disagreement, inner = upper_bound(g, problem.terms, x, state.rho)
         state.primal = problem.value(float(x.w @ x.w), loss)
         state.inner_gap = inner / max(problem.n_examples, 1)
-        return Certificate(state.primal, self._lower_bound(problem, state), "bound")
+        state.dual = self._lower_bound(problem, state)
+        state.is_judged = False
+        return Certificate(state.primal, state.dual, "bound")
 
     def _lower_bound(self, problem: GraphProblem, state: Ascent) -> float:
         from cliquewise._kernels.local_polytope import repair

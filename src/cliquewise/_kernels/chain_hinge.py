@@ -1,0 +1,217 @@
+"""The structured hinge loss of chains: its values, its subgradients, and passes of steps along them.
+
+    loss_i(w) = max over y of  Hamming(y, y_i) + <w, F(x_i, y) - F(x_i, y_i)>
+
+A labelling is always compared with the truth: tokens on which both agree are not touched, so
+that the work per labelling is that of its mistakes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cliquewise._kernels import kernel
+from cliquewise._kernels.chain import longest
+from cliquewise._kernels.chain_decode import decode_workspace, viterbi
+from cliquewise._kernels.chain_features import node_scores
+
+
+@kernel(helper=True)
+def possible_transitions(trans, edge_allowed, masked):
+    """(1, K, K) transition scores, with -inf for what is forbidden (in ``masked``)."""
+    n_labels = trans.shape[0]
+    if edge_allowed.shape[0] == 0:
+        return trans.reshape(1, n_labels, n_labels)
+    for a in range(n_labels):
+        for b in range(n_labels):
+            masked[a, b] = trans[a, b] if edge_allowed[a, b] else -np.inf
+    return masked.reshape(1, n_labels, n_labels)
+
+
+@kernel(helper=True)
+def most_violating(chains, w, trans, first, last, unit, scores, work, labels):
+    """The labelling of greatest loss plus score into ``labels``; by how much it beats the truth.
+
+    ``trans`` is from `possible_transitions`; a wrong token costs ``unit``.
+    """
+    n_labels = scores.shape[1]
+    size = last - first
+    s = scores[:size]
+    node_scores(chains, w, first, last, n_labels, s)
+    for t in range(size):
+        truth = chains.labels[first + t]
+        for j in range(n_labels):
+            if j != truth:
+                s[t, j] += unit
+        if chains.allowed.shape[0] > 0:
+            for j in range(n_labels):
+                if not chains.allowed[first + t, j]:
+                    s[t, j] = -np.inf
+    viterbi(s, trans, labels[:size], work)
+    excess = 0.0
+    for t in range(size):
+        new, truth = labels[t], chains.labels[first + t]
+        if new != truth:
+            excess += s[t, new] - s[t, truth]
+        if t > 0:
+            before, true_before = labels[t - 1], chains.labels[first + t - 1]
+            if new != truth or before != true_before:
+                excess += trans[0, before, new] - trans[0, true_before, truth]
+    return excess
+
+
+@kernel(helper=True)
+def place(chains, attribute, label, n_labels):
+    """Index of the weight of an attribute and a label; -1 if there is none."""
+    if chains.pair_start.shape[0] == 0:
+        if chains.row_mask.shape[0] > 0:
+            if (chains.row_mask[attribute] >> np.uint64(label)) & np.uint64(1) == 0:
+                return np.int64(-1)
+        return np.int64(attribute) * n_labels + label
+    low, high = chains.pair_start[attribute], chains.pair_start[attribute + 1]
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if chains.pair_label[middle] < label:
+            low = middle + 1
+        else:
+            high = middle
+    if low < end and chains.pair_label[low] == label:
+        return low
+    return np.int64(-1)
+
+
+@kernel(helper=True)
+def _add_at(out, at, x):
+    """out[at] += x; returns the change of the square of that number."""
+    if at < 0:
+        return 0.0
+    old = out[at]
+    out[at] = old + x
+    return x * (2.0 * old + x)
+
+
+@kernel(helper=True)
+def add_path(chains, first, labels, start, size, factor, edge_start, edge_free, out):
+    """out += factor (F(y) - F(y_i)) for y = labels[start : start + size]; change of ||out||^2."""
+    n_labels = edge_free.shape[0]
+    ones = chains.values.shape[0] == 0
+    change = 0.0
+    for t in range(size):
+        new, truth = labels[start + t], chains.labels[first + t]
+        if new != truth:
+            for e in range(chains.indptr[first + t], chains.indptr[first + t + 1]):
+                x = factor if ones else factor * chains.values[e]
+                a = chains.indices[e]
+                change += _add_at(out, place(chains, a, new, n_labels), x)
+                change += _add_at(out, place(chains, a, truth, n_labels), -x)
+        if t > 0:
+            before, true_before = labels[start + t - 1], chains.labels[first + t - 1]
+            if new != truth or before != true_before:
+                if edge_free[before, new]:
+                    change += _add_at(out, edge_start + before * n_labels + new, factor)
+                if edge_free[true_before, truth]:
+                    change += _add_at(out, edge_start + true_before * n_labels + truth, -factor)
+    return change
+
+
+@kernel(helper=True)
+def count_mistakes(chains, first, labels, start, size):
+    """Hamming distance to the truth."""
+    count = 0
+    for t in range(size):
+        if labels[start + t] != chains.labels[first + t]:
+            count += 1
+    return count
+
+
+@kernel
+def losses(chains, w, edge_start, edge_allowed, n_labels, first_example, last_example, out):
+    """Structured hinge loss of every example."""
+    length = longest(chains.offsets)
+    scores = np.empty((length, n_labels), w.dtype)
+    work = decode_workspace(length, n_labels, w)
+    labels = np.empty(length, np.int64)
+    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    possible = possible_transitions(trans, edge_allowed, np.empty_like(trans))
+    for i in range(first_example, last_example):
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        out[i] = 0.0
+        if last > first:
+            out[i] = max(
+                most_violating(chains, w, possible, first, last, 1.0, scores, work, labels), 0.0
+            )
+
+
+@kernel
+def subgradient(chains, w, edge_start, edge_free, edge_allowed, first_example, last_example, out):
+    """Add a subgradient of ``sum_i c_i loss_i`` to ``out``; returns the sum of the losses."""
+    n_labels = edge_free.shape[0]
+    length = longest(chains.offsets)
+    scores = np.empty((length, n_labels), w.dtype)
+    work = decode_workspace(length, n_labels, w)
+    labels = np.empty(length, np.int64)
+    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    possible = possible_transitions(trans, edge_allowed, np.empty_like(trans))
+    total = 0.0
+    for i in range(first_example, last_example):
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        if last > first:
+            excess = most_violating(chains, w, possible, first, last, 1.0, scores, work, labels)
+            if excess > 0.0:
+                weight = chains.weights[i]
+                total += weight * excess
+                add_path(
+                    chains, first, labels, 0, last - first, weight, edge_start, edge_free, out
+                )
+    return total
+
+
+@kernel
+def pegasos(chains, z, sums, edge_start, edge_free, edge_allowed, strength, order, visits, origin):
+    """Stochastic subgradient steps of length 1 / (lam s) at times s = origin + visits, ...
+
+    With that length ``w = z n / s`` is kept by adding to ``z`` alone: no step ever scales the
+    whole vector (at ``s = 0`` the weights are zero).
+
+    Parameters
+    ----------
+    z : array
+        ``strength * sum over visits of c_i (F_i - F(y))``; changed in place.
+    sums : array
+        Takes the number of visits before it times every change of ``z``, from which the
+        average of all iterates follows; empty for no average.
+
+    Returns
+    -------
+    (calls, mistakes)
+        Viterbi passes, and the sum of ``c_i Hamming`` of the labellings found.
+    """
+    n_labels, n = edge_free.shape[0], chains.offsets.shape[0] - 1
+    length = longest(chains.offsets)
+    scores = np.empty((length, n_labels), z.dtype)
+    work = decode_workspace(length, n_labels, z)
+    labels = np.empty(length, np.int64)
+    trans = z[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    masked = np.empty_like(trans)
+    calls, mistakes = 0, 0.0
+    for step in range(order.shape[0]):
+        i = order[step]
+        before = visits + step
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        size, weight = last - first, chains.weights[i]
+        if size == 0 or weight == 0.0:
+            continue
+        possible = possible_transitions(trans, edge_allowed, masked)
+        # Scores under z are those under w times s / n: the loss is scaled to match.
+        unit = max(origin + before, 1.0) / n
+        excess = most_violating(chains, z, possible, first, last, unit, scores, work, labels)
+        calls += 1
+        if excess > 0.0:
+            mistakes += weight * count_mistakes(chains, first, labels, 0, size)
+            factor = -strength * weight
+            add_path(chains, first, labels, 0, size, factor, edge_start, edge_free, z)
+            if sums.shape[0] > 0:
+                factor *= before
+                add_path(chains, first, labels, 0, size, factor, edge_start, edge_free, sums)
+    return calls, mistakes

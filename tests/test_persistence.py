@@ -1,0 +1,227 @@
+"""Model files: every kind of model comes back, and no damage goes unnoticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+import cliquewise as cw
+from cliquewise import persistence
+from cliquewise.data import Columns, Template
+from cliquewise.errors import FormatError
+from cliquewise.estimators.files import save_tagger
+
+WORDS = [[["the", "cat"][t % 2] for t in range(n)] for n in (2, 3, 1)]
+Y = [[["D", "N"][t % 2] for t in range(n)] for n in (2, 3, 1)]
+STRINGS = [[[f"w={w}", "é 日\n"] for w in x] for x in WORDS]
+ARRAYS = [np.array([[w == "cat", 1.5] for w in x], dtype=float) for x in WORDS]
+ROWS = [[[w, w[:1]] for w in x] for x in WORDS]
+COLUMNS = Columns.from_rows(ROWS)
+
+MODELS = {
+    "strings": (STRINGS, {}),
+    "dicts": ([[{"w": w, "n": len(w)} for w in x] for x in WORDS], {}),
+    "seen pairs": (STRINGS, {"feature_pairs": "seen", "transitions": "seen"}),
+    "hashed": (STRINGS, {"n_hash": 64}),
+    "arrays": (ARRAYS, {"intercept": False, "boundaries": False}),
+    "template": (ROWS, {"template": Template.parse("U:%x[0,0]/%x[-1,1]\nB")}),
+    "template, hashed": (ROWS, {"template": Template.parse("U:%x[0,0]"), "n_hash": 99}),
+    "built-in template": (COLUMNS, {"template": "chunking"}),
+    "built-in template of two columns": (COLUMNS, {"template": "ner", "min_count": 2}),
+    "mask": (STRINGS, {"transitions": np.array([[False, True], [True, True]])}),
+    "numpy parameters": (STRINGS, {"C": np.float64(2), "max_epochs": np.int64(50)}),
+    "lbfgs": (STRINGS, {"solver": "lbfgs", "max_seconds": np.inf}),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_comes_back_and_answers_the_same(kind, tmp_path):
+    X, parameters = MODELS[kind]
+    tagger = cw.SequenceTagger(random_state=0, **parameters).fit(X, Y)
+    tagger.save(tmp_path / "model.cw")
+    copy = cw.load(tmp_path / "model.cw")
+    assert copy.predict(X) == tagger.predict(X)
+    for p, q in zip(copy.predict_marginals(X), tagger.predict_marginals(X), strict=True):
+        np.testing.assert_array_equal(p, q)
+    assert copy.certificate_ == tagger.certificate_
+    assert copy.classes_ == tagger.classes_ and copy.C == tagger.C
+    assert copy.feature_names() == tagger.feature_names()
+    assert copy.solver_ == tagger.solver_
+    copy.save(tmp_path / "again.cw")
+    assert (tmp_path / "again.cw").read_bytes() == (tmp_path / "model.cw").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.cw"
+    cw.SequenceTagger(random_state=0, feature_pairs="seen").fit(STRINGS, Y).save(path)
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("damage") / "model.cw"
+
+
+def refuse(path, match=""):
+    with pytest.raises(FormatError, match=match) as caught:
+        cw.load(path)
+    assert str(path) in str(caught.value)
+
+
+@given(data=st.data())
+def test_a_flipped_byte_is_noticed(content, place, data):
+    at = data.draw(st.integers(0, len(content) - 1))
+    flip = data.draw(st.integers(1, 255))
+    place.write_bytes(content[:at] + bytes([content[at] ^ flip]) + content[at + 1 :])
+    refuse(place)
+
+
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_file_is_noticed(content, place, share):
+    place.write_bytes(content[: int(share * len(content))])
+    refuse(place)
+
+
+@given(junk=st.binary(max_size=300))
+def test_any_other_bytes_are_refused(place, junk):
+    place.write_bytes(junk)
+    refuse(place)
+
+
+def test_more_bytes_than_there_should_be_are_noticed(content, place):
+    place.write_bytes(content + b"x")
+    refuse(place)
+
+
+def test_foreign_and_later_files_say_so(tmp_path, content):
+    path = tmp_path / "file"
+    save_file({"x": np.zeros(3)}, path)
+    refuse(path, "not one of cliquewise")
+    persistence.write_arrays(path, {"x": np.zeros(3)}, {"kind": "recipe"})
+    refuse(path, "recipe")
+    persistence.write_arrays(path, {}, {"version": persistence.VERSION + 1})
+    refuse(path, "update cliquewise")
+    refuse(tmp_path / "missing", "no such file")
+    refuse(tmp_path, "no such file")
+    path.write_bytes(b"\x80\x04\x95 a pickle that must not be run")
+    refuse(path)
+
+
+# Files with a right check sum, made by somebody who knows the format and means harm.
+CHANGES = {
+    "no weights": lambda a, h: a.pop("coef"),
+    "too few weights": lambda a, h: a.update(coef=a["coef"][:-1]),
+    "single precision": lambda a, h: a.update(coef=a["coef"].astype(np.float32)),
+    "not a number": lambda a, h: a.update(coef=a["coef"] * np.nan),
+    "labels beyond": lambda a, h: a["model.pair_label"].__setitem__(0, 99),
+    "labels below": lambda a, h: a["model.pair_label"].__setitem__(0, -1),
+    "pairs beyond": lambda a, h: a["model.pair_start"].__setitem__(1, 10**9),
+    "pairs go back": lambda a, h: a["model.pair_start"].__setitem__(1, -5),
+    "pairs of another type": lambda a, h: a.update(
+        {"model.pair_label": a["model.pair_label"].astype(np.int64)}
+    ),
+    "no pairs": lambda a, h: a.update({"model.pair_start": np.zeros(0, dtype=np.int64)}),
+    "masks of another shape": lambda a, h: a.update({"model.edge_free": np.ones((1, 1), bool)}),
+    "masks as numbers": lambda a, h: a.update({"model.begin_allowed": np.ones(2)}),
+    "names run over": lambda a, h: a["vocabulary.offsets"].__setitem__(-1, 10**6),
+    "names go back": lambda a, h: a["vocabulary.offsets"].__setitem__(1, 10**6),
+    "no offsets of names": lambda a, h: a.update({"vocabulary.offsets": np.zeros(0, np.int64)}),
+    "names are not text": lambda a, h: a["vocabulary.bytes"].__setitem__(slice(None), 255),
+    "names missing": lambda a, h: a.pop("vocabulary.bytes"),
+    "a name twice": lambda a, h: h.update(classes=["D", "D"]),
+    "no classes": lambda a, h: h.update(classes=[]),
+    "classes that are lists": lambda a, h: h.update(classes=[["D"], ["N"]]),
+    "classes that are a number": lambda a, h: h.update(classes=2),
+    "attributes of a wrong number": lambda a, h: h.update(n_attributes=10**9),
+    "attributes that are text": lambda a, h: h.update(n_attributes="many"),
+    "unknown parameters": lambda a, h: h["params"].update(evil=1),
+    "parameters that are a list": lambda a, h: h.update(params=[1]),
+    "another encoder": lambda a, h: h["encoder"].update(kind="os.system"),
+    "an encoder without a state": lambda a, h: h["encoder"].pop("state"),
+    "features of a wrong number": lambda a, h: h["encoder"]["state"].update(n_features=1),
+    "hashing into too many": lambda a, h: h["encoder"]["state"].update(n_hash=2**40),
+    "a kind of input that is not known": lambda a, h: h["encoder"]["state"].update(kind="x"),
+    "a certificate of other fields": lambda a, h: h.update(certificate={"proof": 1}),
+    "another estimator": lambda a, h: h.update(kind="MulticlassClassifier"),
+    "no estimator": lambda a, h: h.update(kind=["SequenceTagger"]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_forged_file_is_refused_before_a_kernel_sees_it(change, content, tmp_path):
+    path = tmp_path / "model.cw"
+    path.write_bytes(content)
+    arrays, header = persistence.read_arrays(path)
+    arrays = {name: np.array(array) for name, array in arrays.items()}
+    CHANGES[change](arrays, header)
+    persistence.write_arrays(path, arrays, header)
+    refuse(path)
+
+
+def test_a_header_of_deep_nesting_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "model.cw"
+    monkeypatch.setattr(json, "dumps", lambda _: "[" * 100_000)
+    persistence.write_arrays(path, {}, {})
+    refuse(path)
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "model.cw"
+    persistence.write_arrays(path, {"x": np.arange(3)}, {"kind": "old"})
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        persistence.write_arrays(path, {"x": np.arange(4)}, {"kind": "new"})
+    assert persistence.read_arrays(path)[1]["kind"] == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["model.cw"]
+
+
+def test_a_killed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "model.cw"
+    persistence.write_arrays(path, {"x": np.arange(3)}, {"kind": "old"})
+    code = (
+        "import os, signal, numpy as np\n"
+        "from cliquewise.persistence import write_arrays\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"write_arrays({str(path)!r}, {{'x': np.arange(10**5)}}, {{'kind': 'new'}})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert persistence.read_arrays(path)[1]["kind"] == "old"
+
+
+def test_a_model_file_can_be_read_by_whom_the_umask_allows(tmp_path):
+    path = tmp_path / "model.cw"
+    old = os.umask(0o022)
+    try:
+        persistence.write_arrays(path, {"x": np.arange(3)}, {})
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_saving_into_a_folder_that_is_not_there_is_an_error(tmp_path):
+    tagger = cw.SequenceTagger(random_state=0).fit(STRINGS, Y)
+    with pytest.raises(OSError, match="missing"):
+        save_tagger(tagger, tmp_path / "missing" / "model.cw")
+
+
+def test_loading_can_go_on_with_training(tmp_path):
+    tagger = cw.SequenceTagger(random_state=0).fit(STRINGS, Y)
+    tagger.save(tmp_path / "model.cw")
+    copy = cw.load(tmp_path / "model.cw").fit(STRINGS, Y)
+    assert copy.predict(STRINGS) == tagger.predict(STRINGS)
