@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from hypothesis import strategies as st
@@ -100,6 +100,24 @@ def chain_recipes(min_log_c: float = -3, max_log_c: float = 2) -> st.SearchStrat
     )
 
 
+def random_problem(
+    seed: int, n: int, k: int, longest: int, *, C: float = 1.0, scale: float = 1.0,
+    pairs: str = "all", n_features: int = 60,
+) -> ChainProblem:  # fmt: skip
+    """Problems too large to list: labels that follow the features in seven of ten cases."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, longest + 1, n)
+    tokens = int(lengths.sum())
+    drawn = np.argsort(rng.random((tokens, n_features)), axis=1)[:, :4]
+    labels = np.where(rng.random(tokens) < 0.7, drawn.min(axis=1) % k, rng.integers(0, k, tokens))
+    data = Dataset(
+        np.concatenate(([0], np.cumsum(lengths))), 4 * np.arange(tokens + 1),
+        np.sort(drawn, axis=1).ravel(), scale * rng.normal(size=4 * tokens), n_features,
+        labels=labels,
+    )  # fmt: skip
+    return ChainProblem(ChainModel.build(data, k, feature_pairs=pairs), data, C)
+
+
 class Enumeration:
     """The objective of a problem from a list of all labellings."""
 
@@ -162,7 +180,7 @@ class Enumeration:
         k, edges = self.model.n_labels, self.model.edge_allowed
         out = []
         for y in product(range(k), repeat=last - first):
-            fine = all(edges[a, b] for a, b in zip(y, y[1:], strict=False)) if len(edges) else True
+            fine = all(edges[a, b] for a, b in pairwise(y)) if len(edges) else True
             if self.data.allowed is not None:
                 fine = fine and all(self.data.allowed[first + t, a] for t, a in enumerate(y))
             if fine:

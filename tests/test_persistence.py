@@ -73,7 +73,7 @@ def place(tmp_path_factory):
     return tmp_path_factory.mktemp("damage") / "model.cw"
 
 
-def refuse(path, match=""):
+def refuse(path, match=None):
     with pytest.raises(FormatError, match=match) as caught:
         cw.load(path)
     assert str(path) in str(caught.value)

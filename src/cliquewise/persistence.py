@@ -16,7 +16,8 @@ from cliquewise.errors import FormatError
 
 #: Version of the file layout; files of a later version are refused.
 VERSION = 1
-_KEY, _SUM = "cliquewise", "cliquewise_digest"
+#: The one entry of the metadata: a check sum, then JSON. (Of several, the order would vary.)
+_KEY, _SUM_LENGTH = "cliquewise", 32
 
 
 def write_arrays(path: str | Path, arrays: dict[str, NDArray[Any]], header: dict[str, Any]) -> None:
@@ -38,7 +39,7 @@ def write_arrays(path: str | Path, arrays: dict[str, NDArray[Any]], header: dict
     target = Path(path)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps({"version": VERSION, **header})
-    content = save(arrays, metadata={_KEY: text, _SUM: _digest(text, arrays)})
+    content = save(arrays, metadata={_KEY: _digest(text, arrays) + text})
     handle, temporary = tempfile.mkstemp(dir=target.resolve().parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -84,13 +85,14 @@ def read_arrays(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, An
             metadata = file.metadata() or {}
             if _KEY not in metadata:
                 raise FormatError("this is a safetensors file, but not one of cliquewise", path)
-            header = _header(metadata[_KEY], path)
+            digest, text = metadata[_KEY][:_SUM_LENGTH], metadata[_KEY][_SUM_LENGTH:]
+            header = _header(text, path)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FormatError:
         raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise FormatError(f"damaged, or not a cliquewise file ({error})", path) from error
-    if metadata.get(_SUM) != _digest(metadata[_KEY], arrays):
+    if digest != _digest(text, arrays):
         raise FormatError("damaged: its contents do not fit its check sum", path)
     return arrays, header
 

@@ -15,13 +15,17 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.data.dataset import Dataset
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.graph import Floats
 from cliquewise.models.chain import ChainModel, Mask
 
 
+#: The losses of chains.
+LOSSES = ("log", "hinge")
+
+
 class ChainProblem:
-    """Likelihood of chains with an L2 penalty.
+    """Likelihood or structured hinge loss of chains, with an L2 penalty.
 
     Parameters
     ----------
@@ -34,9 +38,10 @@ class ChainProblem:
         For tokens whose label is not known: what it may be. Such losses are not convex.
     n_jobs : int, default=1
         Threads for passes over all examples.
+    loss : {"log", "hinge"}, default="log"
+        ``hinge`` is ``max_y [Hamming(y, y_i) + <w, F(x_i, y) - F(x_i, y_i)>]``, the number of
+        wrong labels not divided by the length.
     """
-
-    loss = "log"
 
     def __init__(
         self,
@@ -45,7 +50,12 @@ class ChainProblem:
         C: float = 1.0,
         partial: Mask | None = None,
         n_jobs: int = 1,
+        loss: str = "log",
     ):
+        if loss not in LOSSES:
+            raise UnsupportedError(
+                f"loss {loss!r} is not available for chains; the losses are: {', '.join(LOSSES)}"
+            )
         if not (np.isfinite(C) and C > 0):
             raise DataError(f"C = {C}; it must be a positive number")
         if data.labels is None:
@@ -56,7 +66,12 @@ class ChainProblem:
         self.n_jobs = n_jobs
         self.partial = partial
         self.chains = model.chains(data)
+        self.loss = loss
         self._check_truth()
+        if loss == "hinge" and not self.is_convex:
+            raise UnsupportedError(
+                'loss "hinge" needs every label to be known; loss "log" can do with partial labels'
+            )
 
     @property
     def n_examples(self) -> int:
@@ -104,6 +119,19 @@ class ChainProblem:
                     'labels or use transitions="all"'
                 )
 
+    def fastest_form(self) -> tuple[ChainModel, Any, int]:
+        """Model, data and start of the transitions in the form that the kernels like best.
+
+        Seen pairs become rows of all labels, some of them fixed at zero, where these fit.
+        """
+        if not self.model.fits_dense:
+            return self.model, self.chains, self.model.n_emissions
+        none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+        mask = self.model.row_mask()
+        chains = self.chains._replace(pair_start=none[0], pair_label=none[1], row_mask=mask)
+        dense = self.model.as_dense()
+        return dense, chains, dense.n_emissions
+
     # ---- values
 
     def value(self, penalty_norm: float, total_loss: float) -> float:
@@ -115,7 +143,10 @@ class ChainProblem:
 
         ``chains`` and ``edge_start`` describe ``w`` where a solver keeps it in its own form.
         """
-        from cliquewise._kernels.chain_sdca import losses
+        if self.loss == "hinge":
+            from cliquewise._kernels.chain_hinge import losses
+        else:
+            from cliquewise._kernels.chain_sdca import losses
 
         out = np.zeros(self.n_examples)
         model = self.model
@@ -135,8 +166,9 @@ class ChainProblem:
         return self.value(float(w @ w), float(self.chains.weights @ self.losses(w)))
 
     def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """The objective and its gradient."""
+        """The objective and its gradient (of the hinge loss: a subgradient)."""
         from cliquewise._kernels.chain_gradient import gradient
+        from cliquewise._kernels.chain_hinge import subgradient
 
         model = self.model
         padded = model.padded(w)
@@ -147,10 +179,11 @@ class ChainProblem:
 
         def part(first: int, last: int) -> None:
             out = np.zeros_like(padded)
-            loss = gradient(
-                self.chains, partial, padded, model.n_emissions, model.edge_free,
-                model.edge_allowed, first, last, out,
-            )  # fmt: skip
+            edges = model.n_emissions, model.edge_free, model.edge_allowed
+            if self.loss == "hinge":
+                loss = subgradient(self.chains, padded, *edges, first, last, out)
+            else:
+                loss = gradient(self.chains, partial, padded, *edges, first, last, out)
             results.append((loss, out))
 
         self._over_examples(part)
@@ -164,7 +197,8 @@ class ChainProblem:
     def certificate(self, w: Floats) -> Certificate:
         """Primal and dual at ``w``: strong convexity gives ``P* >= P - ||grad||^2 / (2 lam)``.
 
-        That is the dual value of the distributions ``p(. | x_i; w)``.
+        That is the dual value of the distributions ``p(. | x_i; w)``. A subgradient of the
+        hinge loss proves as much: the labellings that it is made of are a point of the dual.
         """
         value, grad = self.primal_and_gradient(w)
         if not self.is_convex:

@@ -108,7 +108,10 @@ ACCEPTED = {
     "one token": ([[["a"]]], [["A"]], None),
     "tokens without features": ([[[], []], [[]]], [["A", "A"], ["A"]], None),
     "more labels than tokens of any sequence": (
-        [[[f"w{i}"]] for i in range(40)], [[f"L{i}"] for i in range(40)], None),
+        [[[f"w{i}"]] for i in range(40)],
+        [[f"L{i}"] for i in range(40)],
+        None,
+    ),
     "labels with spaces": ([[["a"], ["b"]]], [["two words", " "]], None),
     "labels of Unicode": ([[["a"], ["b"]]], [["žluťoučký", "𝔘\n"]], None),
     "labels that are integers": ([[["a"], ["b"]]], [[7, -3]], None),

@@ -46,7 +46,9 @@ def test_balanced_weights_lift_a_rare_class():
     assert balanced.predict_marginals(x[:1])[0][0, 1] == pytest.approx(0.5, abs=1e-4)
 
 
-@pytest.mark.parametrize("weights", [[1.0], [-1.0] * 8, [np.nan] * 8, [np.inf] * 8, [0] * 8, "much"])
+@pytest.mark.parametrize(
+    "weights", [[1.0], [-1.0] * 8, [np.nan] * 8, [np.inf] * 8, [0] * 8, "much"]
+)
 def test_weights_that_make_no_sense_are_refused(weights):
     with pytest.raises(DataError, match="sample_weight"):
         tight().fit(X, Y, sample_weight=weights)

@@ -15,7 +15,10 @@ from cliquewise.problem import ChainProblem
 
 
 def random_weights(problem: ChainProblem, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=problem.dimension)
+    """Transitions that carry no weight have none."""
+    w = np.random.default_rng(seed).normal(size=problem.dimension)
+    problem.model.transitions(w)[~problem.model.edge_free] = 0.0
+    return w
 
 
 @settings(max_examples=60)

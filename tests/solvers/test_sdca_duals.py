@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from chain_problems import ChainRecipe, Enumeration, chain_recipes
+from chain_problems import ChainRecipe, Enumeration, chain_recipes, random_problem
 from hypothesis import given, settings
 from scipy.special import softmax
 
@@ -25,7 +27,7 @@ def distributions(reference: Enumeration, state: Duals) -> list[np.ndarray]:
             scores[at] += sum(state.arrays.theta[first + t, a] for t, a in enumerate(y))
             if len(y) > 1:
                 edges = state.arrays.theta_edges[state.arrays.edge_row[i]]
-                scores[at] += sum(edges[a, b] for a, b in zip(y, y[1:], strict=False))
+                scores[at] += sum(edges[a, b] for a, b in pairwise(y))
         out.append(softmax(scores))
     return out
 
@@ -114,12 +116,18 @@ def test_true_gap_is_the_mean_of_the_block_gaps() -> None:
     assert proof.absolute_gap == pytest.approx(total / problem.n_examples, rel=1e-8)
 
 
-@pytest.mark.parametrize("C", [100.0, 1e4])
-def test_weak_penalties_do_not_stall(C: float) -> None:
-    # Labels at random: the duals end far from where they start.
-    rng = np.random.default_rng(0)
-    problem = ChainRecipe(int(rng.integers(99)), examples=40, labels=3, C=C).build()
-    fit = run(problem, SDCA(), tol=1e-4, max_epochs=2000, random_state=0)
+@pytest.mark.parametrize(
+    "hard",
+    [
+        {"n": 20, "k": 4, "longest": 8, "C": 1e4},
+        {"n": 20, "k": 4, "longest": 8, "scale": 1e3},
+        {"n": 100, "k": 6, "longest": 10, "C": 30.0},
+    ],
+    ids=["large C", "large features", "noisy labels"],
+)
+def test_duals_that_end_far_from_their_start_get_there(hard: dict) -> None:
+    # The steps are then short, and a step length that is a poor guess stalls for ever.
+    fit = run(random_problem(1, **hard), SDCA(), tol=1e-4, max_epochs=1500, random_state=0)
     assert fit.converged
 
 

@@ -19,6 +19,8 @@ from cliquewise._kernels import REASSOCIATE, kernel
 from cliquewise._kernels.math import log
 
 TINY = 1e-300
+#: Corrections between two looks at all vertices; those in between look at promising ones.
+LAZY = 10
 
 
 @kernel(fastmath=REASSOCIATE)
@@ -136,6 +138,23 @@ def scores(g, n_atoms, out, labels, dense, cards, node_offsets, edges, edge_offs
 
 
 @kernel
+def extremes(asked, n_asked, value, delta, middle, weights):
+    """Best contracted vertex, worst one in use, and their values; -1 stands for u0."""
+    best, top = -1, middle
+    worst, bottom = -1, np.inf
+    if weights[-1] > delta * (1.0 + 1e-9) + 1e-15:
+        bottom = middle
+    for at in range(n_asked):
+        a = asked[at]
+        contracted = (1.0 - delta) * value[a] + delta * middle
+        if contracted > top:
+            best, top = a, contracted
+        if weights[a] > 0.0 and contracted < bottom:
+            worst, bottom = a, contracted
+    return best, top, worst, bottom
+
+
+@kernel
 def move(atom, away, limit, first, delta, x, d, u0, theta, coef, weights, n_atoms,
          labels, dense, cards, node_offsets, edges, edge_offsets):
     """Line search towards (or away from) a contracted vertex; updates x and the weights.
@@ -186,23 +205,34 @@ def step_and_correct(new, delta, iterations, tolerance, x, weights, n_atoms, u0,
         taken = move(new, False, 1.0, gain, delta, x, d, u0, theta, coef, weights, n_atoms,
                      labels, dense, cards, node_offsets, edges, edge_offsets)
     gap, made = np.inf, 0
+    asked, n_asked = np.empty(n_atoms, dtype=np.int64), 0
+    since, everyone = 0, True
     for made in range(iterations):
         trw = gradient(x, theta, coef, g)
         middle = dot(g, u0)
-        scores(g, n_atoms, value, labels, dense, cards, node_offsets, edges, edge_offsets)
-        best, top = -1, middle
-        worst, bottom = -1, np.inf
-        if weights[-1] > delta * (1.0 + 1e-9) + 1e-15:
-            bottom = middle
-        for a in range(n_atoms):
-            contracted = (1.0 - delta) * value[a] + delta * middle
-            if contracted > top:
-                best, top = a, contracted
-            if weights[a] > 0.0 and contracted < bottom:
-                worst, bottom = a, contracted
+        everyone = everyone or since == LAZY
+        if everyone:
+            n_asked, since = n_atoms, 0
+            for a in range(n_atoms):
+                asked[a] = a
+        since += 1
+        for at in range(n_asked):
+            value[asked[at]] = score(asked[at], g, labels, dense, cards, node_offsets, edges,
+                                     edge_offsets)
+        best, top, worst, bottom = extremes(asked, n_asked, value, delta, middle, weights)
         gap = top - bottom
         if not gap > tolerance:
-            break
+            if everyone:
+                break
+            everyone = True
+            continue
+        if everyone:
+            # Those in use and those that promise an ascent; the others are asked again later.
+            n_asked, everyone = 0, False
+            for a in range(n_atoms):
+                if weights[a] > 0.0 or value[a] > trw:
+                    asked[n_asked] = a
+                    n_asked += 1
         if top - trw >= trw - bottom:
             step = move(best, False, 1.0, top - trw, delta, x, d, u0, theta, coef, weights,
                         n_atoms, labels, dense, cards, node_offsets, edges, edge_offsets)

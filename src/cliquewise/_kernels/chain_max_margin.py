@@ -49,17 +49,18 @@ PAIRWISE, AWAY, FRANK_WOLFE = 0, 1, 2
 
 
 @kernel
-def start(chains, atoms):
-    """Every example has one atom, the truth."""
-    for i in range(chains.offsets.shape[0] - 1):
+def start(chains, atoms, first_example):
+    """Give every example from ``first_example`` on one atom, the truth."""
+    for i in range(first_example, chains.offsets.shape[0] - 1):
         first, last = chains.offsets[i], chains.offsets[i + 1]
-        atoms.head[i], atoms.size[i] = i, 1
-        atoms.next[i], atoms.start[i], atoms.alpha[i] = -1, first, 1.0
-        atoms.loss[i], atoms.idle[i] = 0.0, 0
+        a, begin = atoms.used[0], atoms.used[1]
+        atoms.head[i], atoms.size[i] = a, 1
+        atoms.next[a], atoms.start[a], atoms.alpha[a] = -1, begin, 1.0
+        atoms.loss[a], atoms.idle[a] = 0.0, 0
         for t in range(first, last):
-            atoms.labels[t] = chains.labels[t]
-    atoms.used[0] = chains.offsets.shape[0] - 1
-    atoms.used[1] = chains.labels.shape[0]
+            atoms.labels[begin + t - first] = chains.labels[t]
+        atoms.used[0] += 1
+        atoms.used[1] += last - first
 
 
 @kernel(helper=True)
@@ -199,9 +200,19 @@ def _direction(method, value, alpha, count, beta):
 
 
 @kernel(helper=True)
-def _descend(chains, atoms, ids, count, alpha, beta, slope, most, first, size, pull, edge_start,
-             edge_free, w, direction):  # fmt: skip
-    """One step along ``beta``; the rise of the dual, in units of c_i / n."""
+def _values(chains, atoms, ids, count, w, edge_start, n_labels, first, size, value):
+    """H_a of all atoms of one example."""
+    for k in range(count):
+        a = ids[k]
+        value[k] = atoms.loss[a] + _path_score(
+            chains, w, edge_start, n_labels, first, atoms.labels, atoms.start[a], size
+        )
+
+
+@kernel(helper=True)
+def _move(chains, atoms, ids, count, alpha, beta, slope, least, most, first, size, pull, edge_start,
+          edge_free, w, direction):  # fmt: skip
+    """The best step along ``beta`` in [least, most]; the rise of the dual, in units of c_i / n."""
     norm, mass = 0.0, 0.0
     for k in range(count):
         if beta[k] != 0.0:
@@ -213,9 +224,7 @@ def _descend(chains, atoms, ids, count, alpha, beta, slope, most, first, size, p
             mass += abs(change)
     gamma = most
     if norm > 1e-14 * mass:
-        gamma = min(most, slope / (pull * norm))
-    else:
-        norm = 0.0
+        gamma = max(min(most, slope / (pull * norm)), least)
     for k in range(count):
         if beta[k] != 0.0:
             _move_path(
@@ -226,25 +235,35 @@ def _descend(chains, atoms, ids, count, alpha, beta, slope, most, first, size, p
             if gamma == most and beta[k] < 0.0 and new < 1e-15:
                 new = 0.0
             alpha[k] = max(new, 0.0)
-    return gamma * (slope - 0.5 * pull * gamma * norm)
+            atoms.alpha[ids[k]] = alpha[k]
+    return gamma * (slope - 0.5 * pull * gamma * max(norm, 0.0))
 
 
 @kernel(helper=True)
-def _make_room(alpha, value, count, beta):
-    """Where all atoms have weight: that of the lightest goes to the best; the weight moved."""
-    lightest, best = 0, 0
-    for k in range(count):
-        if alpha[k] < alpha[lightest]:
-            lightest = k
-    if lightest == 0 and count > 1:
-        best = 1
+def _lightest_to_best(alpha, value, count, beta):
+    """``beta`` of moving the weight of the lightest atom to the best other; (slope, weight)."""
+    lightest = 0
     for k in range(count):
         beta[k] = 0.0
+        if alpha[k] < alpha[lightest]:
+            lightest = k
+    best = 1 if lightest == 0 else 0
+    for k in range(count):
         if k != lightest and value[k] > value[best]:
             best = k
-    beta[best] += 1.0
-    beta[lightest] -= 1.0
-    return alpha[lightest]
+    beta[best], beta[lightest] = 1.0, -1.0
+    return value[best] - value[lightest], alpha[lightest]
+
+
+@kernel(helper=True)
+def _is_crowded(alpha, count, most_atoms):
+    """Whether there is no room for another atom, and none without weight."""
+    if count < most_atoms:
+        return False
+    for k in range(count):
+        if alpha[k] == 0.0:
+            return False
+    return True
 
 
 @kernel
@@ -270,7 +289,8 @@ def epoch(chains, atoms, w, direction, edge_start, edge_free, edge_allowed, stre
     method : int
         PAIRWISE, AWAY or FRANK_WOLFE.
     most_atoms, most_steps, patience : int
-        Atoms per example, steps per visit, visits until an atom without weight may go.
+        Atoms per example (at least 2), steps per visit, and visits until an atom without
+        weight may be replaced.
 
     Returns
     -------
@@ -282,20 +302,19 @@ def epoch(chains, atoms, w, direction, edge_start, edge_free, edge_allowed, stre
     length = longest(chains.offsets)
     scores = np.empty((length, n_labels), w.dtype)
     work = decode_workspace(length, n_labels, w)
-    labels = np.empty(length, np.int64)
-    ids = np.empty(most_atoms, np.int64)
+    labels, ids = np.empty(length, np.int64), np.empty(most_atoms, np.int64)
     value, alpha, beta = np.empty(most_atoms), np.empty(most_atoms), np.empty(most_atoms)
     trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
     masked = np.empty_like(trans) if edge_allowed.shape[0] > 0 else trans
     calls, rise = 0, 0.0
-    for step in range(order.shape[0]):
+    for visit in range(order.shape[0]):
         if exact and (
             atoms.used[0] == atoms.next.shape[0] or atoms.used[1] + length > atoms.labels.shape[0]
         ):
-            return step, calls, rise
-        i = order[step]
+            return visit, calls, rise
+        i = order[visit]
         if i < 0:
-            i = draw_leaf(atoms.tree, uniforms[step], n)
+            i = draw_leaf(atoms.tree, uniforms[visit], n)
         first, last = chains.offsets[i], chains.offsets[i + 1]
         size, weight = last - first, chains.weights[i]
         if size == 0 or weight == 0.0 or (atoms.size[i] < 2 and not exact):
@@ -303,64 +322,47 @@ def epoch(chains, atoms, w, direction, edge_start, edge_free, edge_allowed, stre
         pull = weight * strength
         count = _gather(atoms, i, ids)
         for k in range(count):
-            a = ids[k]
-            alpha[k] = atoms.alpha[a]
-            value[k] = atoms.loss[a] + _path_score(
-                chains, w, edge_start, n_labels, first, atoms.labels, atoms.start[a], size
-            )
+            alpha[k] = atoms.alpha[ids[k]]
+        _values(chains, atoms, ids, count, w, edge_start, n_labels, first, size, value)
+        fresh = True
         if exact:
             possible = possible_transitions(trans, edge_allowed, masked)
             best = most_violating(chains, w, possible, first, last, 1.0, scores, work, labels)
             calls += 1
-            mean = 0.0
+            gap = best
             for k in range(count):
-                mean += alpha[k] * value[k]
-            gap = weight * max(best - mean, 0.0)
+                gap -= alpha[k] * value[k]
+            gap = weight * max(gap, 0.0)
             atoms.gaps[i] = gap
             if atoms.tree.shape[0] > 0:
                 set_leaf(atoms.tree, i, gap)
-            if _find(atoms, ids, count, labels, size) < 0 and gap > 0.0:
-                crowded = count == most_atoms
-                for k in range(count):
-                    crowded = crowded and alpha[k] > 0.0
-                if crowded:
-                    moved = _make_room(alpha, value, count, beta)
-                    slope = 0.0
-                    for k in range(count):
-                        slope += beta[k] * value[k]
-                    # As long as it takes to empty the lightest, even if the dual falls a little.
-                    rise += weight * _descend(
-                        chains, atoms, ids, count, alpha, beta, 1e300, moved, first, size, pull,
-                        edge_start, edge_free, w, direction,
+            if gap > 0.0 and _find(atoms, ids, count, labels, size) < 0:
+                if _is_crowded(alpha, count, most_atoms):
+                    slope, moved = _lightest_to_best(alpha, value, count, beta)
+                    rise += weight * _move(
+                        chains, atoms, ids, count, alpha, beta, slope, moved, moved, first, size,
+                        pull, edge_start, edge_free, w, direction,
                     )  # fmt: skip
-                    for k in range(count):
-                        atoms.alpha[ids[k]] = alpha[k]
+                    fresh = False
                 k, count = _insert(atoms, i, ids, count, labels, size, patience)
                 atoms.loss[ids[k]] = count_mistakes(chains, first, labels, 0, size)
                 alpha[k], value[k] = 0.0, best
         top = 0.0
-        for s in range(most_steps):
-            if s > 0:
-                for k in range(count):
-                    a = ids[k]
-                    value[k] = atoms.loss[a] + _path_score(
-                        chains, w, edge_start, n_labels, first, atoms.labels, atoms.start[a], size
-                    )
+        for _step in range(most_steps):
+            if not fresh:
+                _values(chains, atoms, ids, count, w, edge_start, n_labels, first, size, value)
+            fresh = False
             slope, most = _direction(method, value, alpha, count, beta)
             top = max(top, slope)
             if not slope > 1e-14 * (1.0 + abs(value[0])) or slope < 0.1 * top:
                 break
-            rise += weight * _descend(
-                chains, atoms, ids, count, alpha, beta, slope, most, first, size, pull,
+            rise += weight * _move(
+                chains, atoms, ids, count, alpha, beta, slope, 0.0, most, first, size, pull,
                 edge_start, edge_free, w, direction,
             )  # fmt: skip
-        for k in range(count):
-            a = ids[k]
-            atoms.alpha[a] = alpha[k]
-            if alpha[k] > 0.0:
-                atoms.idle[a] = 0
-            elif exact:
-                atoms.idle[a] += 1
+        if exact:
+            for k in range(count):
+                atoms.idle[ids[k]] = 0 if alpha[k] > 0.0 else atoms.idle[ids[k]] + 1
     return order.shape[0], calls, rise
 
 

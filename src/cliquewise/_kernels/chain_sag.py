@@ -8,8 +8,8 @@ difference, and moves all weights by
     w <- (1 - a lam) w - (a / m) d,     m examples seen so far.
 
 That touches only the rows of the example's own attributes (just in time). The weights are
-``scale * v``; the shrinking changes ``scale`` alone, and ``v`` owes ``(moved - caught[a]) d`` to the
-row of attribute ``a`` since it was last read.
+``scale * v``; the shrinking changes ``scale`` alone, and row ``a`` of ``v`` still has to get
+``-(moved - caught[a]) d`` since it was last read.
 
 Constants of smoothness ``L_i`` come from the inequality ``f(w - g / L) <= f(w) - |g|^2 / 2L``,
 tried at ever longer intervals while it keeps holding (Schmidt et al. 2015, SAG-NUS*); the

@@ -342,22 +342,18 @@ def _random_below(state, bound):
 
 @kernel
 def sweep(
-    g, terms, x, rho, steps, method, gaps, node_offsets, edge_offsets, examples, inner, length,
-    momentum, previous, random,
+    g, terms, x, rho, steps, method, gaps, node_offsets, edge_offsets, examples, order, place,
+    inner, length, momentum, previous, random,
 ):  # fmt: skip
-    """Example by example: its multipliers move, then a random share of its cliques.
+    """Example by example: its multipliers move, then the next share of its cliques.
 
     The same steps as :func:`multipliers` and :func:`visit` on one example at a time, whose
-    numbers stay in the cache meanwhile. ``length = 0`` leaves the multipliers alone. Returns
-    the number of visits, ``||A mu||^2`` as it was met, and the sign test of the momentum.
+    numbers stay in the cache meanwhile. ``order`` holds the cliques of each example in random
+    order and ``place`` how far it was followed; at its end it is shuffled anew. ``length = 0``
+    leaves the multipliers alone. Returns the number of visits, ``||A mu||^2`` as it was met, and
+    the sign test of the momentum.
     """
-    n_nodes, widest = len(g.degree), _widest(g)
-    work = np.empty((5, widest))
-    most = 1
-    for i in range(len(node_offsets) - 1):
-        own = node_offsets[i + 1] - node_offsets[i] + edge_offsets[i + 1] - edge_offsets[i]
-        most = max(most, own)
-    cliques = np.empty(most, dtype=np.int64)
+    work = np.empty((5, _widest(g)))
     visits = 0
     apart = along = 0.0
     for n in range(len(examples)):
@@ -365,30 +361,35 @@ def sweep(
         nodes = (node_offsets[i], node_offsets[i + 1])
         edges = (edge_offsets[i], edge_offsets[i + 1])
         if length > 0.0:
-            one, two = _move(
-                g, x, rho, length, momentum, previous, nodes, edges, work[3], work[4]
-            )
+            one, two = _move(g, x, rho, length, momentum, previous, nodes, edges, work[3], work[4])
             apart += one
             along += two
-        size = 0
-        for c in range(nodes[0], nodes[1]):
-            cliques[size] = c
-            size += 1
-        for e in range(edges[0], edges[1]):
-            cliques[size] = n_nodes + e
-            size += 1
-        rounds = inner
-        while rounds > 0.0 and size > 0:
-            count = min(size, max(1, int(np.ceil(rounds * size - 1e-9))))
-            for q in range(count):
-                r = q + _random_below(random, size - q)
-                c = cliques[r]
-                cliques[r] = cliques[q]
-                cliques[q] = c
-                _block_step(g, terms, x, rho, steps, c, method, gaps, work)
-            visits += count
-            rounds -= 1.0
+        begin, end = nodes[0] + edges[0], nodes[1] + edges[1]
+        size = end - begin
+        count = max(int(np.ceil(inner * size - 1e-9)), 1) if size > 0 else 0
+        for _ in range(count):
+            if place[i] == 0:
+                for q in range(begin, end):
+                    r = q + _random_below(random, end - q)
+                    order[q], order[r] = order[r], order[q]
+            c = order[begin + place[i]]
+            place[i] = (place[i] + 1) % size
+            _block_step(g, terms, x, rho, steps, c, method, gaps, work)
+        visits += count
     return visits, apart, along
+
+
+@kernel
+def cliques_by_example(n_nodes, node_offsets, edge_offsets, out):
+    """The cliques of each example in a row, nodes before edges."""
+    for i in range(len(node_offsets) - 1):
+        at = node_offsets[i] + edge_offsets[i]
+        for c in range(node_offsets[i], node_offsets[i + 1]):
+            out[at] = c
+            at += 1
+        for e in range(edge_offsets[i], edge_offsets[i + 1]):
+            out[at] = n_nodes + e
+            at += 1
 
 
 @kernel

@@ -22,7 +22,9 @@ def command(model: str, top: int, label: str | None) -> None:
     tagger = getattr(loaded, "tagger_", loaded)
     names = dict(zip(tagger.classes_, map(str, loaded.classes_), strict=True))
     c = loaded.certificate_
-    click.echo(f"{type(loaded).__name__} of {len(names)} labels, {tagger.encoder_.n_features} features")
+    click.echo(
+        f"{type(loaded).__name__} of {len(names)} labels, {tagger.encoder_.n_features} features"
+    )
     click.echo(f"C = {loaded.C:g}, objective {c.primal:.8g}, relative gap {c.gap:.2e} ({c.status})")
     chosen = None if label is None else _find(label, names)
     for y, features in tagger.top_features(chosen, top).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -97,7 +98,7 @@ def lines_of(path: str, encoding: str) -> Iterator[str]:
     if path != "-":
         yield from chain.from_iterable(read_lines(path, encoding))
         return
-    for number, raw in enumerate(click.get_binary_stream("stdin"), 1):
+    for number, raw in enumerate(sys.stdin.buffer, 1):
         try:
             yield raw.decode(encoding).rstrip("\r\n")
         except UnicodeDecodeError as error:

@@ -145,10 +145,7 @@ def unpack_strings(name: str, arrays: dict[str, NDArray[Any]], path: Any) -> lis
     if offsets[0] != 0 or offsets[-1] != len(data) or any(np.diff(offsets) < 0):
         raise FormatError(f"the names {name!r} are damaged", path)
     try:
-        return [
-            data[a:b].decode("utf-8", "surrogatepass")
-            for a, b in pairwise(offsets)
-        ]
+        return [data[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(offsets)]
     except UnicodeDecodeError as error:
         raise FormatError(f"the names {name!r} are damaged", path) from error
 

@@ -143,8 +143,10 @@ def _encoder(arrays: dict[str, Any], about: dict[str, Any], path: Any) -> Sequen
     types: dict[str, Any] = {"FeatureEncoder": FeatureEncoder, "TemplateEncoder": TemplateEncoder}
     inner = types[about["kind"]].from_state(state)
     size = inner.n_hash if inner.vocabulary is None else len(inner.vocabulary)
-    numbers = isinstance(inner, FeatureEncoder) and inner.kind == "numbers"
-    if not numbers and size != inner.n_features:
+    form = inner.kind if isinstance(inner, FeatureEncoder) else "attributes"
+    if form not in ("attributes", "numbers"):
+        raise FormatError(f"the model is damaged: its input is {form!r}", path)
+    if form == "attributes" and size != inner.n_features:
         raise FormatError("the model is damaged: its names do not fit its number of names", path)
     return SequenceEncoder.of(inner, about["n_columns"])
 

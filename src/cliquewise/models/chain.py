@@ -45,6 +45,8 @@ class ChainModel:
     begin_allowed, end_allowed : bool array (K,)
         Labels that a sequence may begin and end with.
     intercept, boundaries : bool
+    n_edge_attributes : int
+        Attributes of token pairs, with one weight per pair of labels each.
     """
 
     n_labels: int
@@ -57,6 +59,7 @@ class ChainModel:
     end_allowed: Mask
     intercept: bool = True
     boundaries: bool = True
+    n_edge_attributes: int = 0
 
     @classmethod
     def build(
@@ -69,6 +72,7 @@ class ChainModel:
         classes: Sequence[Any] = (),
         intercept: bool = True,
         boundaries: bool = True,
+        n_edge_attributes: int = 0,
     ) -> ChainModel:
         """The model for a data set: which weights exist and which transitions are possible.
 
@@ -85,6 +89,7 @@ class ChainModel:
         classes : sequence
             Names of the labels, for the schemes.
         intercept, boundaries : bool
+        n_edge_attributes : int
         """
         from cliquewise.models.label_schemes import scheme_masks
 
@@ -110,7 +115,7 @@ class ChainModel:
         start, label = _pairs(data, n_labels, feature_pairs)
         return cls(
             n_labels, data.n_features, start, label, np.ascontiguousarray(free),
-            np.ascontiguousarray(allowed), begin, end, intercept, boundaries,
+            np.ascontiguousarray(allowed), begin, end, intercept, boundaries, n_edge_attributes,
         )  # fmt: skip
 
     # ---- the weight vector
@@ -125,7 +130,7 @@ class ChainModel:
     @property
     def dimension(self) -> int:
         """Length of the weight vector."""
-        return self.n_emissions + self.n_labels**2
+        return self.n_emissions + self.n_labels**2 * (1 + self.n_edge_attributes)
 
     def padded(self, w: Floats | None = None) -> Floats:
         """A weight vector with the spare room that the kernels need."""
@@ -136,7 +141,9 @@ class ChainModel:
 
     def transitions(self, w: Floats) -> Floats:
         """The (K, K) transition weights, a view."""
-        return w[self.n_emissions : self.dimension].reshape(self.n_labels, self.n_labels)
+        square = self.n_labels**2
+        last = w[self.n_emissions : self.n_emissions + square]
+        return last.reshape(self.n_labels, self.n_labels)
 
     def emissions(self, w: Floats) -> Floats:
         """The (attributes, K) emission weights; zero where a pair has none."""
@@ -167,7 +174,7 @@ class ChainModel:
         """Pick this model's weights out of a vector of :meth:`as_dense`."""
         rows = np.repeat(np.arange(self.n_attributes), np.diff(self.pair_start))
         cells = self.n_attributes * self.n_labels
-        last = w[cells : cells + self.n_labels**2]
+        last = w[cells : cells + self.n_labels**2 * (1 + self.n_edge_attributes)]
         return np.concatenate([w[rows * self.n_labels + self.pair_label], last])
 
     def row_mask(self) -> NDArray[np.uint64]:
@@ -200,6 +207,24 @@ class ChainModel:
             self.pair_label,
             np.empty(0, dtype=np.uint64),
         )
+
+    def edge_chains(self, edges: Dataset) -> Any:
+        """The kernels' view of the attributes of token pairs (at the later token)."""
+        from cliquewise._kernels.chain_features import Chains
+
+        if edges.n_features != self.n_edge_attributes:
+            raise DataError(
+                f"the pairs have {edges.n_features} attributes; the model has "
+                f"{self.n_edge_attributes}"
+            )
+        k2, none = self.n_labels**2, np.empty(0, dtype=np.int64)
+        return Chains(
+            edges.offsets, edges.indptr, edges.indices,
+            np.empty(0) if edges.values is None else edges.values,
+            np.full(edges.n_tokens, -1, dtype=np.int32), np.ones(len(edges)),
+            np.empty((0, k2), dtype=bool), none, np.empty(0, dtype=np.int32),
+            np.empty(0, dtype=np.uint64),
+        )  # fmt: skip
 
     def _allowed(self, data: Dataset) -> Mask:
         """One mask of what every token may be; empty if everything is allowed."""

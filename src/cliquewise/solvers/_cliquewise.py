@@ -35,6 +35,7 @@ class Ascent:
     gaps: Floats
     previous: Floats = field(default_factory=lambda: np.empty(0))
     order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    place: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     visits: int = 0
     outer: int = 0
     momentum: float = 1.0
@@ -51,8 +52,9 @@ class Cliquewise(Solver):
 
     Parameters
     ----------
-    rho : float, default=1.0
-        The penalty for disagreement is ``||A mu||^2 / (2 rho)``: small is strong.
+    rho : float or "auto", default="auto"
+        The penalty for disagreement is ``||A mu||^2 / (2 rho)``: small is strong. ``auto`` makes
+        the penalty bend an edge's objective as much as all other terms do.
     inner : float, default=0.5
         Visits per outer step, as a share of the cliques.
     sampling : {"examples", "permuted", "uniform", "gap"}, default="examples"
@@ -68,7 +70,7 @@ class Cliquewise(Solver):
     columns: ClassVar[tuple[str, ...]] = ("disagreement", "inner_gap")
     method: ClassVar[int] = 0
 
-    rho: float = 1.0
+    rho: float | str = "auto"
     inner: float = 0.5
     sampling: str = "examples"
 
@@ -77,8 +79,10 @@ class Cliquewise(Solver):
             raise DataError(
                 f"sampling is examples, permuted, uniform or gap, not {self.sampling!r}"
             )
-        if not (np.isfinite(self.rho) and self.rho > 0):
-            raise DataError(f"rho = {self.rho}; it must be a positive number")
+        if self.rho != "auto" and not (
+            isinstance(self.rho, int | float) and np.isfinite(self.rho) and self.rho > 0
+        ):
+            raise DataError(f'rho = {self.rho!r}; it must be a positive number or "auto"')
         if not (np.isfinite(self.inner) and self.inner > 0):
             raise DataError(f"inner = {self.inner}; it must be a positive share of the cliques")
 
@@ -100,7 +104,7 @@ class Cliquewise(Solver):
         nodes = sizes[: len(g.degree)]
         messages = int(g.degree.astype(np.int64) @ nodes)
         point = Point(mu, np.zeros(messages), np.zeros(int(nodes.sum())), np.zeros(problem.dimension))
-        rho = self.rho
+        rho = balanced_rho(problem) if isinstance(self.rho, str) else self.rho
         if warm is not None:
             if warm.point.mu.shape != mu.shape or warm.point.xi.shape != point.xi.shape:
                 raise DataError("a warm start needs the same graphs")
@@ -108,11 +112,16 @@ class Cliquewise(Solver):
         return self._ready(problem, point, rho)
 
     def _ready(self, problem: GraphProblem, point: Any, rho: float) -> Ascent:
-        from cliquewise._kernels.cliquewise import weights_of
+        from cliquewise._kernels.cliquewise import cliques_by_example, weights_of
 
         weights_of(problem.cliques, problem.C, point.mu, point.w)
         state = Ascent(point, rho, np.empty(problem.n_cliques), np.full(problem.n_cliques, np.inf))
         self._set_rho(problem, state, rho)
+        if self.sampling == "examples":
+            state.order = np.empty(problem.n_cliques, dtype=np.int64)
+            state.place = np.zeros(problem.n_examples, dtype=np.int64)
+            data = problem.data
+            cliques_by_example(data.n_nodes, data.node_offsets, data.edge_offsets, state.order)
         return state
 
     def _set_rho(self, problem: GraphProblem, state: Ascent, rho: float) -> None:
@@ -170,8 +179,8 @@ class Cliquewise(Solver):
             seed = rng.integers(0, 2**63, 1, dtype=np.uint64)
             visits, apart, along = sweep(
                 g, problem.terms, x, state.rho, state.steps, self.method, state.gaps,
-                data.node_offsets, data.edge_offsets, rng.permutation(len(data)), float(self.inner),
-                length, momentum, state.previous, seed,
+                data.node_offsets, data.edge_offsets, rng.permutation(len(data)), state.order,
+                state.place, float(self.inner), length, momentum, state.previous, seed,
             )  # fmt: skip
         else:
             if length > 0:
@@ -245,6 +254,24 @@ class Cliquewise(Solver):
             raise DataError("the checkpoint is of other data: its arrays have other shapes")
         x.mu[:], x.xi[:] = arrays["mu"], arrays["xi"]
         return self._ready(problem, x, float(arrays["rho"][0]))
+
+
+def balanced_rho(problem: GraphProblem) -> float:
+    """The rho at which the penalty's curvature on a typical edge equals that of the rest."""
+    from cliquewise._kernels.cliquewise import lipschitz
+
+    g, n_nodes = problem.cliques, problem.data.n_nodes
+    if not len(g.left):
+        return 1.0
+    both = []
+    for rho in (1.0, 1e30):
+        out = np.empty(problem.n_cliques)
+        plain = problem.terms._replace(slack=np.empty((0, 2)))
+        lipschitz(g, plain, rho, problem.model.layout["spread"], out)
+        both.append(out[n_nodes:])
+    bend = 2.0 * problem.gamma * problem.terms.curvature[n_nodes:]
+    ratio = (both[0] - both[1]) / np.maximum(both[1] + bend, 1e-12)
+    return float(np.clip(np.median(ratio), 1e-3, 1e3))
 
 
 def dual_value(problem: GraphProblem, mu: Floats) -> float:

@@ -162,7 +162,7 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
     """The named solver, or the one that suits the problem.
 
     ``auto`` takes ``sdca`` where the problem is convex and its dual variables fit into
-    ``max_memory`` bytes, and ``lbfgs`` otherwise.
+    ``max_memory`` bytes, and ``lbfgs`` otherwise; ``bcfw`` for the hinge loss.
 
     Raises
     ------
@@ -171,6 +171,8 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
     """
     if hasattr(problem, "resolve"):
         solver = problem.resolve(solver)
+    if solver == "auto" and problem.loss == "hinge":
+        solver = "bcfw"
     if solver == "auto":
         first = get("sdca")
         if first.refuses(problem) is None and first.memory(problem) <= max_memory:
@@ -189,5 +191,6 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
             for s in registered()
             if s().refuses(problem) is None and s().memory(problem) <= max_memory
         ]
-        raise UnsupportedError(f"solver {chosen.name!r} {reason}; these do: {', '.join(fit)}")
+        others = ", ".join(fit) or "none of the solvers"
+        raise UnsupportedError(f"solver {chosen.name!r} {reason}; these do: {others}")
     return chosen

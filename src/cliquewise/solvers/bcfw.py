@@ -1,0 +1,328 @@
+"""BCFW: block-coordinate Frank-Wolfe for structural support vector machines, with a duality gap.
+
+Lacoste-Julien et al. 2013, with the gap sampling and the pairwise and away steps of Osokin
+et al. 2016 and the cached passes of Shah et al. 2015. See ``_kernels/chain_max_margin.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError
+from cliquewise.graph import Floats
+from cliquewise.problem import ChainProblem
+from cliquewise.solvers.base import Info, Solver, register
+from cliquewise.structure import Ints
+
+METHODS = {"pairwise": 0, "away": 1, "fw": 2}
+
+#: Arrays of the pool with one entry per atom.
+PER_ATOM = ("next", "start", "alpha", "loss", "idle")
+
+
+@dataclass
+class Combinations:
+    """Convex combinations of labellings, one per example, and the weights they give."""
+
+    atoms: Any  # the kernels' named tuple
+    chains: Any  # the data, in the form that is fastest for the kernels
+    edge_start: int
+    edge_allowed: Any
+    w: Floats
+    direction: Floats  # scratch of the kernels, zero between calls
+    average: Floats  # of the weights after every step; empty if not wanted
+    steps: int
+    visits: int
+    dual: float = 0.0
+    averaged: bool = False  # whether the average is the better one of the two
+    order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+@register
+@dataclass(frozen=True)
+class BCFW(Solver):
+    """Block-coordinate Frank-Wolfe.
+
+    Parameters
+    ----------
+    step_rule : {"pairwise", "away", "fw"}, default="pairwise"
+        Which way an example's combination of labellings moves. ``fw`` is the algorithm of
+        2013, which needs many more passes for a small gap.
+    sampling : {"gap", "permuted", "uniform", "cyclic"}, default="gap"
+        Which example comes next: with probability ``1 - uniform_share`` in proportion to its
+        last seen gap (after one pass over all), in reshuffled passes, at random, or in order.
+    uniform_share : float, default=0.2
+        Share of uniform draws with ``sampling="gap"``.
+    cached_passes : int, default=5
+        After each pass at most so many passes that ask for no new labelling and improve the
+        weights of those at hand; they end as soon as they bring less than a tenth of it.
+    inner_steps : int, default=10
+        Steps per visit, at most.
+    max_atoms : int, default=50
+        Labellings kept per example, at most; beyond it the lightest is given up.
+    average : bool, default=True
+        Keep a weighted average of the weights, too, and return it where its objective is lower.
+
+    Examples
+    --------
+    >>> from cliquewise.data.dataset import Dataset
+    >>> from cliquewise.models.chain import ChainModel
+    >>> from cliquewise.problem import ChainProblem
+    >>> from cliquewise.solvers.run import run
+    >>> data = Dataset([0, 2, 3], [0, 1, 3, 4], [0, 0, 1, 1], None, 2, labels=[0, 1, 1])
+    >>> problem = ChainProblem(ChainModel.build(data, 2), data, loss="hinge")
+    >>> bool(run(problem, BCFW(), tol=1e-6, random_state=0).converged)
+    True
+    """
+
+    name: ClassVar[str] = "bcfw"
+    losses: ClassVar[frozenset[str]] = frozenset({"hinge"})
+    step_rule: str = "pairwise"
+    sampling: str = "gap"
+    uniform_share: float = 0.2
+    cached_passes: int = 5
+    inner_steps: int = 10
+    max_atoms: int = 50
+    average: bool = True
+
+    def __post_init__(self) -> None:
+        if self.step_rule not in METHODS:
+            raise DataError(f"step_rule is pairwise, away or fw, not {self.step_rule!r}")
+        if self.sampling not in ("gap", "permuted", "uniform", "cyclic"):
+            raise DataError(
+                f"sampling is gap, permuted, uniform or cyclic, not {self.sampling!r}"
+            )
+        if not 0 <= self.uniform_share <= 1:
+            raise DataError(f"uniform_share = {self.uniform_share}; it must be in [0, 1]")
+        for name, least in (("cached_passes", 0), ("inner_steps", 1), ("max_atoms", 2)):
+            if getattr(self, name) < least:
+                raise DataError(f"{name} = {getattr(self, name)}; it must be at least {least}")
+
+    def memory(self, problem: Any) -> float:
+        """Three weight vectors, and about ten labellings per example."""
+        model, data = problem.model, problem.data
+        weights = problem.dimension
+        if model.fits_dense:
+            weights = (model.n_attributes + model.n_labels) * model.n_labels
+        return 8.0 * 3 * weights + 40.0 * data.n_tokens + 500.0 * (len(data) + 1)
+
+    # ---- state
+
+    def _empty(self, problem: ChainProblem, n_atoms: int, n_labels: int) -> Any:
+        from cliquewise._kernels.chain_max_margin import Atoms
+
+        n = problem.n_examples
+        leaves = 1 << max(n - 1, 1).bit_length() if self.sampling == "gap" else 0
+        numbers = [np.zeros(n_atoms, dtype=np.int64) for _ in range(3)]
+        return Atoms(
+            np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64), numbers[0], numbers[1],
+            np.zeros(n_atoms), np.zeros(n_atoms), numbers[2], np.zeros(n_labels, dtype=np.int32),
+            np.zeros(2, dtype=np.int64), problem.data.lengths.astype(np.float64),
+            np.zeros(2 * leaves),
+        )  # fmt: skip
+
+    def init(self, problem: ChainProblem, warm: Combinations | None = None) -> Combinations:
+        """The truth alone, or the labellings of ``warm`` for the examples it has."""
+        from cliquewise._kernels import chain_max_margin
+
+        n, tokens = problem.n_examples, problem.data.n_tokens
+        longest = int(problem.data.lengths.max(initial=0))
+        if warm is not None and not _continues(warm, problem):
+            warm = None
+        known, old_atoms, old_labels = 0, 0, 0
+        if warm is not None:
+            known = len(warm.atoms.head)
+            old_atoms, old_labels = warm.atoms.used.tolist()
+        room = old_atoms + 2 * n + 16, old_labels + 2 * tokens + 16 * longest
+        atoms = self._empty(problem, *room)
+        if warm is not None:
+            _copy_atoms(warm.atoms, atoms)
+        chain_max_margin.start(problem.chains, atoms, known)
+        return self._with_weights(problem, atoms, 0 if warm is None else warm.visits)
+
+    def _with_weights(self, problem: ChainProblem, atoms: Any, visits: int) -> Combinations:
+        from cliquewise._kernels.chain_sdca import rebuild_tree
+
+        if len(atoms.tree):
+            rebuild_tree(atoms.tree, atoms.gaps)
+        model, chains, _ = problem.fastest_form()
+        average = model.padded() if self.average else np.empty(0)
+        state = Combinations(
+            atoms, chains, model.n_emissions, model.edge_allowed, model.padded(), model.padded(),
+            average, 0, visits,
+        )  # fmt: skip
+        self._refresh(problem, state)
+        return state
+
+    def _refresh(self, problem: ChainProblem, state: Combinations) -> float:
+        """The weights and the dual value from the labellings afresh; returns ``||w||^2``."""
+        from cliquewise._kernels.chain_max_margin import weights_of_atoms
+
+        total = weights_of_atoms(
+            state.chains, state.atoms, state.edge_start, problem.model.edge_free, problem.C,
+            state.w,
+        )  # fmt: skip
+        norm = float(state.w @ state.w)
+        state.dual = total / max(problem.n_examples, 1) - 0.5 * problem.lam * norm
+        return norm
+
+    # ---- one step
+
+    def _order(self, n: int, state: Combinations, count: int, rng: np.random.Generator) -> Ints:
+        """The examples of the next visits; -1 for one to be drawn by its gap."""
+        if self.sampling == "uniform":
+            return rng.integers(0, n, count)
+        if self.sampling == "cyclic":
+            return (state.visits + np.arange(count)) % n
+        if self.sampling == "gap" and state.visits >= n:
+            order = rng.integers(0, n, count)
+            order[rng.random(count) >= self.uniform_share] = -1
+            return order
+        at = state.visits % n
+        if at == 0 or len(state.order) != n:
+            state.order = rng.permutation(n)
+        return state.order[at : at + count]
+
+    def _visit(
+        self, problem: ChainProblem, state: Combinations, order: Ints, uniforms: Floats,
+        exact: bool,
+    ) -> tuple[int, float]:  # fmt: skip
+        """Visits in the given order, with a larger pool whenever it is full; (calls, rise)."""
+        from cliquewise._kernels import chain_max_margin
+
+        model, calls, rise = problem.model, 0, 0.0
+        while len(order):
+            done, asked, gained = chain_max_margin.epoch(
+                state.chains, state.atoms, state.w, state.direction, state.edge_start,
+                model.edge_free, model.edge_allowed, problem.C, order, uniforms, exact,
+                METHODS[self.step_rule], self.max_atoms, self.inner_steps, 10,
+            )  # fmt: skip
+            calls, rise = calls + asked, rise + gained
+            order, uniforms = order[done:], uniforms[done:]
+            if len(order):
+                state.atoms = _grown(state.atoms, int(problem.data.lengths.max()))
+        return calls, rise
+
+    def step(
+        self, problem: ChainProblem, state: Combinations, rng: np.random.Generator
+    ) -> tuple[Combinations, Info]:
+        """Visit a pass of examples, or as many as keep one call below about two seconds."""
+        n = problem.n_examples
+        if n == 0:
+            return state, Info(1.0, 0, 0.0)
+        work = problem.data.n_tokens * problem.model.n_labels**2
+        pieces = min(n, 1 + int(work // 400_000_000))
+        count = min(-(-n // pieces), n - state.visits % n)
+        order = self._order(n, state, count, rng)
+        calls, rise = self._visit(problem, state, order, rng.random(count), True)
+        state.dual += rise / n
+        for _ in range(self.cached_passes):
+            _, more = self._visit(problem, state, rng.permutation(n), np.empty(n), False)
+            state.dual += more / n
+            if more < 0.1 * rise:
+                break
+        state.visits += count
+        state.steps += 1
+        state.averaged = False
+        if self.average:
+            state.average += 2.0 / (state.steps + 1) * (state.w - state.average)
+        estimate = np.nan
+        if state.visits >= n:
+            gap = float(state.atoms.gaps.sum()) / n
+            estimate = gap / max(abs(state.dual + gap), 1e-12)
+        return state, Info(count / n, calls, estimate)
+
+    # ---- what it proves
+
+    def certify(self, problem: ChainProblem, state: Combinations) -> Certificate:
+        """Exact primal and dual values in float64, of the better of weights and average."""
+        norm = self._refresh(problem, state)
+        primal = self._primal(problem, state, state.w, norm)
+        state.averaged = False
+        if self.average and state.steps > 1:
+            other = self._primal(problem, state, state.average, float(state.average @ state.average))
+            state.averaged = other < primal
+            primal = min(primal, other)
+        return Certificate(primal, state.dual, "exact")
+
+    def _primal(self, problem: ChainProblem, state: Combinations, w: Floats, norm: float) -> float:
+        losses = problem.losses(w, state.chains, state.edge_start)
+        return problem.value(norm, float(problem.chains.weights @ losses))
+
+    def weights(self, problem: ChainProblem, state: Combinations) -> Floats:
+        """Weights of the dual point, or their average if that was certified."""
+        w = state.average if state.averaged else state.w
+        if len(state.chains.row_mask):
+            return problem.model.from_dense(w)
+        return w[: problem.model.dimension]
+
+    def pack(self, state: Combinations) -> dict[str, np.ndarray[Any, Any]]:
+        """The labellings and their weights, and the average."""
+        a = state.atoms
+        arrays = {name: getattr(a, name)[: a.used[0]] for name in PER_ATOM}
+        return {
+            **arrays, "head": a.head, "size": a.size, "labels": a.labels[: a.used[1]],
+            "gaps": a.gaps, "offsets": state.chains.offsets, "average": state.average,
+            "counts": np.array([state.steps, state.visits]),
+        }  # fmt: skip
+
+    def unpack(
+        self, problem: ChainProblem, arrays: dict[str, np.ndarray[Any, Any]]
+    ) -> Combinations:
+        """Back from :meth:`pack`."""
+        if not np.array_equal(arrays["offsets"], problem.data.offsets) or (
+            arrays["labels"].max(initial=0) >= problem.model.n_labels
+        ):
+            raise DataError("the checkpoint is of other data: its arrays have other shapes")
+        atoms = self._empty(problem, len(arrays["alpha"]), len(arrays["labels"]))
+        for name in (*PER_ATOM, "head", "size", "labels", "gaps"):
+            getattr(atoms, name)[:] = arrays[name]
+        atoms.used[:] = len(arrays["alpha"]), len(arrays["labels"])
+        steps, visits = arrays["counts"].tolist()
+        state = self._with_weights(problem, atoms, visits)
+        if self.average and len(arrays["average"]) == len(state.average):
+            state.average[:], state.steps = arrays["average"], steps
+        return state
+
+
+def _grown(atoms: Any, longest: int) -> Any:
+    """The same atoms in a pool with room for more (half as many again)."""
+
+    def longer(array: Any, more: int) -> Any:
+        return np.concatenate([array, np.zeros(more, dtype=array.dtype)])
+
+    more = len(atoms.next) // 2 + 16
+    new = {name: longer(getattr(atoms, name), more) for name in PER_ATOM}
+    labels = longer(atoms.labels, len(atoms.labels) // 2 + 16 * longest)
+    return atoms._replace(**new, labels=labels)
+
+
+def _copy_atoms(old: Any, new: Any) -> None:
+    """The atoms of the examples that were there before (new ones come after them)."""
+    n, (atoms, labels) = len(old.head), old.used
+    new.head[:n], new.size[:n], new.gaps[:n] = old.head, old.size, old.gaps
+    for name in PER_ATOM:
+        getattr(new, name)[:atoms] = getattr(old, name)[:atoms]
+    new.labels[:labels] = old.labels[:labels]
+    new.used[:] = old.used
+
+
+def _continues(warm: Combinations, problem: ChainProblem) -> bool:
+    """Whether the old labellings are those of the first examples, and all still possible."""
+    old, new = warm.chains, problem.chains
+    n, tokens = len(old.offsets), len(old.labels)
+    same = (
+        np.array_equal(old.offsets, new.offsets[:n])
+        and np.array_equal(old.labels, new.labels[:tokens])
+        and warm.atoms.labels.max(initial=0) < problem.model.n_labels
+    )
+    if not same:
+        raise DataError("a warm start needs the same labels and at least the same examples")
+    return bool(
+        np.array_equal(old.allowed, new.allowed[:tokens])
+        and np.array_equal(warm.edge_allowed, problem.model.edge_allowed)
+    )

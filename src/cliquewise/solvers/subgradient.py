@@ -1,0 +1,194 @@
+"""Subgradient: stochastic steps on the primal objective of a structural support vector machine.
+
+Steps of length ``1 / (lam s)`` at time ``s`` make the weights a plain average of subgradients
+(Shalev-Shwartz et al. 2011). After whole passes every example has its share in that average, so
+that the labellings met are a point of the dual, and its value is a true lower bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError
+from cliquewise.graph import Floats
+from cliquewise.problem import ChainProblem
+from cliquewise.solvers.base import Info, Solver, register
+from cliquewise.structure import Ints
+
+
+@dataclass
+class Steps:
+    """Sums of subgradients and what they prove."""
+
+    chains: Any  # the data, in the form that is fastest for the kernels
+    edge_start: int
+    z: Floats  # the weights are z n / s
+    sums: Floats  # visits before a change times that change; empty if no average is wanted
+    strength: float
+    visits: int
+    mistakes: float  # sum of c_i Hamming over the labellings of all visits
+    dual: float  # after the last whole pass
+    order: Ints
+    averaged: bool = False
+
+
+@register
+@dataclass(frozen=True)
+class Subgradient(Solver):
+    """Stochastic subgradient descent in reshuffled passes (Pegasos).
+
+    Parameters
+    ----------
+    delay : float, default=1.0
+        Passes by which time is ahead at the start: the first step is ``1 / (lam delay n)``.
+    average : bool, default=True
+        Keep the average of all iterates, weighted by time, and return it where its objective
+        is lower.
+
+    Examples
+    --------
+    >>> from cliquewise.data.dataset import Dataset
+    >>> from cliquewise.models.chain import ChainModel
+    >>> from cliquewise.problem import ChainProblem
+    >>> from cliquewise.solvers.run import run
+    >>> data = Dataset([0, 2, 3], [0, 1, 3, 4], [0, 0, 1, 1], None, 2, labels=[0, 1, 1])
+    >>> problem = ChainProblem(ChainModel.build(data, 2), data, loss="hinge")
+    >>> bool(run(problem, Subgradient(), tol=0.02, max_epochs=1000, random_state=0).converged)
+    True
+    """
+
+    name: ClassVar[str] = "subgradient"
+    losses: ClassVar[frozenset[str]] = frozenset({"hinge"})
+    delay: float = 1.0
+    average: bool = True
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.delay) and self.delay >= 0):
+            raise DataError(f"delay = {self.delay}; it must be a number that is not negative")
+
+    def memory(self, problem: Any) -> float:
+        """Three weight vectors and an order of the examples."""
+        model, weights = problem.model, problem.dimension
+        if model.fits_dense:
+            weights = (model.n_attributes + model.n_labels) * model.n_labels
+        return 8.0 * (3 * weights + len(problem.data) + 16)
+
+    # ---- state
+
+    def init(self, problem: ChainProblem, warm: Steps | None = None) -> Steps:
+        """Zero weights; or the sums of ``warm``, if it ended with a whole pass."""
+        model, chains, start = problem.fastest_form()
+        n = problem.n_examples
+        sums = model.padded() if self.average else np.empty(0)
+        none = np.empty(0, dtype=np.int64)
+        state = Steps(chains, start, model.padded(), sums, problem.C, 0, 0.0, 0.0, none)
+        old = 0 if warm is None else len(warm.chains.offsets) - 1
+        if warm is None or old == 0 or warm.visits % old or warm.z.shape != state.z.shape:
+            return state
+        if old > n or not np.array_equal(warm.chains.labels, chains.labels[: len(warm.chains.labels)]):
+            raise DataError("a warm start needs the same labels and at least the same examples")
+        # The new examples count as if every pass had found them right.
+        ratio = problem.C / warm.strength
+        state.z[:], state.visits, state.mistakes = ratio * warm.z, warm.visits // old * n, warm.mistakes
+        if len(state.sums) == len(warm.sums):
+            state.sums[:] = ratio * n / old * warm.sums
+        state.dual = self._dual(problem, state)
+        return state
+
+    def _time(self, problem: ChainProblem, state: Steps) -> float:
+        """The time s, in passes; the weights are ``z / s``."""
+        return self.delay + state.visits / max(problem.n_examples, 1)
+
+    def _current(self, problem: ChainProblem, state: Steps) -> Floats:
+        time = self._time(problem, state)
+        return state.z / time if time > 0 else state.z
+
+    def _mean(self, problem: ChainProblem, state: Steps) -> Floats:
+        """The average of the iterates after each visit, weighted by their times."""
+        visits, n = float(state.visits), problem.n_examples
+        total = visits * self.delay * n + 0.5 * visits * (visits + 1)
+        return n * (visits * state.z - state.sums) / total
+
+    def _dual(self, problem: ChainProblem, state: Steps) -> float:
+        """Value of the dual point that the labellings of all visits make, after whole passes."""
+        n, time = max(problem.n_examples, 1), self._time(problem, state)
+        if time == 0:
+            return 0.0
+        norm = float(state.z @ state.z) / time**2
+        return state.mistakes / (n * time) - 0.5 * problem.lam * norm
+
+    # ---- one step
+
+    def step(
+        self, problem: ChainProblem, state: Steps, rng: np.random.Generator
+    ) -> tuple[Steps, Info]:
+        """Visit a pass of examples, or as many as keep one call below about two seconds."""
+        from cliquewise._kernels.chain_hinge import pegasos
+
+        n, model = problem.n_examples, problem.model
+        if n == 0:
+            return state, Info(1.0, 0, 0.0)
+        work = problem.data.n_tokens * model.n_labels**2
+        pieces = min(n, 1 + int(work // 400_000_000))
+        at = state.visits % n
+        count = min(-(-n // pieces), n - at)
+        if at == 0:
+            state.order = rng.permutation(n)
+        calls, mistakes = pegasos(
+            state.chains, state.z, state.sums, state.edge_start, model.edge_free,
+            model.edge_allowed, problem.C, state.order[at : at + count], state.visits,
+            self.delay * n,
+        )  # fmt: skip
+        state.visits += count
+        state.mistakes += mistakes
+        state.averaged = False
+        if state.visits % n == 0:
+            state.dual = max(state.dual, self._dual(problem, state))
+        return state, Info(count / n, calls)
+
+    # ---- what it proves
+
+    def certify(self, problem: ChainProblem, state: Steps) -> Certificate:
+        """Exact objective of the better of iterate and average, and the best dual value met."""
+        primal = self._primal(problem, state, self._current(problem, state))
+        state.averaged = False
+        if self.average and state.visits > 0:
+            other = self._primal(problem, state, self._mean(problem, state))
+            state.averaged = other < primal
+            primal = min(primal, other)
+        return Certificate(primal, state.dual, "exact")
+
+    def _primal(self, problem: ChainProblem, state: Steps, w: Floats) -> float:
+        losses = problem.losses(w, state.chains, state.edge_start)
+        return problem.value(float(w @ w), float(problem.chains.weights @ losses))
+
+    def weights(self, problem: ChainProblem, state: Steps) -> Floats:
+        """The iterate, or the average if that was certified."""
+        w = (self._mean if state.averaged else self._current)(problem, state)
+        if len(state.chains.row_mask):
+            return problem.model.from_dense(w)
+        return w[: problem.model.dimension]
+
+    def pack(self, state: Steps) -> dict[str, np.ndarray[Any, Any]]:
+        """The sums, the order of the pass under way, and the numbers."""
+        return {
+            "z": state.z, "sums": state.sums, "order": state.order,
+            "offsets": state.chains.offsets,
+            "numbers": np.array([state.strength, state.visits, state.mistakes, state.dual]),
+        }  # fmt: skip
+
+    def unpack(self, problem: ChainProblem, arrays: dict[str, np.ndarray[Any, Any]]) -> Steps:
+        """Back from :meth:`pack`."""
+        state = self.init(problem)
+        same = state.z.shape == arrays["z"].shape and state.sums.shape == arrays["sums"].shape
+        if not same or not np.array_equal(arrays["offsets"], problem.data.offsets):
+            raise DataError("the checkpoint is of other data: its arrays have other shapes")
+        state.z[:], state.sums[:] = arrays["z"], arrays["sums"]
+        state.order = np.array(arrays["order"])
+        _, visits, state.mistakes, state.dual = arrays["numbers"].tolist()
+        state.visits = int(visits)
+        return state

@@ -1,0 +1,277 @@
+"""The commands fit, predict, evaluate and inspect: from files to tags."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import cliquewise as cw
+from cliquewise.cli import main
+
+TRAIN = """\
+the DT B-NP
+cat NN I-NP
+sleeps VB B-VP
+
+a DT B-NP
+dog NN I-NP
+barks VB B-VP
+. . O
+
+"""
+CRFSUITE = "B\tw=Rome\tlong:2\nO\tw=is\n\n@weight:2\nO\tw=was\nB\tw=Paris\n\n"
+
+
+def call(*arguments, stdin=None):
+    return CliRunner().invoke(main, [str(a) for a in arguments], input=stdin)
+
+
+def good(*arguments, stdin=None):
+    result = call(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def bad(*arguments, stdin=None):
+    result = call(*arguments, stdin=stdin)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    return result.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tagging")
+    (folder / "train").write_text(TRAIN)
+    (folder / "train.crfsuite").write_text(CRFSUITE)
+    good("fit", folder / "train", "--model", folder / "m.cw", "--quiet")
+    good("fit", folder / "train.crfsuite", "--format", "crfsuite", "--model", folder / "c.cw")
+    return folder
+
+
+# ---- fit
+
+
+def test_fit_prints_the_certificate_of_the_model_it_writes(folder, tmp_path):
+    result = call("fit", folder / "train", "--model", tmp_path / "m.cw", "--tol", "1e-5")
+    model = cw.load(tmp_path / "m.cw")
+    assert model.certificate_.gap <= 1e-5
+    assert f"relative gap {model.certificate_.gap:.2e}" in result.stdout
+    assert f"{model.certificate_.dual:.8g}" in result.stdout
+    assert "template chunking" in result.stdout
+    assert "epoch" in result.stderr  # the progress line goes elsewhere
+
+
+def test_fit_equals_the_estimator(folder, tmp_path):
+    good(
+        "fit", folder / "train", "--model", tmp_path / "m.cw", "--C", "2", "--tol", "1e-9",
+        "--solver", "lbfgs", "--feature-pairs", "seen", "--transitions", "BIO", "--no-intercept",
+        "--no-boundaries", "--min-count", "2", "--max-epochs", "500",
+    )  # fmt: skip
+    text, y = cw.data.read_conll(folder / "train").split_labels()
+    tagger = cw.SequenceTagger(
+        C=2, tol=1e-9, solver="lbfgs", feature_pairs="seen", transitions="BIO", intercept=False,
+        boundaries=False, min_count=2, template="chunking", max_epochs=500,
+    ).fit(text, y)  # fmt: skip
+    model = cw.load(tmp_path / "m.cw")
+    assert model.coef_ == pytest.approx(tagger.coef_, abs=1e-6)
+    assert model.feature_names() == tagger.feature_names()
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_fit_reads_compressed_files_and_takes_template_files(suffix, pack, tmp_path):
+    path = tmp_path / f"train{suffix}"
+    path.write_bytes(pack(TRAIN.encode()))
+    (tmp_path / "template").write_text("U0:%x[0,1]\nB\n")
+    good("fit", path, "--model", tmp_path / "m.cw", "--template", tmp_path / "template", "--quiet")
+    assert cw.load(tmp_path / "m.cw").feature_names()[0] == "U0:DT"
+
+
+@pytest.mark.parametrize(("columns", "template"), [(2, "ner"), (3, "chunking"), (4, "ner")])
+def test_the_template_suits_the_number_of_columns(columns, template, tmp_path):
+    (tmp_path / "t").write_text(" ".join(["w", "p", "c"][: columns - 1] + ["O"]) + "\n")
+    shown = good("fit", tmp_path / "t", "--model", tmp_path / "m.cw", "--quiet")
+    assert f"template {template}" in shown
+
+
+def test_a_run_that_is_cut_short_says_so_and_keeps_the_model(folder, tmp_path):
+    result = call(
+        "fit", folder / "train", "--model", tmp_path / "m.cw", "--tol", "0", "--max-epochs", "1"
+    )
+    assert result.exit_code == 0 and "warning: sdca stopped after 1 epochs" in result.stderr
+    assert (tmp_path / "m.cw").exists()
+
+
+def test_fit_goes_on_from_a_checkpoint(folder, tmp_path):
+    options = ["--model", tmp_path / "m.cw", "--checkpoint", tmp_path / "state", "--tol", "0"]
+    first = call("fit", folder / "train", *options, "--max-epochs", "3", "--checkpoint-seconds", 0)
+    assert first.exit_code == 0 and (tmp_path / "state").exists()
+    second = call("fit", folder / "train", *options, "--max-epochs", "6", "--resume")
+    assert "epoch    1.0" not in second.stderr and "6 epochs" in second.output
+
+
+# ---- predict
+
+
+def test_predict_adds_the_tag_to_the_columns_with_or_without_labels(folder):
+    out = good("predict", "--model", folder / "m.cw", folder / "train")
+    expected = [f"{line} {line.split()[-1]}" if line else "" for line in TRAIN.split("\n")]
+    assert out == "\n".join(expected)
+    bare = "\n".join(line.rpartition(" ")[0] for line in TRAIN.split("\n"))
+    assert good("predict", "--model", folder / "m.cw", stdin=bare) == TRAIN
+    assert good("predict", "--model", folder / "m.cw", "-", "--batch", "1", stdin=bare) == TRAIN
+
+
+def test_predict_writes_the_probability_of_every_label(folder):
+    out = good("predict", "--model", folder / "m.cw", "--marginals", stdin="the DT\ncat NN\n")
+    model = cw.load(folder / "m.cw")
+    expected = model.predict_marginals([[["the", "DT"], ["cat", "NN"]]])[0]
+    rows = [line.split() for line in out.split("\n") if line]
+    for row, line in zip(rows, expected, strict=True):
+        cells = [cell.rsplit("/", 1) for cell in row[3:]]
+        assert [c for c, _ in cells] == model.classes_
+        assert [float(p) for _, p in cells] == pytest.approx(line, abs=1e-6)
+
+
+def test_predict_writes_the_best_labelings_with_their_probabilities(folder):
+    out = good("predict", "--model", folder / "m.cw", "--top-k", "2", stdin="the DT\ncat NN\n")
+    blocks = [b.split("\n") for b in out.strip().split("\n\n")]
+    best = cw.load(folder / "m.cw").predict_top_k([[["the", "DT"], ["cat", "NN"]]], 2)[0]
+    for rank, (block, (probability, tags)) in enumerate(zip(blocks, best, strict=True), 1):
+        assert block[0].split()[:2] == ["#", str(rank)]
+        assert float(block[0].split()[2]) == pytest.approx(probability, abs=1e-6)
+        assert [line.split()[-1] for line in block[1:]] == tags
+
+
+def test_predict_reads_and_writes_compressed_files(folder, tmp_path):
+    (tmp_path / "in.gz").write_bytes(gzip.compress(TRAIN.encode()))
+    out = tmp_path / "out.xz"
+    assert good("predict", "--model", folder / "m.cw", tmp_path / "in.gz", "--out", out) == ""
+    plain = good("predict", "--model", folder / "m.cw", folder / "train")
+    assert lzma.decompress(out.read_bytes()).decode() == plain
+
+
+def test_predict_of_crfsuites_format_writes_tags_alone(folder):
+    assert (
+        good("predict", "--model", folder / "c.cw", folder / "train.crfsuite") == "B\nO\n\nO\nB\n\n"
+    )
+    assert good("predict", "--model", folder / "c.cw", "--batch", "1", stdin="?\tw=is") == "O\n\n"
+
+
+def test_nothing_in_gives_nothing_out(folder):
+    for model in ("m.cw", "c.cw"):
+        assert good("predict", "--model", folder / model, stdin="") == ""
+        assert good("predict", "--model", folder / model, stdin="\n\n\n") == ""
+
+
+def test_tabs_keep_spaces_inside_columns(tmp_path):
+    (tmp_path / "t").write_text("New York\tB LOC\nis\tO\n\n")
+    good("fit", tmp_path / "t", "--tabs", "--model", tmp_path / "m.cw", "--quiet", "--C", "9")
+    out = good("predict", "--tabs", "--model", tmp_path / "m.cw", stdin="New York\nis\n")
+    assert out == "New York\tB LOC\nis\tO\n\n"
+
+
+@pytest.mark.medium
+def test_predict_answers_before_the_stream_ends(folder):
+    command = [sys.executable, "-m", "cliquewise.cli", "predict", "--batch", "1"]
+    with subprocess.Popen(
+        [*command, "--model", str(folder / "m.cw")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ},
+    ) as process:  # fmt: skip
+        process.stdin.write("the DT\ncat NN\n\nnext NN\n\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "the DT B-NP\n"
+        assert process.poll() is None
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+# ---- evaluate and inspect
+
+
+def test_evaluate_counts_tokens_sequences_and_spans(folder, tmp_path):
+    out = good("evaluate", "--model", folder / "m.cw", folder / "train")
+    assert "token accuracy  100.00 %" in out and out.split("\n")[-2].split()[0] == "all"
+    (tmp_path / "t").write_text(TRAIN.replace("barks VB B-VP", "barks VB B-NEW"))
+    result = json.loads(good("evaluate", "--json", "--model", folder / "m.cw", tmp_path / "t"))
+    assert result["token_accuracy"] == pytest.approx(6 / 7)
+    assert result["exact_match"] == 0.5 and result["unknown_labels"] == ["B-NEW"]
+    assert result["spans"]["f1"] == pytest.approx(3 / 4)
+    assert result["types"]["NP"]["f1"] == 1.0 and result["types"]["NEW"]["recall"] == 0.0
+
+
+def test_evaluate_leaves_out_spans_where_labels_are_none(folder):
+    result = json.loads(
+        good("evaluate", "--json", "--model", folder / "c.cw", folder / "train.crfsuite")
+    )
+    assert result["tokens"] == 4 and "spans" not in result
+
+
+def test_inspect_shows_the_largest_weights(folder):
+    out = good("inspect", "--model", folder / "m.cw", "--top", "2")
+    name, weight = cw.load(folder / "m.cw").top_features("I-NP", 1)["I-NP"][0]
+    assert f"{weight:+9.4f}  {name}" in out.split("\nI-NP\n")[1].split("\n")[0]
+    assert "I-NP -> B-VP" in out.split("transitions")[1]
+    only = good("inspect", "--model", folder / "m.cw", "--label", "O")
+    assert "\nO\n" in only and "\nI-NP\n" not in only
+
+
+def test_inspect_shows_a_classifier_too(tmp_path):
+    cw.MulticlassClassifier().fit([[0.0], [1.0]], ["no", "yes"]).save(tmp_path / "m.cw")
+    assert "\nyes\n" in good("inspect", "--model", tmp_path / "m.cw")
+    assert "arrays of numbers" in bad("predict", "--model", tmp_path / "m.cw", stdin="a b\n")
+
+
+# ---- what goes wrong ends with one line and status 2
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("a B\nc\n", [], "line 2"),
+        ("\n", [], "no tokens"),
+        ("word\n", [], "one column"),
+        ("a A\n", ["--C", "0"], "C = 0"),
+        ("a A\n", ["--loss", "hinge"], "hinge"),
+        ("a A\n", ["--solver", "adam"], "unknown solver"),
+        ("a A\n", ["--transitions", "BIO"], "not of the scheme"),
+        ("a A\n", ["--resume"], "--checkpoint"),
+        ("a A\n", ["--template", "/no/such/file"], "/no/such/file"),
+        ("a A\n", ["--template", "chunking"], "columns"),
+        ("A\tw:x\n", ["--format", "crfsuite"], "line 1"),
+        ("A\tw\n", ["--format", "crfsuite", "--template", "ner"], "--template"),
+        ("a A\n", ["--encoding", "klingon"], "klingon"),
+        (b"a A\n\xff B\n", [], "line 2"),
+    ],
+)
+def test_fit_refuses_with_one_line(content, options, message, tmp_path):
+    path = tmp_path / "train"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    error = bad("fit", path, "--model", tmp_path / "m.cw", "--quiet", *options)
+    assert message in error
+    assert not (tmp_path / "m.cw").exists()
+
+
+def test_other_commands_refuse_with_one_line(folder, tmp_path):
+    m = ["--model", folder / "m.cw"]
+    assert "no such file" in bad("fit", folder / "train", "--model", "/no/such/m.cw").lower()
+    assert "5 columns" in bad("predict", *m, stdin="a b c d e\n")
+    assert "stdin, line 3" in bad("predict", *m, stdin="a b\n\nc\n")
+    assert "stdin, line 1" in bad("predict", *m, stdin=b"\xff b\n")
+    assert "stdin, line 3" in bad("predict", "--model", folder / "c.cw", stdin="A\tw\n\nB\tw:x\n")
+    assert "--top-k" in bad("predict", *m, "--marginals", "--top-k", "2", stdin="")
+    assert "trained on 2" in bad("evaluate", *m, _write(tmp_path / "four", "a b c d\n"))
+    assert "no label" in bad("inspect", *m, "--label", "Z")
+    assert "damaged" in bad("inspect", "--model", folder / "train")
+
+
+def _write(path, text):
+    path.write_text(text)
+    return path

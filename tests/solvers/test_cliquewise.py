@@ -1,0 +1,357 @@
+"""IDAL and its relatives against a generic convex solver, finite differences and brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import qr
+from scipy.optimize import linprog, minimize
+
+from cliquewise._kernels import cliquewise as kernels
+from cliquewise._kernels.local_polytope import entropy, repair
+from cliquewise.data.graphs import GraphDataset
+from cliquewise.errors import DataError
+from cliquewise.graph_problem import GraphProblem
+from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.solvers._cliquewise import dual_value
+from cliquewise.solvers.idal import IDAL
+from cliquewise.solvers.run import run
+from cliquewise.solvers.soft_bcfw import SoftBCFW
+from cliquewise.solvers.soft_sdca import SoftSDCA
+
+LOSSES = ("log", "softmax_margin", "hinge")
+
+
+def small_problem(seed: int, **options) -> GraphProblem:
+    """Two or three graphs of up to four nodes, with edge features every other time."""
+    rng = np.random.default_rng(seed)
+    examples, labels = [], []
+    types = int(rng.integers(1, 3))
+    cards = rng.integers(2, 4, types).tolist()
+    pairwise = "table"
+    if types == 1:
+        pairwise = ("table", "symmetric", "potts")[seed % 3]
+    with_edge_features = bool(seed % 2)
+    for _ in range(int(rng.integers(1, 4))):
+        n = int(rng.integers(1, 5))
+        pairs = np.array([(i, j) for i in range(n) for j in range(i)], dtype=int).reshape(-1, 2)
+        pairs = pairs[rng.random(len(pairs)) < 0.7]
+        kind = rng.integers(0, types, n)
+        edge_features = rng.normal(size=(len(pairs), 2)) if with_edge_features else None
+        examples.append((rng.normal(size=(n, 2)), pairs, edge_features, kind))
+        labels.append([int(rng.integers(0, cards[t])) for t in kind])
+    data = GraphDataset.from_examples(examples, labels)
+    model = PairwiseModel(cards, 2, 2 if with_edge_features else 0, pairwise)
+    given = {"C": float(10 ** rng.uniform(-1.5, 0.5)), "loss": LOSSES[seed % 3],
+             "gamma": float(10 ** rng.uniform(-1, 0.5)), "entropy": ("gini", "gini-otrw")[seed % 2]}
+    return GraphProblem(model, data, **(given | options))
+
+
+def feature_matrix(problem: GraphProblem) -> np.ndarray:
+    """B as a dense matrix, by applying the adjoint to unit vectors."""
+    size = int(problem.cliques.offsets[-1])
+    columns = []
+    for s in range(size):
+        unit, out = np.zeros(size), np.zeros(problem.dimension)
+        unit[s] = 1.0
+        problem.accumulate(unit, out)
+        columns.append(out)
+    return np.array(columns).T
+
+
+def constraint_matrices(problem: GraphProblem) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that sum each clique to one, and the rows of A."""
+    g = problem.cliques
+    n_nodes = len(g.degree)
+    size = int(g.offsets[-1])
+    sums = np.zeros((len(g.type), size))
+    for c in range(len(g.type)):
+        sums[c, g.offsets[c] : g.offsets[c + 1]] = 1.0
+    rows = []
+    for e, (i, j) in enumerate(zip(g.left, g.right, strict=True)):
+        ki, kj = (int(g.offsets[v + 1] - g.offsets[v]) for v in (i, j))
+        table = np.arange(g.offsets[n_nodes + e], g.offsets[n_nodes + e + 1]).reshape(ki, kj)
+        for node, lines in ((i, table), (j, table.T)):
+            for s, line in enumerate(lines):
+                row = np.zeros(size)
+                row[g.offsets[node] + s] = 1.0
+                row[line] = -1.0
+                rows.append(row)
+    return sums, np.array(rows).reshape(-1, size)
+
+
+def reference_optimum(problem: GraphProblem) -> float:
+    """The relaxed optimum per example, by scipy on the dual quadratic program."""
+    sums, A = constraint_matrices(problem)
+    B = feature_matrix(problem)
+    size = B.shape[1]
+    terms = problem.terms
+    n_nodes = len(problem.cliques.degree)
+    curvature = np.repeat(terms.curvature, np.diff(problem.cliques.offsets))
+    Q = problem.C * B.T @ B + 2 * problem.gamma * np.diag(curvature)
+    if len(terms.slack):
+        for row in range(len(A)):
+            ends = np.minimum(A[row], 0.0)
+            edge = int(np.searchsorted(problem.cliques.offsets, np.flatnonzero(ends)[0], "right"))
+            e = edge - 1 - n_nodes
+            side = 0 if problem.cliques.left[e] == node_of(problem, A[row]) else 1
+            Q -= 2 * problem.gamma * terms.slack[e, side] * np.outer(ends, ends)
+    constant = problem.gamma * (terms.curvature.sum() - terms.slack.sum())
+    target = B @ problem.truth
+    linear = problem.costs + problem.C * B.T @ target
+
+    def negative(mu):
+        return 0.5 * mu @ Q @ mu - linear @ mu
+
+    E = np.concatenate([sums, A])
+    right = np.concatenate([np.ones(len(sums)), np.zeros(len(A))])
+    start = np.repeat(1.0 / np.diff(problem.cliques.offsets), np.diff(problem.cliques.offsets))
+    rows = independent_rows(E)
+    found = minimize(
+        negative, start, jac=lambda mu: Q @ mu - linear, bounds=[(0, 1)] * size, method="SLSQP",
+        constraints=[{"type": "eq", "fun": lambda mu: E[rows] @ mu - right[rows],
+                      "jac": lambda mu: E[rows]}],
+        options={"ftol": 1e-12, "maxiter": 500},
+    )  # fmt: skip
+    assert found.success
+    total = -found.fun + constant - 0.5 * problem.C * target @ target
+    return total / problem.n_examples
+
+
+def node_of(problem: GraphProblem, row: np.ndarray) -> int:
+    """The node of a row of A."""
+    return int(np.searchsorted(problem.cliques.offsets, np.flatnonzero(row > 0)[0], "right")) - 1
+
+
+def independent_rows(E: np.ndarray) -> np.ndarray:
+    """Rows of a largest independent subset."""
+    _, R, pivots = qr(E.T, pivoting=True, mode="economic")
+    rank = int((np.abs(np.diag(R)) > 1e-9).sum())
+    return np.sort(pivots[:rank])
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("block", range(10))
+def test_bounds_enclose_the_optimum_that_a_generic_solver_finds(block):
+    for seed in range(20 * block, 20 * block + 20):
+        problem = small_problem(seed)
+        best = reference_optimum(problem)
+        scale = max(abs(best), 1.0)
+        fit = run(problem, IDAL(), tol=1e-6, max_epochs=1000, random_state=seed)
+        assert np.all(fit.trace.primal >= best - 1e-6 * scale), seed
+        assert np.all(fit.trace.dual <= best + 1e-6 * scale), seed
+        # Without entropy the dual has flat directions, and the last digits take longer.
+        near = 5e-3 if problem.loss == "hinge" else 1e-4
+        assert fit.certificate.primal == pytest.approx(best, abs=near * scale), seed
+        for solver in (SoftSDCA(rho=1.0), SoftBCFW(rho=1.0)):
+            soft = run(problem, solver, max_epochs=20, random_state=seed)
+            assert soft.certificate.primal >= best - 1e-6 * scale, seed
+            assert soft.certificate.dual <= best + 1e-6 * scale, seed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_repaired_point_is_locally_consistent_and_a_consistent_one_stays(seed):
+    problem = small_problem(seed)
+    rng = np.random.default_rng(seed)
+    g = problem.cliques
+    mu = np.concatenate([rng.dirichlet(np.ones(k)) for k in np.diff(g.offsets)])
+    out = np.empty_like(mu)
+    repair(g, mu, out)
+    sums, A = constraint_matrices(problem)
+    assert out.min() >= 0
+    np.testing.assert_allclose(sums @ out, 1, atol=1e-12)
+    np.testing.assert_allclose(A @ out, 0, atol=1e-12)
+    again = np.empty_like(mu)
+    repair(g, out, again)
+    np.testing.assert_allclose(again, out, atol=1e-12)
+
+
+def augmented(problem: GraphProblem, mu, xi, rho):
+    _, A = constraint_matrices(problem)
+    apart = A @ mu
+    return dual_value(problem, mu) * problem.n_examples + xi @ apart - apart @ apart / (2 * rho)
+
+
+@pytest.mark.parametrize("method", [kernels.PROXIMAL, kernels.FRANK_WOLFE])
+@pytest.mark.parametrize("seed", range(12))
+def test_no_block_step_lowers_the_augmented_dual(seed, method):
+    problem = small_problem(seed)
+    solver = IDAL(rho=0.7)
+    state = solver.init(problem)
+    rng = np.random.default_rng(seed)
+    state.point.xi[:] = rng.normal(size=len(state.point.xi))
+    solver._set_rho(problem, state, 0.7)
+    before = augmented(problem, state.point.mu, state.point.xi, 0.7)
+    for c in rng.integers(0, problem.n_cliques, 30):
+        kernels.visit(problem.cliques, problem.terms, state.point, 0.7, state.steps,
+                      np.array([c]), method, state.gaps)  # fmt: skip
+        after = augmented(problem, state.point.mu, state.point.xi, 0.7)
+        assert after >= before - 1e-10 * max(abs(before), 1.0)
+        before = after
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_gradient_of_a_clique_is_that_of_finite_differences(seed):
+    problem = small_problem(seed)
+    rho, rng = 0.7, np.random.default_rng(seed)
+    solver = IDAL(rho=rho)
+    state = solver.init(problem)
+    g, x = problem.cliques, state.point
+    x.mu[:] = np.concatenate([rng.dirichlet(np.ones(k)) for k in np.diff(g.offsets)])
+    x.xi[:] = rng.normal(size=len(x.xi))
+    state = solver._ready(problem, x, rho)
+    widest = int(max(np.diff(g.offsets).max(), g.params.max()))
+    for c in range(problem.n_cliques):
+        t, a, b = (np.empty(widest) for _ in range(3))
+        kernels._smooth_gradient(g, problem.terms, x, rho, c, t, a, b)
+        at = slice(g.offsets[c], g.offsets[c + 1])
+        k = at.stop - at.start
+        given = t[:k] - 2 * problem.gamma * problem.terms.curvature[c] * x.mu[at]
+        for s in range(k):
+            values = []
+            for h in (1e-5, -1e-5):
+                moved = x.mu.copy()
+                moved[at.start + s] += h
+                values.append(augmented(problem, moved, x.xi, rho))
+            slope = (values[0] - values[1]) / 2e-5
+            assert given[s] == pytest.approx(slope, rel=1e-4, abs=1e-5)
+
+
+def test_the_step_constants_bound_the_curvature_on_the_simplex():
+    for seed in range(20):
+        problem = small_problem(seed)
+        solver = IDAL(rho=0.3)
+        state = solver.init(problem)
+        B, (_, A) = feature_matrix(problem), constraint_matrices(problem)
+        H = problem.C * B.T @ B + A.T @ A / 0.3
+        for c in range(problem.n_cliques):
+            at = slice(problem.cliques.offsets[c], problem.cliques.offsets[c + 1])
+            k = at.stop - at.start
+            centre = np.eye(k) - 1.0 / k
+            largest = np.linalg.eigvalsh(centre @ H[at, at] @ centre)[-1]
+            if problem.entropy == "gini":
+                assert state.steps[c] >= largest - 1e-9
+                if problem.model.pairwise == "table":
+                    assert state.steps[c] <= max(2 * largest, 1e-9) + 1e-9
+
+
+def test_entropies_vanish_at_labellings_and_are_largest_at_uniform_beliefs():
+    for seed in range(10):
+        problem = small_problem(seed)
+        truth = problem.truth
+        assert entropy(problem.cliques, problem.terms, truth) == pytest.approx(0, abs=1e-9)
+        sizes = np.diff(problem.cliques.offsets)
+        uniform = np.repeat(1.0 / sizes, sizes)
+        assert entropy(problem.cliques, problem.terms, uniform) > 0
+
+
+def test_the_penalty_alone_ends_on_a_plateau_that_multipliers_pass():
+    problem = small_problem(27, C=1.0, loss="softmax_margin", gamma=1.0)
+    assert len(problem.cliques.left)
+    soft = run(problem, SoftSDCA(rho=1.0), tol=1e-9, max_epochs=500, random_state=0)
+    full = run(problem, IDAL(rho=1.0), tol=1e-6, max_epochs=500, random_state=0)
+    assert full.certificate.gap <= 1e-6
+    assert soft.certificate.gap > 1e-3
+    assert soft.trace.disagreement[-1] > 1e-4 > full.trace.disagreement[-1]
+
+
+@pytest.mark.parametrize("sampling", ["examples", "permuted", "uniform", "gap"])
+def test_every_order_of_the_cliques_ends_at_the_same_optimum(sampling):
+    problem = small_problem(3, C=0.3, loss="log", gamma=1.0)
+    wanted = run(problem, IDAL(), tol=1e-7, max_epochs=2000, random_state=0).certificate.primal
+    fit = run(problem, IDAL(sampling=sampling, inner=1.0), tol=1e-5, max_epochs=2000, random_state=1)
+    assert fit.converged
+    assert fit.certificate.primal == pytest.approx(wanted, rel=1e-4)
+
+
+def test_momentum_ends_at_the_same_optimum():
+    problem = small_problem(5, C=0.3, loss="log", gamma=1.0)
+    wanted = run(problem, IDAL(), tol=1e-7, max_epochs=2000, random_state=0).certificate.primal
+    fit = run(problem, IDAL(accelerated=True, inner=3), tol=1e-5, max_epochs=2000, random_state=1)
+    assert fit.converged
+    assert fit.certificate.primal == pytest.approx(wanted, rel=1e-4)
+
+
+def test_the_same_seed_gives_the_same_bits_and_a_checkpoint_goes_on():
+    problem = small_problem(7, loss="log", gamma=1.0)
+    one, two = (run(problem, IDAL(), max_epochs=10, tol=0, random_state=3) for _ in range(2))
+    assert np.array_equal(one.weights, two.weights)
+    solver = IDAL()
+    restored = solver.unpack(problem, solver.pack(one.state))
+    np.testing.assert_allclose(restored.point.w, one.weights, atol=1e-9)
+    assert solver.certify(problem, restored).primal == pytest.approx(one.certificate.primal)
+
+
+def test_a_warm_start_begins_where_the_other_run_ended():
+    problem = small_problem(9, loss="log", gamma=1.0)
+    first = run(problem, IDAL(), tol=1e-6, max_epochs=1000, random_state=0)
+    again = run(problem, IDAL(), tol=1e-5, max_epochs=1000, random_state=0, warm=first.state)
+    assert again.epochs <= 0.2 * first.epochs + 5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"rho": 0}, {"rho": "x"}, {"inner": 0}, {"inner": float("nan")}, {"sampling": "other"}],
+)
+def test_bad_parameters_are_named(options):
+    with pytest.raises(DataError, match=next(iter(options))):
+        IDAL(**options)
+
+
+def structural_svm_optimum(problem: GraphProblem) -> float:
+    """The exact structural SVM by cutting planes: a linear program oracle and scipy's solver."""
+    assert problem.gamma == 0
+    B, planes, w = feature_matrix(problem), [], np.zeros(problem.dimension)
+    for _ in range(200):
+        scores = B.T @ w
+        mu, values = problem.inference(scores + problem.costs)
+        planes.append((problem.costs @ mu, B @ (problem.truth - mu)))
+        a = np.array([p[0] for p in planes])
+        G = np.array([p[1] for p in planes])
+
+        def negative(t, a=a, G=G):
+            return 0.5 * problem.C * np.sum((t @ G) ** 2) - a @ t
+
+        start = np.full(len(a), 1.0 / len(a))
+        t = minimize(
+            negative, start, jac=lambda t, a=a, G=G: problem.C * G @ (t @ G) - a,
+            bounds=[(0, None)] * len(a), method="SLSQP",
+            constraints=[{"type": "eq", "fun": lambda t: t.sum() - 1, "jac": np.ones_like}],
+            options={"ftol": 1e-13, "maxiter": 500},
+        )  # fmt: skip
+        w = problem.C * t.x @ G
+        if problem.primal(w) + t.fun / problem.n_examples < 1e-6:
+            break
+    return problem.primal(w)
+
+
+def test_on_chains_the_limit_of_small_gamma_is_the_exact_structural_svm():
+    rng = np.random.default_rng(0)
+    examples, labels = [], []
+    for _ in range(6):
+        y = rng.integers(0, 3, 5)
+        x = np.eye(3)[y] + rng.normal(size=(5, 3))
+        examples.append((x, [(i, i + 1) for i in range(4)]))
+        labels.append(y)
+    data = GraphDataset.from_examples(examples, labels)
+    model = PairwiseModel([3], 3)
+    exact = structural_svm_optimum(GraphProblem(model, data, C=0.2, loss="hinge"))
+    relaxed = GraphProblem(model, data, C=0.2, loss="softmax_margin", gamma=1e-4)
+    fit = run(relaxed, IDAL(), tol=2e-4, max_epochs=4000, random_state=0)
+    assert fit.certificate.primal == pytest.approx(exact, rel=1e-3)
+    hinge = GraphProblem(model, data, C=0.2, loss="hinge")
+    fit = run(hinge, IDAL(), tol=2e-4, max_epochs=4000, random_state=0)
+    assert fit.certificate.primal == pytest.approx(exact, rel=1e-3)
+
+
+def test_the_upper_bound_is_that_of_a_linear_program_when_there_is_no_entropy():
+    problem = small_problem(8, loss="hinge", C=0.5)
+    fit = run(problem, IDAL(), tol=1e-5, max_epochs=3000, random_state=0)
+    sums, A = constraint_matrices(problem)
+    scores = problem.potentials(fit.weights)
+    found = linprog(
+        -(scores + problem.costs), A_eq=np.concatenate([sums, A]),
+        b_eq=np.concatenate([np.ones(len(sums)), np.zeros(len(A))]),
+    )  # fmt: skip
+    value = problem.value(float(fit.weights @ fit.weights), -found.fun - scores @ problem.truth)
+    assert fit.certificate.dual - 1e-9 <= value <= fit.certificate.primal + 1e-9
