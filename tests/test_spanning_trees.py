@@ -115,7 +115,13 @@ def test_no_edges_bridges_and_zero_weights():
 
 @pytest.mark.parametrize(
     ("edges", "weights"),
-    [([(0, 0)], None), ([(0, 7)], None), ([(0, 1)], [-1.0]), ([(0, 1)], [np.nan]), ([(0, 1)], [1.0, 2.0])],
+    [
+        ([(0, 0)], None),
+        ([(0, 7)], None),
+        ([(0, 1)], [-1.0]),
+        ([(0, 1)], [np.nan]),
+        ([(0, 1)], [1.0, 2.0]),
+    ],
 )
 def test_bad_edges_and_weights_are_errors(edges, weights):
     with pytest.raises(GraphError):

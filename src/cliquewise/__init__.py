@@ -21,6 +21,8 @@ _WHERE = {
     "from_networkx": "cliquewise.builders",
     "SequenceTagger": "cliquewise.estimators.sequence",
     "MulticlassClassifier": "cliquewise.estimators.multiclass",
+    "GraphLabeler": "cliquewise.estimators.graph",
+    "MultiLabelClassifier": "cliquewise.estimators.multilabel",
     "regularization_path": "cliquewise.estimators.path",
     "load": "cliquewise.estimators.files",
     "Certificate": "cliquewise.certificate",

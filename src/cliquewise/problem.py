@@ -19,7 +19,6 @@ from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.graph import Floats
 from cliquewise.models.chain import ChainModel, Mask
 
-
 #: The losses of chains.
 LOSSES = ("log", "hinge")
 
@@ -197,8 +196,8 @@ class ChainProblem:
     def certificate(self, w: Floats) -> Certificate:
         """Primal and dual at ``w``: strong convexity gives ``P* >= P - ||grad||^2 / (2 lam)``.
 
-        That is the dual value of the distributions ``p(. | x_i; w)``. A subgradient of the
-        hinge loss proves as much: the labellings that it is made of are a point of the dual.
+        That is the dual value of the distributions ``p(. | x_i; w)``, or of the labellings
+        that a subgradient of the hinge loss is made of: true, but very loose.
         """
         value, grad = self.primal_and_gradient(w)
         if not self.is_convex:

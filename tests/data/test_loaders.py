@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def test_numbers_are_split_by_image_and_made_by_the_seed():
 
 def test_most_numbers_count_upwards():
     train, _ = embedded.handwritten_numbers(200, 1)
-    steps = [(b - a) % 10 for y in train.y for a, b in zip(y, y[1:], strict=False)]
+    steps = [(b - a) % 10 for y in train.y for a, b in pairwise(y)]
     assert 0.65 < np.mean(np.array(steps) == 1) < 0.76
 
 

@@ -12,8 +12,8 @@ from cliquewise._kernels import barrier_fw as kernels
 from cliquewise.builders import complete, grid
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph import FactorGraph
+from cliquewise.oracles._barrier_run import INSIDE
 from cliquewise.oracles._trw import problem, start_rho
-from cliquewise.oracles.barrier_fw import INSIDE
 from cliquewise.oracles.vertex_cover import cover_of
 
 VARIANTS = [

@@ -207,7 +207,7 @@ def step_and_correct(new, delta, iterations, tolerance, x, weights, n_atoms, u0,
     gap, made = np.inf, 0
     asked, n_asked = np.empty(n_atoms, dtype=np.int64), 0
     since, everyone = 0, True
-    for made in range(iterations):
+    for made in range(iterations):  # noqa: B007 (it is returned)
         trw = gradient(x, theta, coef, g)
         middle = dot(g, u0)
         everyone = everyone or since == LAZY

@@ -1,20 +1,26 @@
 """Block-coordinate Frank-Wolfe on chains: whole passes in one call.
 
-The dual variable of example ``i`` is a convex combination of labellings, its *atoms*. They are
-kept as they are (T labels and a weight each), never as T x K marginals: memory grows with the
-number of labellings that matter, and a step between two of them touches only the weights of
-the tokens on which they are wrong. Their values relative to the truth
+The dual variable of example ``i`` is a convex combination of labellings. A labelling is the truth
+but for some *segments*, maximal runs of wrong labels; segments of one labelling never meet: at
+least one right token lies between two of them. So a labelling is a set of segments that share no
+edge, and a combination of labellings is a weight ``alpha_s >= 0`` per segment such that the
+segments over any edge weigh at most 1 together. Conversely every such choice of weights *is* a
+combination of labellings: intervals over a line are a totally unimodular system, hence its
+corners are 0/1, sets of segments that do not meet. That is the form in which the dual is kept:
 
-    H_a = Hamming(y_a, y_i) + <w, F(x_i, y_a) - F(x_i, y_i)>
+* memory grows with the mistakes that matter, not with T x K marginals;
+* a step on one segment touches the weights of its few tokens only, and segments in different
+  places of a sentence take steps of different lengths, where Frank-Wolfe has one for all.
 
-and the direction ``d = sum_a beta_a (F(y_a) - F(y_i))`` give a step in closed form:
-``gamma = sum_a beta_a H_a / (pull ||d||^2)``, at most what leaves all weights non-negative.
+With the value of a segment, ``H_s = length_s + <w, F(with s) - F(truth)>``, the value of a
+labelling is the sum over its segments, and the steps on the dual have a closed form:
+``gamma = sum_s beta_s H_s / (pull ||sum_s beta_s d_s||^2)`` along ``beta``, with
 
-* pairwise: weight moves from the worst atom that has any to the best;
-* away: the better of the Frank-Wolfe direction and away from the worst atom;
-* fw: towards the best atom (Lacoste-Julien et al. 2013).
+* one segment up (where there is room) or down (away from it);
+* one up and those in its way down (pairwise);
+* towards the best labelling (Frank-Wolfe, Lacoste-Julien et al. 2013).
 
-An exact visit asks Viterbi for a new best atom; a cached one takes the best of those there
+An exact visit asks Viterbi for the best labelling; a cached one makes do with the segments there
 are (Shah et al. 2015), at the cost of a few tokens.
 """
 
@@ -29,255 +35,313 @@ from cliquewise._kernels.chain import longest
 from cliquewise._kernels.chain_decode import decode_workspace
 from cliquewise._kernels.chain_features import mask_rows
 from cliquewise._kernels.chain_hinge import (
-    add_path,
-    count_mistakes,
+    add_segment,
+    clear_segment,
     most_violating,
-    place,
     possible_transitions,
+    segment_score,
 )
 from cliquewise._kernels.chain_sdca import draw_leaf, set_leaf
+from cliquewise._kernels.simd import as_written
 
-#: Atoms of all examples: linked lists over one pool. ``head`` and ``size`` are per example;
-#: ``next``, ``start`` (of its labels in ``labels``), ``alpha``, ``loss`` and ``idle`` (exact
-#: visits since it last had weight) are per atom; ``used`` counts atoms and labels in the pool.
-Atoms = namedtuple(
-    "Atoms",
-    ["head", "size", "next", "start", "alpha", "loss", "idle", "labels", "used", "gaps", "tree"],
-)
+#: Segments of all examples: linked lists over one pool. ``head`` (-1: none) is per example;
+#: ``next``, ``start`` (of its labels in ``labels``), ``begin`` (its first position), ``length``,
+#: ``alpha``, ``norm`` (squared, of its features less those of the truth) and ``idle`` (exact
+#: visits since it last mattered) are per segment; ``used`` counts segments and labels.
+Segments = namedtuple(
+    "Segments",
+    ["head", "next", "start", "begin", "length", "alpha", "norm", "idle", "labels", "used",
+     "gaps", "tree"],
+)  # fmt: skip
 
-PAIRWISE, AWAY, FRANK_WOLFE = 0, 1, 2
+#: One example during a visit: its tokens, its segments, and scratch for each of them.
+Visit = namedtuple("Visit", ["ids", "value", "beta", "chosen", "nearby", "cover"])
 
+#: Weights and how they depend on the data.
+Weights = namedtuple("Weights", ["w", "direction", "edge_start", "edge_free"])
 
-@kernel
-def start(chains, atoms, first_example):
-    """Give every example from ``first_example`` on one atom, the truth."""
-    for i in range(first_example, chains.offsets.shape[0] - 1):
-        first, last = chains.offsets[i], chains.offsets[i + 1]
-        a, begin = atoms.used[0], atoms.used[1]
-        atoms.head[i], atoms.size[i] = a, 1
-        atoms.next[a], atoms.start[a], atoms.alpha[a] = -1, begin, 1.0
-        atoms.loss[a], atoms.idle[a] = 0.0, 0
-        for t in range(first, last):
-            atoms.labels[begin + t - first] = chains.labels[t]
-        atoms.used[0] += 1
-        atoms.used[1] += last - first
+#: Room on an edge below which it counts as full.
+FULL = 1e-12
 
 
 @kernel(helper=True)
-def _weight(chains, w, attribute, label, n_labels):
-    at = place(chains, attribute, label, n_labels)
-    return w[at] if at >= 0 else 0.0
+def _value(chains, pool, weights, a, first, last):
+    """H of segment ``a``."""
+    as_written()
+    return pool.length[a] + segment_score(
+        chains, weights.w, weights.edge_start, weights.edge_free.shape[0], first, last,
+        pool.labels, pool.start[a], pool.begin[a], pool.length[a],
+    )  # fmt: skip
 
 
 @kernel(helper=True)
-def _path_score(chains, w, edge_start, n_labels, first, labels, start, size):
-    """<w, F(y) - F(y_i)> of one labelling."""
-    ones = chains.values.shape[0] == 0
-    total = 0.0
-    for t in range(size):
-        new, truth = labels[start + t], chains.labels[first + t]
-        if new != truth:
-            for e in range(chains.indptr[first + t], chains.indptr[first + t + 1]):
-                a = chains.indices[e]
-                x = 1.0 if ones else chains.values[e]
-                total += x * (
-                    _weight(chains, w, a, new, n_labels) - _weight(chains, w, a, truth, n_labels)
-                )
-        if t > 0:
-            before, true_before = labels[start + t - 1], chains.labels[first + t - 1]
-            if new != truth or before != true_before:
-                total += w[edge_start + before * n_labels + new]
-                total -= w[edge_start + true_before * n_labels + truth]
-    return total
+def _add(chains, pool, weights, a, first, last, factor, out):
+    """out += factor times the features of segment ``a`` less those of the truth."""
+    as_written()
+    return add_segment(
+        chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a], factor,
+        weights.edge_start, weights.edge_free, out,
+    )  # fmt: skip
 
 
 @kernel(helper=True)
-def _move_at(w, direction, at, factor):
-    """w += factor * direction at one place, once: the direction is zero there afterwards."""
-    if at >= 0:
-        w[at] += factor * direction[at]
-        direction[at] = 0.0
+def _shift(chains, pool, weights, visit, a, first, last, amount, pull):
+    """Change the weight of segment ``a``, and w with it."""
+    as_written()
+    _add(chains, pool, weights, a, first, last, -pull * amount, weights.w)
+    pool.alpha[a] = max(pool.alpha[a] + amount, 0.0)
+    for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
+        visit.cover[c] += amount
 
 
 @kernel(helper=True)
-def _move_path(chains, first, labels, start, size, factor, edge_start, n_labels, w, direction):
-    """w += factor * direction on all places that one labelling touches."""
-    for t in range(size):
-        new, truth = labels[start + t], chains.labels[first + t]
-        if new != truth:
-            for e in range(chains.indptr[first + t], chains.indptr[first + t + 1]):
-                a = chains.indices[e]
-                _move_at(w, direction, place(chains, a, new, n_labels), factor)
-                _move_at(w, direction, place(chains, a, truth, n_labels), factor)
-        if t > 0:
-            before, true_before = labels[start + t - 1], chains.labels[first + t - 1]
-            if new != truth or before != true_before:
-                _move_at(w, direction, edge_start + before * n_labels + new, factor)
-                _move_at(w, direction, edge_start + true_before * n_labels + truth, factor)
+def _room(pool, visit, a):
+    """By how much the weight of segment ``a`` may rise."""
+    as_written()
+    most = 0.0
+    for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
+        most = max(most, visit.cover[c])
+    return 1.0 - most
 
 
 @kernel(helper=True)
-def _gather(atoms, i, ids):
-    """The atoms of one example into ``ids``; how many."""
-    count, a = 0, atoms.head[i]
-    while a >= 0:
-        ids[count] = a
-        count += 1
-        a = atoms.next[a]
-    return count
-
-
-@kernel(helper=True)
-def _find(atoms, ids, count, labels, size):
-    """Number of the atom with these labels, -1 if there is none."""
-    for k in range(count):
-        begin = atoms.start[ids[k]]
-        same = True
-        for t in range(size):
-            if atoms.labels[begin + t] != labels[t]:
-                same = False
-                break
-        if same:
-            return k
-    return -1
-
-
-@kernel(helper=True)
-def _insert(atoms, i, ids, count, labels, size, patience):
-    """Give a new labelling an atom without weight; (its number, the new count).
-
-    It takes the place of the atom that has been without weight for longest, if that is more
-    than ``patience`` visits, or if there is no room for another.
-    """
-    oldest, age = -1, -1
-    for k in range(count):
-        a = ids[k]
-        if atoms.alpha[a] == 0.0 and atoms.idle[a] > age:
-            oldest, age = k, atoms.idle[a]
-    if count < ids.shape[0] and age <= patience:
-        a, oldest = atoms.used[0], count
-        atoms.start[a] = atoms.used[1]
-        atoms.used[0] += 1
-        atoms.used[1] += size
-        atoms.next[a] = atoms.head[i]
-        atoms.head[i] = a
-        atoms.size[i] += 1
-        ids[count] = a
-        count += 1
-    a = ids[oldest]
-    atoms.alpha[a], atoms.idle[a] = 0.0, 0
-    for t in range(size):
-        atoms.labels[atoms.start[a] + t] = labels[t]
-    return oldest, count
-
-
-@kernel(helper=True)
-def _direction(method, value, alpha, count, beta):
-    """Fill ``beta``, the change of the weights per unit of step; (slope, longest step)."""
-    best, worst, mean = 0, -1, 0.0
-    for k in range(count):
-        mean += alpha[k] * value[k]
-        if value[k] > value[best]:
-            best = k
-        if alpha[k] > 0.0 and (worst < 0 or value[k] < value[worst]):
-            worst = k
-    if method == PAIRWISE:
-        for k in range(count):
-            beta[k] = 0.0
-        beta[best] += 1.0
-        beta[worst] -= 1.0
-        return value[best] - value[worst], alpha[worst]
-    towards, away = value[best] - mean, mean - value[worst]
-    if method == AWAY and away > towards and alpha[worst] < 1.0:
-        for k in range(count):
-            beta[k] = alpha[k]
-        beta[worst] -= 1.0
-        return away, alpha[worst] / (1.0 - alpha[worst])
-    for k in range(count):
-        beta[k] = -alpha[k]
-    beta[best] += 1.0
-    return towards, 1.0
-
-
-@kernel(helper=True)
-def _values(chains, atoms, ids, count, w, edge_start, n_labels, first, size, value):
-    """H_a of all atoms of one example."""
-    for k in range(count):
-        a = ids[k]
-        value[k] = atoms.loss[a] + _path_score(
-            chains, w, edge_start, n_labels, first, atoms.labels, atoms.start[a], size
-        )
-
-
-@kernel(helper=True)
-def _move(chains, atoms, ids, count, alpha, beta, slope, least, most, first, size, pull, edge_start,
-          edge_free, w, direction):  # fmt: skip
-    """The best step along ``beta`` in [least, most]; the rise of the dual, in units of c_i / n."""
+def _move(chains, pool, weights, visit, count, slope, most, first, last, pull):
+    """The best step of at most ``most`` along ``visit.beta``; the rise of the dual times n / c_i."""
+    as_written()
     norm, mass = 0.0, 0.0
     for k in range(count):
-        if beta[k] != 0.0:
-            change = add_path(
-                chains, first, atoms.labels, atoms.start[ids[k]], size, beta[k], edge_start,
-                edge_free, direction,
-            )  # fmt: skip
+        if visit.beta[k] != 0.0:
+            change = _add(
+                chains, pool, weights, visit.ids[k], first, last, visit.beta[k], weights.direction
+            )
             norm += change
             mass += abs(change)
     gamma = most
     if norm > 1e-14 * mass:
-        gamma = max(min(most, slope / (pull * norm)), least)
+        gamma = min(most, slope / (pull * norm))
     for k in range(count):
-        if beta[k] != 0.0:
-            _move_path(
-                chains, first, atoms.labels, atoms.start[ids[k]], size, -pull * gamma, edge_start,
-                edge_free.shape[0], w, direction,
+        if visit.beta[k] != 0.0:
+            a = visit.ids[k]
+            clear_segment(
+                chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a],
+                weights.edge_start, weights.edge_free.shape[0], weights.direction,
             )  # fmt: skip
-            new = alpha[k] + gamma * beta[k]
-            if gamma == most and beta[k] < 0.0 and new < 1e-15:
-                new = 0.0
-            alpha[k] = max(new, 0.0)
-            atoms.alpha[ids[k]] = alpha[k]
+            _shift(chains, pool, weights, visit, a, first, last, gamma * visit.beta[k], pull)
     return gamma * (slope - 0.5 * pull * gamma * max(norm, 0.0))
 
 
 @kernel(helper=True)
-def _lightest_to_best(alpha, value, count, beta):
-    """``beta`` of moving the weight of the lightest atom to the best other; (slope, weight)."""
-    lightest = 0
-    for k in range(count):
-        beta[k] = 0.0
-        if alpha[k] < alpha[lightest]:
-            lightest = k
-    best = 1 if lightest == 0 else 0
-    for k in range(count):
-        if k != lightest and value[k] > value[best]:
-            best = k
-    beta[best], beta[lightest] = 1.0, -1.0
-    return value[best] - value[lightest], alpha[lightest]
+def _swap(chains, pool, weights, visit, count, k, first, last, pull):
+    """Raise segment ``k`` and lower those in its way; the rise of the dual times n / c_i."""
+    as_written()
+    a = visit.ids[k]
+    for j in range(count):
+        visit.beta[j] = 0.0
+    visit.beta[k] = 1.0
+    slope, most = visit.value[k], 1.0
+    for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
+        worst, relieved = -1, False
+        for j in range(count):
+            b = visit.ids[j]
+            if j != k and pool.alpha[b] > 0.0 and pool.begin[b] <= c <= pool.begin[b] + pool.length[b]:
+                relieved = relieved or visit.beta[j] < 0.0
+                if worst < 0 or visit.value[j] < visit.value[worst]:
+                    worst = j
+        if relieved:
+            continue
+        room = 1.0 - visit.cover[c]
+        if room > FULL:
+            most = min(most, room)
+            continue
+        if worst < 0:
+            return 0.0
+        b = visit.ids[worst]
+        visit.beta[worst] = -1.0
+        visit.value[worst] = _value(chains, pool, weights, b, first, last)
+        slope -= visit.value[worst]
+        most = min(most, pool.alpha[b])
+    if not slope > 1e-14 * (1.0 + abs(visit.value[k])):
+        return 0.0
+    return _move(chains, pool, weights, visit, count, slope, most, first, last, pull)
 
 
 @kernel(helper=True)
-def _is_crowded(alpha, count, most_atoms):
-    """Whether there is no room for another atom, and none without weight."""
-    if count < most_atoms:
-        return False
+def _improve(chains, pool, weights, visit, count, k, first, last, pull):
+    """The best step on one segment; the rise of the dual times n / c_i."""
+    as_written()
+    a = visit.ids[k]
+    value = _value(chains, pool, weights, a, first, last)
+    visit.value[k] = value
+    if not abs(value) > 1e-14 * (1.0 + pool.length[a]):
+        return 0.0
+    if value > 0.0:
+        most = _room(pool, visit, a)
+        if most <= FULL:
+            return _swap(chains, pool, weights, visit, count, k, first, last, pull)
+    else:
+        most = pool.alpha[a]
+        if most == 0.0:
+            return 0.0
+    amount = most
+    if pool.norm[a] > 0.0:
+        amount = min(most, abs(value) / (pull * pool.norm[a]))
+    signed = amount if value > 0.0 else -amount
+    _shift(chains, pool, weights, visit, a, first, last, signed, pull)
+    return amount * (abs(value) - 0.5 * pull * amount * pool.norm[a])
+
+
+@kernel(helper=True)
+def _frank_wolfe(chains, pool, weights, visit, count, least, first, last, pull):
+    """A step towards the chosen labelling if it is worth ``least``; the rise of the dual."""
+    as_written()
+    slope = 0.0
     for k in range(count):
-        if alpha[k] == 0.0:
-            return False
-    return True
+        a = visit.ids[k]
+        visit.beta[k] = (1.0 if visit.chosen[k] else 0.0) - pool.alpha[a]
+        if visit.beta[k] != 0.0:
+            slope += visit.beta[k] * _value(chains, pool, weights, a, first, last)
+    if not slope > least:
+        return 0.0
+    return _move(chains, pool, weights, visit, count, slope, 1.0, first, last, pull)
+
+
+@kernel(helper=True)
+def _find(pool, visit, count, labels, begin, length):
+    """Number of the segment with these labels at this place, -1 if there is none."""
+    as_written()
+    for k in range(count):
+        a = visit.ids[k]
+        if pool.begin[a] == begin and pool.length[a] == length:
+            same = True
+            for t in range(length):
+                same = same and pool.labels[pool.start[a] + t] == labels[begin + t]
+            if same:
+                return k
+    return -1
+
+
+@kernel(helper=True)
+def _insert(chains, pool, weights, visit, count, i, labels, begin, length, first, last, pull):
+    """Keep a new segment, without weight; (its number, the new count).
+
+    Where an example has as many as it may, the lightest is given up for it.
+    """
+    as_written()
+    if count < visit.ids.shape[0]:
+        k, a = count, pool.used[0]
+        pool.used[0] += 1
+        pool.next[a] = pool.head[i]
+        pool.head[i] = a
+        visit.ids[k] = a
+        visit.chosen[k] = visit.nearby[k] = False
+        count += 1
+        fits = False
+    else:
+        k = 0
+        for j in range(count):
+            if pool.alpha[visit.ids[j]] < pool.alpha[visit.ids[k]]:
+                k = j
+        a = visit.ids[k]
+        if pool.alpha[a] > 0.0:
+            _shift(chains, pool, weights, visit, a, first, last, -pool.alpha[a], pull)
+        fits = length <= pool.length[a]
+    if not fits:
+        pool.start[a] = pool.used[1]
+        pool.used[1] += length
+    pool.begin[a], pool.length[a], pool.alpha[a], pool.idle[a] = begin, length, 0.0, 0
+    for t in range(length):
+        pool.labels[pool.start[a] + t] = labels[begin + t]
+    pool.norm[a] = _add(chains, pool, weights, a, first, last, 1.0, weights.direction)
+    clear_segment(
+        chains, first, last, pool.labels, pool.start[a], begin, length, weights.edge_start,
+        weights.edge_free.shape[0], weights.direction,
+    )  # fmt: skip
+    return k, count
+
+
+@kernel(helper=True)
+def _choose(chains, pool, weights, visit, count, i, labels, first, last, pull):
+    """Mark the segments of the labelling ``labels``, new ones included; the new count."""
+    as_written()
+    begin = 0
+    while begin < last - first:
+        end = begin
+        while end < last - first and labels[end] != chains.labels[first + end]:
+            end += 1
+        if end > begin:
+            k = _find(pool, visit, count, labels, begin, end - begin)
+            if k < 0:
+                k, count = _insert(
+                    chains, pool, weights, visit, count, i, labels, begin, end - begin, first,
+                    last, pull,
+                )  # fmt: skip
+            visit.chosen[k] = True
+        begin = end + 1
+    return count
+
+
+@kernel(helper=True)
+def _choose_single(chains, pool, weights, visit, count, i, labels, scores, trans, first, last, pull):
+    """Mark the best change of every token alone, its neighbours right, that beats the truth.
+
+    Early on the best labelling is wrong almost everywhere: one long segment that has to go again.
+    """
+    as_written()
+    for t in range(last - first):
+        truth = chains.labels[first + t]
+        most, best = 0.0, -1
+        for j in range(scores.shape[1]):
+            if j != truth:
+                value = scores[t, j] - scores[t, truth]
+                if t > 0:
+                    before = chains.labels[first + t - 1]
+                    value += trans[0, before, j] - trans[0, before, truth]
+                if first + t + 1 < last:
+                    after = chains.labels[first + t + 1]
+                    value += trans[0, j, after] - trans[0, truth, after]
+                if value > most:
+                    most, best = value, j
+        if best >= 0:
+            labels[t] = best
+            k = _find(pool, visit, count, labels, t, 1)
+            if k < 0:
+                k, count = _insert(
+                    chains, pool, weights, visit, count, i, labels, t, 1, first, last, pull
+                )
+            visit.nearby[k] = True
+    return count
+
+
+@kernel(helper=True)
+def _gather(pool, visit, i, size):
+    """The segments of one example into ``visit.ids``, and what they cover; how many."""
+    as_written()
+    for c in range(size + 1):
+        visit.cover[c] = 0.0
+    count, a = 0, pool.head[i]
+    while a >= 0:
+        visit.ids[count] = a
+        visit.chosen[count] = visit.nearby[count] = False
+        if pool.alpha[a] > 0.0:
+            for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
+                visit.cover[c] += pool.alpha[a]
+        count += 1
+        a = pool.next[a]
+    return count
 
 
 @kernel
-def epoch(chains, atoms, w, direction, edge_start, edge_free, edge_allowed, strength, order,
-          uniforms, exact, method, most_atoms, most_steps, patience):  # fmt: skip
-    """Visit examples; each visit improves the weights of one example's atoms.
+def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, strength, order,
+          uniforms, exact, segmentwise, most_segments, most_rounds):  # fmt: skip
+    """Visit examples; each visit improves the weights of one example's segments.
 
     Parameters
     ----------
     chains : Chains
-    atoms : Atoms
+    pool : Segments
         Changed in place.
     w : array
-        Weights ``strength * sum_i c_i (F_i - sum_a alpha_a F(y_a))``, changed in place.
+        Weights ``-strength * sum_i c_i sum_s alpha_s d_s``, changed in place.
     direction : array
         Zeros, as many as ``w``; zeros again afterwards.
     strength : float
@@ -285,12 +349,12 @@ def epoch(chains, atoms, w, direction, edge_start, edge_free, edge_allowed, stre
     order : int array
         Examples to visit; -1 to draw one by its last seen gap.
     exact : bool
-        Ask Viterbi for a labelling; otherwise make do with the atoms there are.
-    method : int
-        PAIRWISE, AWAY or FRANK_WOLFE.
-    most_atoms, most_steps, patience : int
-        Atoms per example (at least 2), steps per visit, and visits until an atom without
-        weight may be replaced.
+        Ask Viterbi for a labelling; otherwise make do with the segments there are.
+    segmentwise : bool
+        Steps on single segments, and towards a labelling only where these stall; otherwise
+        the latter alone.
+    most_segments, most_rounds : int
+        Segments per example, and rounds over them per visit.
 
     Returns
     -------
@@ -298,95 +362,112 @@ def epoch(chains, atoms, w, direction, edge_start, edge_free, edge_allowed, stre
         Visits made (fewer than asked for where the pool is full), Viterbi passes, and the
         rise of ``n`` times the dual objective.
     """
+    as_written()
     n_labels, n = edge_free.shape[0], chains.offsets.shape[0] - 1
     length = longest(chains.offsets)
     scores = np.empty((length, n_labels), w.dtype)
     work = decode_workspace(length, n_labels, w)
-    labels, ids = np.empty(length, np.int64), np.empty(most_atoms, np.int64)
-    value, alpha, beta = np.empty(most_atoms), np.empty(most_atoms), np.empty(most_atoms)
+    labels = np.empty(length, np.int64)
+    visit = Visit(
+        np.empty(most_segments, np.int64), np.zeros(most_segments), np.zeros(most_segments),
+        np.zeros(most_segments, np.bool_), np.zeros(most_segments, np.bool_), np.zeros(length + 1),
+    )  # fmt: skip
+    weights = Weights(w, direction, edge_start, edge_free)
     trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
     masked = np.empty_like(trans) if edge_allowed.shape[0] > 0 else trans
     calls, rise = 0, 0.0
-    for visit in range(order.shape[0]):
+    for number in range(order.shape[0]):
         if exact and (
-            atoms.used[0] == atoms.next.shape[0] or atoms.used[1] + length > atoms.labels.shape[0]
+            pool.used[0] + 2 * length > pool.next.shape[0]
+            or pool.used[1] + 2 * length > pool.labels.shape[0]
         ):
-            return visit, calls, rise
-        i = order[visit]
+            return number, calls, rise
+        i = order[number]
         if i < 0:
-            i = draw_leaf(atoms.tree, uniforms[visit], n)
+            i = draw_leaf(pool.tree, uniforms[number], n)
         first, last = chains.offsets[i], chains.offsets[i + 1]
-        size, weight = last - first, chains.weights[i]
-        if size == 0 or weight == 0.0 or (atoms.size[i] < 2 and not exact):
+        weight = chains.weights[i]
+        if first == last or weight == 0.0 or (pool.head[i] < 0 and not exact):
             continue
         pull = weight * strength
-        count = _gather(atoms, i, ids)
-        for k in range(count):
-            alpha[k] = atoms.alpha[ids[k]]
-        _values(chains, atoms, ids, count, w, edge_start, n_labels, first, size, value)
-        fresh = True
+        count = _gather(pool, visit, i, last - first)
+        least = 0.0
         if exact:
             possible = possible_transitions(trans, edge_allowed, masked)
             best = most_violating(chains, w, possible, first, last, 1.0, scores, work, labels)
             calls += 1
             gap = best
             for k in range(count):
-                gap -= alpha[k] * value[k]
-            gap = weight * max(gap, 0.0)
-            atoms.gaps[i] = gap
-            if atoms.tree.shape[0] > 0:
-                set_leaf(atoms.tree, i, gap)
-            if gap > 0.0 and _find(atoms, ids, count, labels, size) < 0:
-                if _is_crowded(alpha, count, most_atoms):
-                    slope, moved = _lightest_to_best(alpha, value, count, beta)
-                    rise += weight * _move(
-                        chains, atoms, ids, count, alpha, beta, slope, moved, moved, first, size,
-                        pull, edge_start, edge_free, w, direction,
-                    )  # fmt: skip
-                    fresh = False
-                k, count = _insert(atoms, i, ids, count, labels, size, patience)
-                atoms.loss[ids[k]] = count_mistakes(chains, first, labels, 0, size)
-                alpha[k], value[k] = 0.0, best
-        top = 0.0
-        for _step in range(most_steps):
-            if not fresh:
-                _values(chains, atoms, ids, count, w, edge_start, n_labels, first, size, value)
-            fresh = False
-            slope, most = _direction(method, value, alpha, count, beta)
-            top = max(top, slope)
-            if not slope > 1e-14 * (1.0 + abs(value[0])) or slope < 0.1 * top:
-                break
-            rise += weight * _move(
-                chains, atoms, ids, count, alpha, beta, slope, 0.0, most, first, size, pull,
-                edge_start, edge_free, w, direction,
-            )  # fmt: skip
-        if exact:
+                a = visit.ids[k]
+                if pool.alpha[a] > 0.0:
+                    gap -= pool.alpha[a] * _value(chains, pool, weights, a, first, last)
+            gap = max(gap, 0.0)
+            pool.gaps[i] = weight * gap
+            if pool.tree.shape[0] > 0:
+                set_leaf(pool.tree, i, weight * gap)
+            if gap <= 1e-14 * (1.0 + abs(best)):
+                continue
+            least = 0.1 * gap
+            count = _choose(chains, pool, weights, visit, count, i, labels, first, last, pull)
+            if segmentwise:
+                count = _choose_single(
+                    chains, pool, weights, visit, count, i, labels, scores, possible, first,
+                    last, pull,
+                )  # fmt: skip
+        before = 0.0
+        for _round in range(most_rounds if segmentwise else 0):
+            gained = 0.0
             for k in range(count):
-                atoms.idle[ids[k]] = 0 if alpha[k] > 0.0 else atoms.idle[ids[k]] + 1
+                a = visit.ids[k]
+                if (
+                    pool.alpha[a] > 0.0
+                    or visit.chosen[k]
+                    or visit.nearby[k]
+                    or (not exact and pool.idle[a] < 2)
+                ):
+                    gained += _improve(
+                        chains, pool, weights, visit, count, k, first, last, pull
+                    )
+            rise += weight * gained
+            before = max(before, gained)
+            if gained <= 0.1 * before:
+                break
+        if exact:
+            rise += weight * _frank_wolfe(
+                chains, pool, weights, visit, count, least if segmentwise else 0.0, first, last,
+                pull,
+            )  # fmt: skip
+            for k in range(count):
+                a = visit.ids[k]
+                matters = pool.alpha[a] > 0.0 or visit.chosen[k] or visit.nearby[k]
+                pool.idle[a] = 0 if matters else pool.idle[a] + 1
     return order.shape[0], calls, rise
 
 
 @kernel
-def weights_of_atoms(chains, atoms, edge_start, edge_free, strength, w):
-    """Make the weights of all atoms sum to one and compute w afresh; sum of ``c_i`` x loss."""
+def weights_of_segments(chains, pool, edge_start, edge_free, strength, w):
+    """Compute w afresh, from weights over no edge of which lies more than 1; sum of c_i x loss."""
+    as_written()
     w[:] = 0.0
+    weights = Weights(w, w, edge_start, edge_free)
+    cover = np.zeros(longest(chains.offsets) + 1)
     total = 0.0
     for i in range(chains.offsets.shape[0] - 1):
-        first, size = chains.offsets[i], chains.offsets[i + 1] - chains.offsets[i]
-        mass, a = 0.0, atoms.head[i]
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        cover[: last - first + 1] = 0.0
+        most, a = 1.0, pool.head[i]
         while a >= 0:
-            mass += atoms.alpha[a]
-            a = atoms.next[a]
-        a = atoms.head[i]
+            for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
+                cover[c] += pool.alpha[a]
+                most = max(most, cover[c])
+            a = pool.next[a]
+        a = pool.head[i]
         while a >= 0:
-            atoms.alpha[a] /= mass
-            if atoms.alpha[a] > 0.0:
-                share = chains.weights[i] * atoms.alpha[a]
-                total += share * atoms.loss[a]
-                add_path(
-                    chains, first, atoms.labels, atoms.start[a], size, -strength * share,
-                    edge_start, edge_free, w,
-                )  # fmt: skip
-            a = atoms.next[a]
+            if pool.alpha[a] > 0.0:
+                pool.alpha[a] /= most
+                share = chains.weights[i] * pool.alpha[a]
+                total += share * pool.length[a]
+                _add(chains, pool, weights, a, first, last, -strength * share, w)
+            a = pool.next[a]
     mask_rows(chains, edge_free.shape[0], w)
     return total

@@ -277,8 +277,12 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
             )
             q += _free_difference(p_edges.ravel(), mu_edges, free, delta_edges)
             ratio = v / gap - 1.0 if gap > 0.0 else 1.0
-            eta = _step_length(pull * q / v, min(max(ratio, 0.2), 20.0))
-        for _attempt in range(12):
+            kappa = pull * q / v
+            eta = _step_length(kappa, min(max(ratio, 0.2), 20.0))
+            # A power is a poor model of r far below its mean: never trust it that far.
+            eta = max(eta, 0.5 / (1.0 + kappa))
+        grow = 4.0 if fixed_step == 0.0 else 0.0
+        for _attempt in range(40):
             _blend(theta, s, eta, theta_new)
             _blend(theta_edges, trans, eta, edges_new.ravel())
             new_log_z = infer(
@@ -296,7 +300,9 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
             rise = (
                 (1.0 - eta) * (at_new + x) - at_mu + new_log_z - duals.log_z[i] - 0.5 * pull * q
             )
-            if rise >= -1e-13 * (1.0 + abs(new_log_z)) or fixed_step > 0.0:
+            risen = rise >= -1e-13 * (1.0 + abs(new_log_z))
+            short = pull * q < 0.1 * (1.0 - eta) * (at_new + x - at_mu) and eta < 0.25
+            if (risen and not (short and grow > 0.0)) or fixed_step > 0.0:
                 copy(theta_new[:cells], theta)
                 copy(mu_new[:cells], mu)
                 duals.log_z[i] = new_log_z
@@ -307,8 +313,12 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
                     for k in range(trans.size):
                         trans[k] -= pull * delta_edges[k]
                 break
-            halvings += 1
-            eta *= 0.5
+            if risen:
+                eta *= grow
+            else:
+                halvings += 1
+                grow = 0.0
+                eta *= 0.5
     return calls, halvings, total_gap
 
 

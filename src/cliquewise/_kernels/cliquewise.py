@@ -420,3 +420,27 @@ def accumulate(g, mu, out):
     """``out += sum_c B_c mu_c``, the adjoint of :func:`all_scores`."""
     for c in range(len(g.type)):
         _add(g, c, mu[g.offsets[c] : g.offsets[c + 1]], 1.0, out)
+
+
+@kernel
+def example_scores(g, w, nodes, edges, out):
+    """Scores of one example's states: its nodes', then its edges'."""
+    n_nodes, at = len(g.degree), 0
+    for c in range(nodes[0], nodes[1]):
+        _scores(g, w, c, out[at:])
+        at += g.offsets[c + 1] - g.offsets[c]
+    for c in range(n_nodes + edges[0], n_nodes + edges[1]):
+        _scores(g, w, c, out[at:])
+        at += g.offsets[c + 1] - g.offsets[c]
+
+
+@kernel
+def add_example(g, d, nodes, edges, w):
+    """``w += B d`` over one example's states, in the order of :func:`example_scores`."""
+    n_nodes, at = len(g.degree), 0
+    for c in range(nodes[0], nodes[1]):
+        _add(g, c, d[at:], 1.0, w)
+        at += g.offsets[c + 1] - g.offsets[c]
+    for c in range(n_nodes + edges[0], n_nodes + edges[1]):
+        _add(g, c, d[at:], 1.0, w)
+        at += g.offsets[c + 1] - g.offsets[c]

@@ -13,7 +13,7 @@ def wilson(n_trees, seed, order, starts, links, others, steps, counts):
     ``steps`` the cumulated probabilities of walking along them. ``order`` has the variables,
     the first of each connected part marked by a negative sign (``-v - 1``): it is a root.
     """
-    np.random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (the generator that compiled code has)
     n = len(order)
     in_tree = np.empty(n, dtype=np.bool_)
     way = np.empty(n, dtype=np.int64)
@@ -26,7 +26,7 @@ def wilson(n_trees, seed, order, starts, links, others, steps, counts):
                 continue
             v = order[at]
             while not in_tree[v]:
-                r = np.random.random()
+                r = np.random.random()  # noqa: NPY002
                 a = starts[v]
                 last = starts[v + 1] - 1
                 while a < last and steps[a] <= r:

@@ -123,7 +123,7 @@ def _show_certificate(console: Any, result: dict[str, Any]) -> None:
     c = tagger.certificate_
     console.print(
         f"[bold]Certificate[/]: {tagger.solver_} took {tagger.n_iter_:.0f} passes and "
-        f"{result['seconds']:.1f} s (kernels included)\n"
+        f"{result['seconds']:.1f} s, loading or compiling included\n"
         f"  objective of these weights     {c.primal:.6f}\n"
         f"  no weights can do better than  {c.dual:.6f}   (a proved bound, not a guess)\n"
         f"  relative gap                   {c.gap:.1e}\n"

@@ -19,7 +19,7 @@ from cliquewise.models.chain import ChainModel
 from cliquewise.persistence import read_arrays, write_arrays
 
 #: Estimators that can be loaded, by the ``kind`` in the header.
-KINDS = ("SequenceTagger", "MulticlassClassifier")
+KINDS = ("SequenceTagger", "MulticlassClassifier", "GraphLabeler", "MultiLabelClassifier")
 #: Parameters that do not belong into a file: they speak of one machine or one run.
 _NOT_SAVED = {"checkpoint", "checkpoint_seconds", "resume", "verbose", "n_jobs", "template",
               "transitions", "solver", "random_state", "class_weight"}  # fmt: skip
@@ -90,6 +90,11 @@ def load(path: str | Path) -> Any:
     if kind not in KINDS:
         raise FormatError(f"the file holds {kind!r}, not a model ({', '.join(KINDS)})", path)
     try:
+        if kind in ("GraphLabeler", "MultiLabelClassifier"):
+            import cliquewise
+            from cliquewise.estimators._graphs import restore
+
+            return restore(getattr(cliquewise, kind), arrays, header, path)
         tagger = _restore(kind, arrays, header, path)
         if kind == "SequenceTagger":
             return tagger

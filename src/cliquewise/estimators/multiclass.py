@@ -103,7 +103,7 @@ class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every row."""
         best = np.argmax(self._scores(X), axis=1)
-        return np.take(self.classes_, best)
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the classes."""

@@ -19,7 +19,7 @@ from cliquewise.estimators import _training
 from cliquewise.estimators._inspection import ChainInspection
 from cliquewise.graph import Floats
 from cliquewise.models.chain import ChainModel
-from cliquewise.problem import ChainProblem
+from cliquewise.problem import LOSSES, ChainProblem
 
 
 class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
@@ -27,8 +27,9 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    loss : {"log"}, default="log"
-        Negative log-likelihood.
+    loss : {"log", "hinge"}, default="log"
+        Negative log-likelihood, or the structured hinge loss with the number of wrong labels as
+        margin (a structural support vector machine, which has no probabilities).
     C : float, default=1.0
         Weight of the sum of the losses against ``1/2 ||w||^2`` (CRFsuite's ``c2`` is
         ``1 / (2 C)``).
@@ -172,8 +173,10 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
-        if self.loss != "log":
-            raise UnsupportedError(f"loss {self.loss!r} is not available; the losses are: log")
+        if self.loss not in LOSSES:
+            raise UnsupportedError(
+                f"loss {self.loss!r} is not available; the losses are: {', '.join(LOSSES)}"
+            )
         _training.check_parameters(self)
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
         data = encoder.fit_transform(X)
@@ -216,7 +219,8 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
             data, len(labels), feature_pairs=self.feature_pairs, transitions=self.transitions,
             classes=labels.classes, intercept=self.intercept, boundaries=self.boundaries,
         )  # fmt: skip
-        problem = ChainProblem(model, data, self.C, partial, _training.threads(self.n_jobs))
+        jobs = _training.threads(self.n_jobs)
+        problem = ChainProblem(model, data, self.C, partial, jobs, self.loss)
         fit = _training.train(self, problem, warm, callback)
         self._set(encoder, labels, model, fit.weights)
         self._training = (data, partial, fit.state)
@@ -259,9 +263,34 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
             raise DataError("partial_fit needs every label to be known")
         if encoder.n_features != self.encoder_.n_features:
             old = encoder.widened(old)
-        warm = state if self.solver_ == "sdca" else None
+        warm = state if self.solver_ in ("sdca", "bcfw", "subgradient") else None
         self._fit(encoder, self.labels_, (Dataset.concat([old, new]), None), warm)
         return self
+
+    # ---- probabilities, which only the likelihood has
+
+    def _need_probabilities(self) -> None:
+        if self.loss == "hinge":
+            raise UnsupportedError(
+                "the hinge loss gives scores, not probabilities: predict works, marginals, "
+                'top-k probabilities and likelihoods do not; train with loss="log"'
+            )
+
+    def predict_marginals(self, X: Any, allowed: Any = None, *, pairwise: bool = False) -> list[Any]:
+        self._need_probabilities()
+        return super().predict_marginals(X, allowed, pairwise=pairwise)
+
+    def predict_top_k(self, X: Any, k: int, allowed: Any = None) -> list[list[tuple[float, Any]]]:
+        self._need_probabilities()
+        return super().predict_top_k(X, k, allowed)
+
+    def log_likelihood(self, X: Any, y: Any) -> Floats:
+        self._need_probabilities()
+        return super().log_likelihood(X, y)
+
+    predict_marginals.__doc__ = ChainInspection.predict_marginals.__doc__
+    predict_top_k.__doc__ = ChainInspection.predict_top_k.__doc__
+    log_likelihood.__doc__ = ChainInspection.log_likelihood.__doc__
 
     # ---- files
 

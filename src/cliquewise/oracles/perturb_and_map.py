@@ -148,4 +148,4 @@ def _with_unaries(s: Structure) -> Structure:
             np.concatenate([s.scopes, np.arange(n)]),
             np.concatenate([s.scope_offsets, s.scope_offsets[-1] + np.arange(1, n + 1)]),
         )
-    return known  # type: ignore[no-any-return]
+    return known

@@ -12,6 +12,7 @@ from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph import FactorGraph
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut
+from cliquewise.oracles._local_search import LocalSearch
 from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, not_pairwise, table_bound
 from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.graph_cut import move, roof_duality
@@ -19,21 +20,17 @@ from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.trw_s import reject_options, run_trw_s, tolerance
 from cliquewise.structure import Ints, Structure
 
-#: Annealing: rounds without a time limit, sweeps of each, and how many idle rounds end a lineage.
-ROUNDS, SWEEPS, IDLE = 10, 3000, 6
-#: Temperatures, in units of the spread of a variable's score given its neighbours: rounds
-#: start at a random one between WARM and 1, and all end at COLD.
-WARM, COLD = 0.2, 0.04
-#: Proposals of one round at most (large graphs get fewer sweeps), and about how many are
-#: made per second, which keeps a round from overrunning the time limit.
-MAX_PROPOSALS, PACE = 10_000_000, 3e7
+#: Annealing: rounds without a time limit, and how many idle rounds end a lineage.
+ROUNDS, IDLE = 10, 6
+#: Rounds start at a random temperature between this one and 1 (of the unit of LocalSearch).
+WARM = 0.2
 #: Ends of earlier lineages that are fused with every new best labeling.
 POOL = 8
 
 
 @register
 class Portfolio(Oracle):
-    """Best of trw-s, roof duality, moves, icm and annealing, fused; the smallest bound."""
+    """Best of trw-s, roof duality, moves, icm and local search, fused; the smallest bound."""
 
     name = "portfolio"
     provides: ClassVar[frozenset[str]] = frozenset({"map"})
@@ -62,7 +59,7 @@ class Portfolio(Oracle):
         max_iterations : int, default=200
             Of trw-s.
         rounds : int, optional
-            Of annealing, each fused with the best labeling. By default as many as the time
+            Of local search, each fused with the best labeling. By default as many as the time
             allows, or 10 without a time limit.
         seconds : float, default=inf
         init : array-like of int, optional
@@ -174,20 +171,22 @@ class Race:
     def search(self, rounds: int | None) -> None:
         """Anneal a labeling again and again, fusing what comes out; then another lineage.
 
+        Each round ends with exact moves of regions.
         Where a round differs from the labeling in several places, the fusion takes the good
         ones and leaves the others: that is what makes annealing work on large graphs.
         """
         if rounds is None:
             rounds = ROUNDS if math.isinf(self.deadline) else 2**62
-        annealer = Annealer(self.pairwise)
+        local = LocalSearch(self.pairwise)
         pool: list[Ints] = []
         labels, score, idle = self.labels, self.score, 0
         for done in range(rounds):
             if self.is_over:
                 break
             hot = 1.0 if idle < 0 or done == 0 else WARM ** self.rng.random()
-            seed = int(self.rng.integers(2**31))
-            found = annealer.run(labels, hot, self.seconds_left, seed)
+            first, second = self.rng.integers(2**31, size=2).tolist()
+            found = local.anneal(labels, hot, self.seconds_left, first)
+            found = local.improve(found, self.seconds_left, second)
             labels, reached = self.fused(climb(self.graph, found)[0], labels, score)
             idle = max(idle, 0) + 1 if reached <= score else 0
             score = reached
@@ -214,38 +213,6 @@ class Race:
         bound = max(self.bound, self.score)
         info = {"scores": self.scores, "bounds": self.bounds}
         return MapResult(self.labels, self.score, bound, self.is_proved, method, info)
-
-
-class Annealer:
-    """Simulated annealing of one graph; forbidden entries become steep but finite."""
-
-    def __init__(self, pairwise: Pairwise):
-        t = self.topology = pairwise.topology
-        finite = pairwise.tables[np.isfinite(pairwise.tables)]
-        alone = pairwise.nodes[np.isfinite(pairwise.nodes)]
-        steep = 3.0 * sum(float(np.ptp(a)) for a in (finite, alone) if len(a)) + 1.0
-        self.nodes = np.maximum(pairwise.nodes, -steep)
-        self.tables = np.maximum(pairwise.tables, -steep)
-        degree = 2.0 * t.n_edges / max(1, t.n_nodes)
-        spread = float(finite.std()) * math.sqrt(degree) if len(finite) else 0.0
-        self.scale = spread or 1.0
-
-    def run(self, labels: Ints, hot: float, seconds: float, seed: int) -> Ints:
-        """The best labeling met while cooling down from ``hot``."""
-        from cliquewise._kernels.icm import anneal
-
-        t = self.topology
-        proposals = min(MAX_PROPOSALS, PACE * seconds)
-        sweeps = int(np.clip(proposals / max(1, t.n_nodes), 10, SWEEPS))
-        # Neither way of cooling wins on all graphs: they take turns.
-        cool = np.linspace if seed % 2 else np.geomspace
-        heat = self.scale * cool(hot, COLD, sweeps)
-        current, best = labels.copy(), labels.copy()
-        anneal(
-            heat, seed, current, best, -np.inf, self.nodes, t.node_offsets, t.edges,
-            t.edge_offsets, self.tables, t.cards, t.starts, t.links,
-        )  # fmt: skip
-        return best
 
 
 def quick_labels(graph: FactorGraph, seconds: float) -> Ints:

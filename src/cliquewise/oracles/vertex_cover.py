@@ -96,7 +96,7 @@ def cover_of(structure: Structure) -> Cover:
     known = structure.memo.get("vertex_cover")
     if known is None:
         known = structure.memo["vertex_cover"] = _find(topology(structure))
-    return known  # type: ignore[no-any-return]
+    return known
 
 
 def _find(t: Topology) -> Cover:

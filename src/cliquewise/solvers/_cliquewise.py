@@ -43,7 +43,10 @@ class Ascent:
     inner_gap: float = float("nan")
     primal: float = float("nan")
     dual: float = float("nan")
-    is_judged: bool = True  # whether rho was already judged by the last certificate
+    next_look: int = 4  # outer step after which the solver certifies itself
+    share: float = float("nan")  # of the inner gap in the whole one, at the last look
+    last_gap: float = float("nan")  # at the look before
+    changes: int = 0  # of rho
 
 
 @dataclass(frozen=True)
@@ -112,9 +115,9 @@ class Cliquewise(Solver):
         return self._ready(problem, point, rho)
 
     def _ready(self, problem: GraphProblem, point: Any, rho: float) -> Ascent:
-        from cliquewise._kernels.cliquewise import cliques_by_example, weights_of
+        from cliquewise._kernels.cliquewise import cliques_by_example
 
-        weights_of(problem.cliques, problem.C, point.mu, point.w)
+        point.w[:] = weights_of_beliefs(problem, point.mu)
         state = Ascent(point, rho, np.empty(problem.n_cliques), np.full(problem.n_cliques, np.inf))
         self._set_rho(problem, state, rho)
         if self.sampling == "examples":
@@ -194,18 +197,25 @@ class Cliquewise(Solver):
             state.momentum = 1.0
         state.visits += visits
         state.outer += 1
-        proof = self.certify(problem, state) if self._wants_to_look(state) else None
+        proof = self._look(problem, state) if state.outer == state.next_look else None
         return state, Info(
             visits / n, visits, certificate=proof, finished=self._is_finished(state)
         )
 
+    def _look(self, problem: GraphProblem, state: Ascent) -> Certificate:
+        """A certificate for the solver itself, after a number of steps that grows by a third.
+
+        Rounding errors of the running weights are swept out on the same occasion.
+        """
+        proof = self.certify(problem, state)
+        state.share = state.inner_gap / max(state.primal - state.dual, 1e-300)
+        state.point.w[:] = weights_of_beliefs(problem, state.point.mu)
+        state.next_look = state.outer + max(2, state.outer // 3)
+        return proof
+
     def _multiplier_step(self, problem: GraphProblem, state: Ascent) -> tuple[float, float]:
         """Step length and momentum of the multipliers."""
         return 0.0, 0.0
-
-    def _wants_to_look(self, state: Ascent) -> bool:
-        """Whether the solver wants a certificate for itself."""
-        return False
 
     def _is_finished(self, state: Ascent) -> bool:
         """Whether the solver cannot go on."""
@@ -215,16 +225,16 @@ class Cliquewise(Solver):
 
     def certify(self, problem: GraphProblem, state: Ascent) -> Certificate:
         """True bounds of the relaxed problem, from its own messages and repaired beliefs."""
-        from cliquewise._kernels.cliquewise import weights_of
         from cliquewise._kernels.local_polytope import upper_bound
 
-        g, x = problem.cliques, state.point
-        weights_of(g, problem.C, x.mu, x.w)
+        # The state is left as it is: how often it is certified depends on the clock, and the
+        # same seed shall give the same bits.
+        g, w = problem.cliques, weights_of_beliefs(problem, state.point.mu)
+        x = state.point._replace(w=w)
         loss, state.disagreement, inner = upper_bound(g, problem.terms, x, state.rho)
-        state.primal = problem.value(float(x.w @ x.w), loss)
+        state.primal = problem.value(float(w @ w), loss)
         state.inner_gap = inner / max(problem.n_examples, 1)
         state.dual = self._lower_bound(problem, state)
-        state.is_judged = False
         return Certificate(state.primal, state.dual, "bound")
 
     def _lower_bound(self, problem: GraphProblem, state: Ascent) -> float:
@@ -274,13 +284,20 @@ def balanced_rho(problem: GraphProblem) -> float:
     return float(np.clip(np.median(ratio), 1e-3, 1e3))
 
 
+def weights_of_beliefs(problem: GraphProblem, mu: Floats) -> Floats:
+    """``w = C sum_c B_c (y_c - mu_c)``, the representer theorem (Eq. 6 of idal)."""
+    from cliquewise._kernels.cliquewise import weights_of
+
+    w = np.empty(problem.dimension)
+    weights_of(problem.cliques, problem.C, mu, w)
+    return w
+
+
 def dual_value(problem: GraphProblem, mu: Floats) -> float:
     """Dual objective per example (Eq. 4 of idal); a lower bound if mu is locally consistent."""
-    from cliquewise._kernels.cliquewise import weights_of
     from cliquewise._kernels.local_polytope import entropy, node_costs
 
     g, terms = problem.cliques, problem.terms
-    w = np.empty(problem.dimension)
-    weights_of(g, problem.C, mu, w)
+    w = weights_of_beliefs(problem, mu)
     total = node_costs(g, mu) + problem.gamma * entropy(g, terms, mu)
     return total / max(problem.n_examples, 1) - 0.5 * problem.lam * float(w @ w)

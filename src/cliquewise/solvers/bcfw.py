@@ -18,17 +18,15 @@ from cliquewise.problem import ChainProblem
 from cliquewise.solvers.base import Info, Solver, register
 from cliquewise.structure import Ints
 
-METHODS = {"pairwise": 0, "away": 1, "fw": 2}
-
-#: Arrays of the pool with one entry per atom.
-PER_ATOM = ("next", "start", "alpha", "loss", "idle")
+#: Arrays of the pool with one entry per segment.
+PER_SEGMENT = ("next", "start", "begin", "length", "alpha", "norm", "idle")
 
 
 @dataclass
 class Combinations:
     """Convex combinations of labellings, one per example, and the weights they give."""
 
-    atoms: Any  # the kernels' named tuple
+    pool: Any  # the segments, the kernels' named tuple
     chains: Any  # the data, in the form that is fastest for the kernels
     edge_start: int
     edge_allowed: Any
@@ -49,21 +47,22 @@ class BCFW(Solver):
 
     Parameters
     ----------
-    step_rule : {"pairwise", "away", "fw"}, default="pairwise"
-        Which way an example's combination of labellings moves. ``fw`` is the algorithm of
-        2013, which needs many more passes for a small gap.
+    step_rule : {"segments", "fw"}, default="segments"
+        Which way an example's combination of labellings moves: single runs of wrong labels up,
+        down (away) or against each other (pairwise), or all towards the best labelling at once.
+        ``fw`` is the algorithm of 2013, which needs many more passes for a small gap.
     sampling : {"gap", "permuted", "uniform", "cyclic"}, default="gap"
         Which example comes next: with probability ``1 - uniform_share`` in proportion to its
         last seen gap (after one pass over all), in reshuffled passes, at random, or in order.
     uniform_share : float, default=0.2
         Share of uniform draws with ``sampling="gap"``.
-    cached_passes : int, default=5
+    cached_passes : int, default=10
         After each pass at most so many passes that ask for no new labelling and improve the
         weights of those at hand; they end as soon as they bring less than a tenth of it.
-    inner_steps : int, default=10
-        Steps per visit, at most.
-    max_atoms : int, default=50
-        Labellings kept per example, at most; beyond it the lightest is given up.
+    inner_rounds : int, default=2
+        Rounds over an example's segments per visit, at most.
+    max_segments : int, default=200
+        Segments kept per example, at most; beyond it the lightest is given up.
     average : bool, default=True
         Keep a weighted average of the weights, too, and return it where its objective is lower.
 
@@ -81,78 +80,72 @@ class BCFW(Solver):
 
     name: ClassVar[str] = "bcfw"
     losses: ClassVar[frozenset[str]] = frozenset({"hinge"})
-    step_rule: str = "pairwise"
+    step_rule: str = "segments"
     sampling: str = "gap"
     uniform_share: float = 0.2
-    cached_passes: int = 5
-    inner_steps: int = 10
-    max_atoms: int = 50
+    cached_passes: int = 10
+    inner_rounds: int = 2
+    max_segments: int = 200
     average: bool = True
 
     def __post_init__(self) -> None:
-        if self.step_rule not in METHODS:
-            raise DataError(f"step_rule is pairwise, away or fw, not {self.step_rule!r}")
+        if self.step_rule not in ("segments", "fw"):
+            raise DataError(f"step_rule is segments or fw, not {self.step_rule!r}")
         if self.sampling not in ("gap", "permuted", "uniform", "cyclic"):
             raise DataError(
                 f"sampling is gap, permuted, uniform or cyclic, not {self.sampling!r}"
             )
         if not 0 <= self.uniform_share <= 1:
             raise DataError(f"uniform_share = {self.uniform_share}; it must be in [0, 1]")
-        for name, least in (("cached_passes", 0), ("inner_steps", 1), ("max_atoms", 2)):
+        for name, least in (("cached_passes", 0), ("inner_rounds", 1), ("max_segments", 1)):
             if getattr(self, name) < least:
                 raise DataError(f"{name} = {getattr(self, name)}; it must be at least {least}")
 
     def memory(self, problem: Any) -> float:
-        """Three weight vectors, and about ten labellings per example."""
+        """Three weight vectors, and about one wrong segment of five labels per token."""
         model, data = problem.model, problem.data
         weights = problem.dimension
         if model.fits_dense:
             weights = (model.n_attributes + model.n_labels) * model.n_labels
-        return 8.0 * 3 * weights + 40.0 * data.n_tokens + 500.0 * (len(data) + 1)
+        return 8.0 * 3 * weights + 76.0 * data.n_tokens + 100.0 * (len(data) + 1)
 
     # ---- state
 
-    def _empty(self, problem: ChainProblem, n_atoms: int, n_labels: int) -> Any:
-        from cliquewise._kernels.chain_max_margin import Atoms
+    def _empty(self, problem: ChainProblem, n_segments: int, n_labels: int) -> Any:
+        from cliquewise._kernels.chain_max_margin import Segments
 
         n = problem.n_examples
         leaves = 1 << max(n - 1, 1).bit_length() if self.sampling == "gap" else 0
-        numbers = [np.zeros(n_atoms, dtype=np.int64) for _ in range(3)]
-        return Atoms(
-            np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64), numbers[0], numbers[1],
-            np.zeros(n_atoms), np.zeros(n_atoms), numbers[2], np.zeros(n_labels, dtype=np.int32),
-            np.zeros(2, dtype=np.int64), problem.data.lengths.astype(np.float64),
-            np.zeros(2 * leaves),
+        whole = [np.zeros(n_segments, dtype=np.int64) for _ in range(5)]
+        return Segments(
+            np.full(n, -1, dtype=np.int64), whole[0], whole[1], whole[2], whole[3],
+            np.zeros(n_segments), np.zeros(n_segments), whole[4],
+            np.zeros(n_labels, dtype=np.int32), np.zeros(2, dtype=np.int64),
+            problem.data.lengths.astype(np.float64), np.zeros(2 * leaves),
         )  # fmt: skip
 
     def init(self, problem: ChainProblem, warm: Combinations | None = None) -> Combinations:
-        """The truth alone, or the labellings of ``warm`` for the examples it has."""
-        from cliquewise._kernels import chain_max_margin
+        """The truth alone, or the combinations of ``warm`` for the examples it has."""
+        if not isinstance(warm, Combinations) or not _continues(warm, problem):
+            return self._with_weights(problem, self._empty(problem, 0, 0), 0)
+        segments, labels = warm.pool.used.tolist()
+        pool = self._empty(problem, segments, labels)
+        known = len(warm.pool.head)
+        pool.head[:known], pool.gaps[:known] = warm.pool.head, warm.pool.gaps
+        for name in PER_SEGMENT:
+            getattr(pool, name)[:] = getattr(warm.pool, name)[:segments]
+        pool.labels[:], pool.used[:] = warm.pool.labels[:labels], warm.pool.used
+        return self._with_weights(problem, pool, warm.visits)
 
-        n, tokens = problem.n_examples, problem.data.n_tokens
-        longest = int(problem.data.lengths.max(initial=0))
-        if warm is not None and not _continues(warm, problem):
-            warm = None
-        known, old_atoms, old_labels = 0, 0, 0
-        if warm is not None:
-            known = len(warm.atoms.head)
-            old_atoms, old_labels = warm.atoms.used.tolist()
-        room = old_atoms + 2 * n + 16, old_labels + 2 * tokens + 16 * longest
-        atoms = self._empty(problem, *room)
-        if warm is not None:
-            _copy_atoms(warm.atoms, atoms)
-        chain_max_margin.start(problem.chains, atoms, known)
-        return self._with_weights(problem, atoms, 0 if warm is None else warm.visits)
-
-    def _with_weights(self, problem: ChainProblem, atoms: Any, visits: int) -> Combinations:
+    def _with_weights(self, problem: ChainProblem, pool: Any, visits: int) -> Combinations:
         from cliquewise._kernels.chain_sdca import rebuild_tree
 
-        if len(atoms.tree):
-            rebuild_tree(atoms.tree, atoms.gaps)
+        if len(pool.tree):
+            rebuild_tree(pool.tree, pool.gaps)
         model, chains, _ = problem.fastest_form()
         average = model.padded() if self.average else np.empty(0)
         state = Combinations(
-            atoms, chains, model.n_emissions, model.edge_allowed, model.padded(), model.padded(),
+            pool, chains, model.n_emissions, model.edge_allowed, model.padded(), model.padded(),
             average, 0, visits,
         )  # fmt: skip
         self._refresh(problem, state)
@@ -160,10 +153,10 @@ class BCFW(Solver):
 
     def _refresh(self, problem: ChainProblem, state: Combinations) -> float:
         """The weights and the dual value from the labellings afresh; returns ``||w||^2``."""
-        from cliquewise._kernels.chain_max_margin import weights_of_atoms
+        from cliquewise._kernels.chain_max_margin import weights_of_segments
 
-        total = weights_of_atoms(
-            state.chains, state.atoms, state.edge_start, problem.model.edge_free, problem.C,
+        total = weights_of_segments(
+            state.chains, state.pool, state.edge_start, problem.model.edge_free, problem.C,
             state.w,
         )  # fmt: skip
         norm = float(state.w @ state.w)
@@ -197,14 +190,14 @@ class BCFW(Solver):
         model, calls, rise = problem.model, 0, 0.0
         while len(order):
             done, asked, gained = chain_max_margin.epoch(
-                state.chains, state.atoms, state.w, state.direction, state.edge_start,
+                state.chains, state.pool, state.w, state.direction, state.edge_start,
                 model.edge_free, model.edge_allowed, problem.C, order, uniforms, exact,
-                METHODS[self.step_rule], self.max_atoms, self.inner_steps, 10,
+                self.step_rule == "segments", self.max_segments, self.inner_rounds,
             )  # fmt: skip
             calls, rise = calls + asked, rise + gained
             order, uniforms = order[done:], uniforms[done:]
             if len(order):
-                state.atoms = _grown(state.atoms, int(problem.data.lengths.max()))
+                state.pool = _grown(state.pool, int(problem.data.lengths.max()))
         return calls, rise
 
     def step(
@@ -232,7 +225,7 @@ class BCFW(Solver):
             state.average += 2.0 / (state.steps + 1) * (state.w - state.average)
         estimate = np.nan
         if state.visits >= n:
-            gap = float(state.atoms.gaps.sum()) / n
+            gap = float(state.pool.gaps.sum()) / n
             estimate = gap / max(abs(state.dual + gap), 1e-12)
         return state, Info(count / n, calls, estimate)
 
@@ -262,11 +255,11 @@ class BCFW(Solver):
 
     def pack(self, state: Combinations) -> dict[str, np.ndarray[Any, Any]]:
         """The labellings and their weights, and the average."""
-        a = state.atoms
-        arrays = {name: getattr(a, name)[: a.used[0]] for name in PER_ATOM}
+        pool = state.pool
+        arrays = {name: getattr(pool, name)[: pool.used[0]] for name in PER_SEGMENT}
         return {
-            **arrays, "head": a.head, "size": a.size, "labels": a.labels[: a.used[1]],
-            "gaps": a.gaps, "offsets": state.chains.offsets, "average": state.average,
+            **arrays, "head": pool.head, "labels": pool.labels[: pool.used[1]],
+            "gaps": pool.gaps, "offsets": state.chains.offsets, "average": state.average,
             "counts": np.array([state.steps, state.visits]),
         }  # fmt: skip
 
@@ -278,37 +271,27 @@ class BCFW(Solver):
             arrays["labels"].max(initial=0) >= problem.model.n_labels
         ):
             raise DataError("the checkpoint is of other data: its arrays have other shapes")
-        atoms = self._empty(problem, len(arrays["alpha"]), len(arrays["labels"]))
-        for name in (*PER_ATOM, "head", "size", "labels", "gaps"):
-            getattr(atoms, name)[:] = arrays[name]
-        atoms.used[:] = len(arrays["alpha"]), len(arrays["labels"])
+        pool = self._empty(problem, len(arrays["alpha"]), len(arrays["labels"]))
+        for name in (*PER_SEGMENT, "head", "labels", "gaps"):
+            getattr(pool, name)[:] = arrays[name]
+        pool.used[:] = len(arrays["alpha"]), len(arrays["labels"])
         steps, visits = arrays["counts"].tolist()
-        state = self._with_weights(problem, atoms, visits)
+        state = self._with_weights(problem, pool, visits)
         if self.average and len(arrays["average"]) == len(state.average):
             state.average[:], state.steps = arrays["average"], steps
         return state
 
 
-def _grown(atoms: Any, longest: int) -> Any:
-    """The same atoms in a pool with room for more (half as many again)."""
+def _grown(pool: Any, longest: int) -> Any:
+    """The same segments in a pool with room for more (half as many again)."""
 
     def longer(array: Any, more: int) -> Any:
         return np.concatenate([array, np.zeros(more, dtype=array.dtype)])
 
-    more = len(atoms.next) // 2 + 16
-    new = {name: longer(getattr(atoms, name), more) for name in PER_ATOM}
-    labels = longer(atoms.labels, len(atoms.labels) // 2 + 16 * longest)
-    return atoms._replace(**new, labels=labels)
-
-
-def _copy_atoms(old: Any, new: Any) -> None:
-    """The atoms of the examples that were there before (new ones come after them)."""
-    n, (atoms, labels) = len(old.head), old.used
-    new.head[:n], new.size[:n], new.gaps[:n] = old.head, old.size, old.gaps
-    for name in PER_ATOM:
-        getattr(new, name)[:atoms] = getattr(old, name)[:atoms]
-    new.labels[:labels] = old.labels[:labels]
-    new.used[:] = old.used
+    more = len(pool.next) // 2 + len(pool.head) + 2 * longest
+    new = {name: longer(getattr(pool, name), more) for name in PER_SEGMENT}
+    labels = longer(pool.labels, len(pool.labels) // 2 + 4 * len(pool.head) + 16 * longest)
+    return pool._replace(**new, labels=labels)
 
 
 def _continues(warm: Combinations, problem: ChainProblem) -> bool:
@@ -318,7 +301,7 @@ def _continues(warm: Combinations, problem: ChainProblem) -> bool:
     same = (
         np.array_equal(old.offsets, new.offsets[:n])
         and np.array_equal(old.labels, new.labels[:tokens])
-        and warm.atoms.labels.max(initial=0) < problem.model.n_labels
+        and warm.pool.labels.max(initial=0) < problem.model.n_labels
     )
     if not same:
         raise DataError("a warm start needs the same labels and at least the same examples")

@@ -13,6 +13,8 @@ from cliquewise.solvers.base import register
 
 #: Shares of the whole gap that the inner problem's should stay between.
 LEAST, MOST = 0.03, 0.5
+#: From one look to the next a gap should fall below this part of itself.
+SLOW = 0.6
 
 
 @register
@@ -26,15 +28,15 @@ class IDAL(Cliquewise):
         See :class:`Cliquewise`.
     accelerated : bool, default=False
         Nesterov's extrapolation of the multipliers, started anew whenever it points uphill.
-    adaptive : bool, default=True
-        Start with rho and change it by what certificates say: it is doubled while most of the
-        gap is that of the inner problem, which then lags behind the multipliers, and halved
-        while hardly any of it is.
+    adaptive : bool, default=False
+        Start with rho and change it when the gap hardly falls: rho is raised if most of the gap
+        is that of the inner problem, which then lags behind the multipliers, and lowered if
+        hardly any of it is.
     """
 
     name: ClassVar[str] = "idal"
     accelerated: bool = False
-    adaptive: bool = True
+    adaptive: bool = False
 
     def _multiplier_step(self, problem: GraphProblem, state: Ascent) -> tuple[float, float]:
         """``xi <- xi - A mu / rho`` (line 6 of Algorithm 1)."""
@@ -45,19 +47,16 @@ class IDAL(Cliquewise):
             following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * state.momentum**2))
             momentum, state.momentum = (state.momentum - 1.0) / following, following
         length = 1.0 / state.rho
-        if self.adaptive and not state.is_judged:
-            self._judge(problem, state)
+        if self.adaptive and np.isfinite(state.share):
+            self._adapt(problem, state)
         return length, momentum
 
-    def _judge(self, problem: GraphProblem, state: Ascent) -> None:
-        """Another rho, if the last certificate asks for it."""
-        state.is_judged = True
-        share = state.inner_gap / max(state.primal - state.dual, 1e-300)
-        if share > MOST:
-            self._set_rho(problem, state, state.rho * (4.0 if share > 0.8 else 2.0))
-        elif share < LEAST:
-            self._set_rho(problem, state, state.rho / 2.0)
-
-    def _wants_to_look(self, state: Ascent) -> bool:
-        """After 4, 8, 16, ... outer steps, so that a bad rho is noticed soon."""
-        return self.adaptive and state.outer >= 4 and state.outer & (state.outer - 1) == 0
+    def _adapt(self, problem: GraphProblem, state: Ascent) -> None:
+        """Another rho if the gap has hardly fallen; each change is smaller than the last."""
+        gap = state.primal - state.dual
+        if gap > SLOW * state.last_gap and not LEAST <= state.share <= MOST:
+            state.changes += 1
+            factor = 4.0 ** (1.0 / state.changes)
+            rho = state.rho * factor if state.share > MOST else state.rho / factor
+            self._set_rho(problem, state, rho)
+        state.last_gap, state.share = gap, np.nan

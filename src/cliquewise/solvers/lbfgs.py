@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import line_search
 
 from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError
 from cliquewise.graph import Floats
 from cliquewise.solvers.base import Info, Solver, register
 
@@ -128,5 +129,7 @@ class LBFGS(Solver):
     def unpack(self, problem: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Iterate:
         """Back from :meth:`pack`."""
         w = np.array(arrays["w"])
+        if w.shape != (problem.dimension,):
+            raise DataError("the checkpoint is of other data: its arrays have other shapes")
         value, gradient = problem.primal_and_gradient(w)
         return Iterate(w, value, gradient, [], [])

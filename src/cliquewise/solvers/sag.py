@@ -80,7 +80,7 @@ class SAG(Solver):
         k = model.n_labels
         edges = int(np.count_nonzero(data.lengths > 1))
         weights = model.n_attributes * k + k * k if model.fits_dense else problem.dimension
-        return 8.0 * (data.n_tokens * k + edges * k * k + 9 * len(data) + 4 * weights)
+        return 8.0 * float(data.n_tokens * k + edges * k * k + 9 * len(data) + 4 * weights)
 
     # ---- state
 

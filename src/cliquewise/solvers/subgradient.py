@@ -86,8 +86,10 @@ class Subgradient(Solver):
         sums = model.padded() if self.average else np.empty(0)
         none = np.empty(0, dtype=np.int64)
         state = Steps(chains, start, model.padded(), sums, problem.C, 0, 0.0, 0.0, none)
-        old = 0 if warm is None else len(warm.chains.offsets) - 1
-        if warm is None or old == 0 or warm.visits % old or warm.z.shape != state.z.shape:
+        if not isinstance(warm, Steps):
+            return state
+        old = len(warm.chains.offsets) - 1
+        if old == 0 or warm.visits % old or warm.z.shape != state.z.shape:
             return state
         if old > n or not np.array_equal(warm.chains.labels, chains.labels[: len(warm.chains.labels)]):
             raise DataError("a warm start needs the same labels and at least the same examples")

@@ -1,0 +1,240 @@
+"""GraphLabeler: label the nodes of graphs with a pairwise conditional random field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cliquewise.data.graphs import GraphDataset
+from cliquewise.data.labels import Labels
+from cliquewise.errors import DataError
+from cliquewise.estimators._graphs import GraphEstimator, as_lists, check_examples
+from cliquewise.estimators._training import plain_classes
+from cliquewise.graph import Floats
+from cliquewise.models.pairwise import PairwiseModel
+
+
+class GraphLabeler(GraphEstimator):
+    """Pairwise model of the labels of a graph's nodes.
+
+    Parameters
+    ----------
+    loss : {"log", "softmax_margin", "hinge"}, default="log"
+        Likelihood; the same with a Hamming cost added to the scores; structural SVM.
+    C : float, default=1.0
+        Weight of the sum of the losses against ``1/2 ||w||^2``.
+    gamma : float, default=1.0
+        Temperature: weight of the entropy. From small (max-margin) to large (likelihood).
+    pairwise : {"table", "symmetric", "potts"}, default="table"
+        What an edge scores: a full table, in which the order of the ends counts; a symmetric
+        one; or one weight for equal labels.
+    entropy : {"gini", "gini-otrw"}, default="gini"
+        Entropy of the relaxed problem that cliquewise solvers minimise.
+    epsilon : float, default=0.9
+        See :class:`~cliquewise.graph_problem.GraphProblem`.
+    solver : str or Solver, default="auto"
+        ``idal`` (which is ``auto``), ``soft_sdca``, ``soft_bcfw``: cliquewise, on any graph.
+        ``sdca``, ``lbfgs``: by exact inference, for graphs of small treewidth.
+    inference : str, default="auto"
+        ``relaxed``: the relaxation that cliquewise training uses; or the name of a method of
+        :meth:`FactorGraph.map`. ``auto`` is ``relaxed`` after cliquewise training and exact
+        otherwise.
+    tol, max_epochs, max_seconds, max_memory, random_state, verbose
+        As in :class:`~cliquewise.SequenceTagger`.
+    intercept : bool, default=True
+        A constant feature on nodes, and on edges beside their features.
+
+    Attributes
+    ----------
+    classes_ : list, or dict of lists
+        The labels; by node type if the nodes have types.
+    certificate_, trace_, coef_
+        What was proved, how it went, and the weights; ``trace_.disagreement`` is ``||A mu||^2``.
+
+    Examples
+    --------
+    >>> import cliquewise as cw
+    >>> X = [([[2.0], [1.5], [-1.0]], [(0, 1), (1, 2)]), ([[-2.0], [3.0]], [(0, 1)])]
+    >>> y = [["in", "in", "out"], ["out", "in"]]
+    >>> labeler = cw.GraphLabeler(random_state=0).fit(X, y)
+    >>> [labels.tolist() for labels in labeler.predict(X)]
+    [['in', 'in', 'out'], ['out', 'in']]
+    """
+
+    def __init__(
+        self,
+        loss: str = "log",
+        C: float = 1.0,
+        *,
+        gamma: float = 1.0,
+        pairwise: str = "table",
+        entropy: str = "gini",
+        epsilon: float = 0.9,
+        solver: Any = "auto",
+        inference: str = "auto",
+        tol: float = 1e-3,
+        max_epochs: float = 1000,
+        max_seconds: float | None = None,
+        intercept: bool = True,
+        max_memory: float = 8.0,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.loss = loss
+        self.C = C
+        self.gamma = gamma
+        self.pairwise = pairwise
+        self.entropy = entropy
+        self.epsilon = epsilon
+        self.solver = solver
+        self.inference = inference
+        self.tol = tol
+        self.max_epochs = max_epochs
+        self.max_seconds = max_seconds
+        self.intercept = intercept
+        self.max_memory = max_memory
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> GraphLabeler:
+        """Train.
+
+        Parameters
+        ----------
+        X : list of examples
+            ``(node_features, edges[, edge_features[, types]])`` each, or dicts with the keys
+            ``features``, ``edges``, ``edge_features``, ``types``.
+        y : list of sequences of labels
+            One label per node.
+        """
+        data = self._data(X)
+        if len(data) == 0 or data.n_nodes == 0:
+            raise DataError("training needs at least one example with a node")
+        flat = self._flat(y, data)
+        types = data.node_types
+        n_types = int(types.max()) + 1
+        self.labels_ = [Labels.fit([flat[types == t]]) for t in range(n_types)]
+        missing = [t for t in range(n_types) if not len(self.labels_[t])]
+        if missing:
+            raise DataError(f"no node has type {missing[0]}; number the types without gaps")
+        numbers = self._encode(flat, data)
+        width = 0 if data.edge_features is None else data.edge_features.shape[1]
+        model = PairwiseModel(
+            [len(labels) for labels in self.labels_], data.features.shape[1], width, self.pairwise,
+            self.intercept,
+        )  # fmt: skip
+        self._train(model, data.with_labels(numbers))
+        self._name_classes()
+        self.n_features_in_ = data.features.shape[1]
+        return self
+
+    def _name_classes(self) -> None:
+        classes = [labels.classes for labels in self.labels_]
+        self.classes_: Any = classes[0] if len(classes) == 1 else dict(enumerate(classes))
+
+    def _data(self, X: Any) -> GraphDataset:
+        if isinstance(X, GraphDataset):
+            return X
+        check_examples(X)
+        return GraphDataset.from_examples(X)
+
+    def _flat(self, y: Any, data: GraphDataset) -> NDArray[Any]:
+        """The labels of all nodes in one array of objects."""
+        lists = [list(labels) for labels in y]
+        lengths, nodes = [len(labels) for labels in lists], np.diff(data.node_offsets).tolist()
+        if len(lists) != len(data):
+            raise DataError(f"{len(lists)} lists of labels for {len(data)} examples")
+        wrong = [i for i in range(len(data)) if lengths[i] != nodes[i]]
+        if wrong:
+            i = wrong[0]
+            raise DataError(f"example {i} has {nodes[i]} nodes and {lengths[i]} labels")
+        flat = np.empty(data.n_nodes, dtype=object)
+        flat[:] = [label for labels in lists for label in labels]
+        unknown = np.flatnonzero([label is None for label in flat])
+        if len(unknown):
+            raise DataError(f"{data.place(int(unknown[0]))}: training needs every label, not None")
+        return flat
+
+    def _encode(self, flat: NDArray[Any], data: GraphDataset) -> NDArray[np.int64]:
+        numbers = np.empty(data.n_nodes, dtype=np.int64)
+        for t, labels in enumerate(self.labels_):
+            mine = np.flatnonzero(data.node_types == t)
+            numbers[mine] = labels.encode([flat[mine].tolist()], [0, len(mine)], unknown=-1)[0]
+        if len(numbers) and numbers.min() < 0:
+            at = int(np.argmin(numbers))
+            raise DataError(f"{data.place(at)}: label {flat[at]!r} was never seen in training")
+        return numbers
+
+    def _decode(self, numbers: NDArray[np.int64], data: GraphDataset) -> NDArray[Any]:
+        every = [label for labels in self.labels_ for label in labels.classes]
+        table = np.array(every) if len({type(c) for c in every}) == 1 else None
+        if table is None:
+            table = np.empty(len(every), dtype=object)
+            table[:] = every
+        starts = np.concatenate(([0], np.cumsum([len(labels) for labels in self.labels_])))
+        return np.asarray(table[starts[data.node_types] + numbers])
+
+    def predict(self, X: Any, method: str | None = None, **options: Any) -> list[NDArray[Any]]:
+        """The labels of the nodes of every example.
+
+        Parameters
+        ----------
+        X : list of examples
+        method : str, optional
+            In place of ``inference``.
+        **options
+            For the method.
+        """
+        data = self._data(X)
+        return as_lists(
+            self._decode(self._labels(data, method, **options), data), data.node_offsets
+        )
+
+    def predict_marginals(self, X: Any, method: str | None = None, **options: Any) -> list[Any]:
+        """Probabilities (or relaxed beliefs) of the labels of every node.
+
+        Returns
+        -------
+        list of arrays (nodes, labels)
+            With node types: lists of arrays, as types may differ in their labels.
+        """
+        data = self._data(X)
+        beliefs = self._beliefs(data, method, **options)
+        cards = np.asarray(self.model_.cardinalities, dtype=np.int64)[data.node_types]
+        starts = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
+        parts = as_lists(beliefs, starts[data.node_offsets])
+        if len(self.labels_) == 1:
+            return [part.reshape(-1, len(self.labels_[0])) for part in parts]
+        ends = [starts[a : b + 1] - starts[a] for a, b in _pairs(data.node_offsets)]
+        return [as_lists(part, end) for part, end in zip(parts, ends, strict=True)]
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of nodes with the right label."""
+        data = self._data(X)
+        flat = self._flat(y, data)
+        given = self._decode(self._labels(data, None), data)
+        return float(np.mean([a == b for a, b in zip(flat, given, strict=True)]))
+
+    def unary(self, node_type: int = 0) -> Floats:
+        """(features, labels) weights of the nodes; the last row is the intercept."""
+        return self.model_.unary(self.coef_, node_type)
+
+    def tables(self, pair: int = 0) -> Floats:
+        """(edge features, labels, labels) weights of the edges."""
+        return self.model_.tables(self.coef_, pair)
+
+    def _saved_state(self) -> dict[str, Any]:
+        return {"classes": [plain_classes(labels.classes) for labels in self.labels_]}
+
+    def _restore_state(self, state: dict[str, Any]) -> None:
+        self.labels_ = [Labels(classes) for classes in state["classes"]]
+        if [len(labels) for labels in self.labels_] != list(self.model_.cardinalities):
+            raise DataError("the classes do not fit the model")
+        self._name_classes()
+        self.n_features_in_ = self.model_.n_features
+
+
+def _pairs(offsets: Any) -> list[tuple[int, int]]:
+    return list(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))

@@ -1,0 +1,175 @@
+"""MultiLabelClassifier: sets of labels per row, with a table for every pair of labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, issparse
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cliquewise.data.graphs import GraphDataset
+from cliquewise.errors import DataError
+from cliquewise.estimators._graphs import GraphEstimator
+from cliquewise.graph import Floats
+from cliquewise.models.multilabel import label_pairs, multilabel_data, multilabel_model
+
+
+class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[misc]
+    """Multilabel classification with dependent labels, after Finley and Joachims (2008).
+
+    Parameters
+    ----------
+    loss, C, gamma, entropy, epsilon, solver, inference
+        As in :class:`~cliquewise.GraphLabeler`. With up to about 20 labels exact training
+        and exact prediction are possible, too.
+    label_graph : {"complete", "none"} or pairs of label numbers, default="complete"
+        The pairs of labels that have a table; ``none`` makes the labels independent.
+    tol, max_epochs, max_seconds, max_memory, random_state, verbose
+        As in :class:`~cliquewise.SequenceTagger`.
+    intercept : bool, default=True
+
+    Attributes
+    ----------
+    n_labels_ : int
+    coef_ : ndarray
+        All weights; ``unary(l)`` and ``table(i, j)`` pick out those of labels.
+    certificate_, trace_
+        What was proved, and how it went.
+
+    Examples
+    --------
+    >>> import cliquewise as cw
+    >>> X = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
+    >>> Y = [[1, 0, 1], [0, 1, 0], [1, 1, 1], [0, 0, 0]]
+    >>> classifier = cw.MultiLabelClassifier(C=10.0, random_state=0).fit(X, Y)
+    >>> classifier.predict([[1.0, 0.1]]).tolist()
+    [[1, 0, 1]]
+    """
+
+    def __init__(
+        self,
+        loss: str = "log",
+        C: float = 1.0,
+        *,
+        gamma: float = 1.0,
+        label_graph: Any = "complete",
+        entropy: str = "gini",
+        epsilon: float = 0.9,
+        solver: Any = "auto",
+        inference: str = "auto",
+        tol: float = 1e-3,
+        max_epochs: float = 1000,
+        max_seconds: float | None = None,
+        intercept: bool = True,
+        max_memory: float = 8.0,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.loss = loss
+        self.C = C
+        self.gamma = gamma
+        self.label_graph = label_graph
+        self.entropy = entropy
+        self.epsilon = epsilon
+        self.solver = solver
+        self.inference = inference
+        self.tol = tol
+        self.max_epochs = max_epochs
+        self.max_seconds = max_seconds
+        self.intercept = intercept
+        self.max_memory = max_memory
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, Y: Any) -> MultiLabelClassifier:
+        """Train on ``X`` (n, d), dense or sparse, and ``Y`` (n, L) of 0 and 1."""
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
+        targets = _indicator(Y)
+        if targets.shape[0] != X.shape[0]:
+            raise DataError(f"X has {X.shape[0]} rows and Y has {targets.shape[0]}")
+        self.n_labels_ = targets.shape[1]
+        self.classes_ = [np.array([0, 1])] * self.n_labels_
+        pairs = label_pairs(self.n_labels_, self.label_graph)
+        model = multilabel_model(self.n_labels_, X.shape[1], pairs, self.intercept)
+        data = multilabel_data(csr_matrix(X), self.n_labels_, pairs, targets)
+        self._train(model, data)
+        return self
+
+    def _rows(self, X: Any) -> GraphDataset:
+        check_is_fitted(self, "coef_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        data: GraphDataset = multilabel_data(
+            csr_matrix(X), self.n_labels_, self.model_.pair_list
+        )
+        return data
+
+    def predict(self, X: Any, method: str | None = None, **options: Any) -> NDArray[np.int64]:
+        """The labels of every row, (n, L) of 0 and 1.
+
+        Parameters
+        ----------
+        X : (n, d)
+        method : str, optional
+            In place of ``inference``.
+        **options
+            For the method.
+        """
+        found = self._labels(self._rows(X), method, **options)
+        return np.asarray(found.reshape(-1, self.n_labels_))
+
+    def predict_proba(self, X: Any, method: str | None = None, **options: Any) -> Floats:
+        """Probability (or relaxed belief) of every label, (n, L)."""
+        beliefs = self._beliefs(self._rows(X), method, **options)
+        return np.asarray(beliefs.reshape(-1, self.n_labels_, 2)[:, :, 1])
+
+    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+        """Share of rows whose set of labels is right."""
+        right = (self.predict(X) == _indicator(Y)).all(axis=1)
+        return float(np.average(right, weights=sample_weight))
+
+    def unary(self, label: int) -> Floats:
+        """(features, 2) weights of a label; the last row is the intercept."""
+        return self.model_.unary(self.coef_, label)
+
+    def table(self, i: int, j: int) -> Floats:
+        """(2, 2) weights of a pair of labels."""
+        low, high = min(i, j), max(i, j)
+        found = np.flatnonzero((self.model_.pair_list == [low, high]).all(axis=1))
+        if not len(found):
+            raise DataError(f"labels {i} and {j} have no table in the label graph")
+        table = self.model_.tables(self.coef_, int(found[0]))[0]
+        return table if i <= j else table.T
+
+    def _saved_state(self) -> dict[str, Any]:
+        return {"n_labels": self.n_labels_}
+
+    def _restore_state(self, state: dict[str, Any]) -> None:
+        self.n_labels_ = int(state["n_labels"])
+        if list(self.model_.cardinalities) != [2] * self.n_labels_:
+            raise DataError("the labels do not fit the model")
+        self.classes_ = [np.array([0, 1])] * self.n_labels_
+        self.n_features_in_ = self.model_.n_features
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        return tags
+
+
+def _indicator(Y: Any) -> NDArray[np.int64]:
+    """(n, L) of 0 and 1."""
+    dense = Y.toarray() if issparse(Y) else np.asarray(Y)
+    if dense.ndim != 2 or dense.shape[1] == 0:
+        raise DataError(
+            f"Y must be a matrix (rows, labels) of 0 and 1, not of shape {dense.shape}; "
+            "sklearn.preprocessing.MultiLabelBinarizer makes one from sets"
+        )
+    if dense.dtype.kind not in "biuf" or not np.isin(dense, (0, 1)).all():
+        raise DataError("Y must contain only 0 and 1; code other labels as such columns")
+    return dense.astype(np.int64)

@@ -1,0 +1,353 @@
+"""One run of Barrier Frank-Wolfe: the loops of Algorithm 2 and the steps inside them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cliquewise.errors import UnsupportedError
+from cliquewise.graph import FactorGraph, Floats
+from cliquewise.oracles._trw import Mapper, Problem, entries_of, log_sum_of
+from cliquewise.oracles.base import MarginalResult
+from cliquewise.oracles.icm import climb, first_best
+from cliquewise.ragged import Ragged
+from cliquewise.structure import Ints
+from cliquewise.trace import Trace
+
+#: The contraction at the start (the authors'; the proof allows 1/4).
+FIRST_DELTA = 0.05
+#: A gradient is taken at a point with at least this part of the inner point.
+INSIDE = 1e-9
+#: Corrections after each MAP call, and their tolerance before and after the gap is below 1.
+CORRECTIONS, LOOSE, TIGHT = 100, 0.5, 0.05
+#: Steps of a local search.
+LOCAL_STEPS = 10
+
+COLUMNS = (
+    "seconds", "epochs", "oracle_calls", "primal", "dual", "gap", "upper", "lower",
+    "certified", "delta", "atoms", "map_seconds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of one run; see :meth:`BarrierFW.marginals`."""
+
+    delta: float | str
+    polytope: str
+    rho_updates: int
+    gap: float
+    correction: bool
+    local_search: bool
+    max_calls: int
+    seconds: float
+    callback: Callable[[dict[str, float]], Any] | None
+
+    def __post_init__(self) -> None:
+        d = self.delta
+        if d != "adaptive" and not (isinstance(d, (int, float)) and 0.0 <= d < 1.0):
+            raise UnsupportedError(
+                f"delta = {d!r}; it must be 'adaptive', 0, or a contraction below 1 such as 1e-4"
+            )
+        if self.polytope not in ("marginal", "local"):
+            raise UnsupportedError(f"polytope = {self.polytope!r}; it is 'marginal' or 'local'")
+        for name in ("gap", "seconds", "rho_updates", "max_calls"):
+            if not getattr(self, name) >= 0:
+                raise UnsupportedError(f"{name} = {getattr(self, name)}; it must not be negative")
+
+
+@dataclass
+class Run:
+    """The state of one maximisation: a mixture of visited vertices and of the inner point."""
+
+    p: Problem
+    mapper: Mapper
+    settings: Settings
+    started: float
+    rho: Floats = field(default_factory=lambda: np.empty(0))
+    rho_certified: bool = True
+    stopped: str = "gap"
+
+    def __post_init__(self) -> None:
+        n, size = self.p.topology.n_nodes, len(self.p.theta)
+        self.is_local = self.settings.polytope == "local"
+        capacity = 32
+        self.labels = np.zeros((0 if self.is_local else capacity, n), dtype=np.int32)
+        self.dense = np.zeros((capacity if self.is_local else 0, size))
+        self.weights = np.zeros(capacity + 1)
+        self.weights[-1] = 1.0
+        self.n_atoms = 0
+        self.known: dict[bytes, int] = {}
+        self.scores: list[float] = []
+        self.x = self.p.inner.copy()
+        self.delta = (
+            FIRST_DELTA if self.settings.delta == "adaptive" else float(self.settings.delta)
+        )
+        self.upper = math.inf
+        self.lower = -math.inf
+        self.correction_gap = math.inf
+        self.trace = Trace(COLUMNS)
+        for row in self.p.labelings:
+            self.visit(row)
+
+    # ---- vertices
+
+    def visit(self, labels: Ints) -> int:
+        """Number of this labeling among the visited ones; it is added if it is new."""
+        row = labels.astype(np.int32)
+        key = row.tobytes()
+        if key in self.known:
+            return self.known[key]
+        entries = entries_of(self.p.topology, labels)
+        self.scores.append(float(self.p.theta[entries].sum()))
+        self.lower = max(self.lower, self.scores[-1])
+        if self.is_local:
+            self.known[key] = -1
+            return -1
+        self._grow()
+        self.labels[self.n_atoms] = row
+        self.known[key] = self.n_atoms
+        self.n_atoms += 1
+        return self.n_atoms - 1
+
+    def visit_point(self, point: Floats) -> int:
+        """Add a vertex of the local polytope."""
+        self._grow()
+        self.dense[self.n_atoms] = point
+        self.n_atoms += 1
+        return self.n_atoms - 1
+
+    def _grow(self) -> None:
+        if self.n_atoms + 1 < len(self.weights):
+            return
+        more = np.zeros(len(self.weights) - 1)
+        self.weights = np.concatenate([self.weights[:-1], more, self.weights[-1:]])
+        if self.is_local:
+            self.dense = np.concatenate([self.dense, np.zeros_like(self.dense)])
+        else:
+            self.labels = np.concatenate([self.labels, np.zeros_like(self.labels)])
+
+    # ---- the three loops
+
+    def whole(self) -> None:
+        """Improve x for the current rho, then rho, and so on; Ctrl-C ends it."""
+        try:
+            for update in range(self.settings.rho_updates + 1):
+                self.coef = self.p.coefficients(self.rho)
+                if update:
+                    self.improve(-1, self.tolerance)
+                self.maximise(update)
+                if self.stopped != "gap" or not self.p.topology.n_edges:
+                    break
+                if update < self.settings.rho_updates:
+                    tree = self.p.best_tree(self.x)
+                    self.rho = self.rho + 2.0 / (update + 3.0) * (tree - self.rho)
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+
+    def maximise(self, update: int) -> None:
+        """Frank-Wolfe over the polytope until the gap is small enough."""
+        share = self._share(update)
+        while True:
+            if self._is_over():
+                return
+            g, trw, new, value, bound = self.ask()
+            gap = value - trw
+            self.upper = min(self.upper, bound)
+            self._record(update, trw, gap, bound)
+            if gap <= max(self.settings.gap, 1e-12 * abs(trw)):
+                self.stopped = "gap"
+                return
+            if self.stopped == "callback" or self._is_over() or share(gap):
+                return
+            if self.settings.delta == "adaptive":
+                self._shrink(max(gap, min(self.correction_gap, 1e300)), g, trw)
+            self.gap = gap
+            before = self.weights.copy()
+            step = self.improve(new, self.tolerance)
+            if self.settings.local_search and not self.is_local:
+                self.search(new)
+            if step == 0.0 and np.array_equal(before, self.weights):
+                return  # neither a step nor a correction moves x any more
+
+    gap: float = math.inf
+
+    @property
+    def tolerance(self) -> float:
+        """Of the corrections; finer where the wanted gap is finer than the authors'."""
+        base = TIGHT if self.gap < 1.0 else LOOSE
+        return base * min(1.0, self.settings.gap / 0.5)
+
+    def _share(self, update: int) -> Callable[[float], bool]:
+        """Whether one rho has used its part of the calls and of the time."""
+        left = self.settings.rho_updates - update + 1
+        part = 1.0 if left == 1 else max(0.5 if update == 0 else 0.0, 1.0 / left)
+        calls = self.mapper.calls + part * (self.settings.max_calls - self.mapper.calls)
+        now = time.perf_counter() - self.started
+        until = now + part * (self.settings.seconds - now)
+        return lambda gap: left > 1 and (
+            self.mapper.calls >= calls or time.perf_counter() - self.started >= until
+        )
+
+    def _is_over(self) -> bool:
+        if self.mapper.calls >= self.settings.max_calls:
+            self.stopped = "max_calls"
+        elif time.perf_counter() - self.started >= self.settings.seconds:
+            self.stopped = "seconds"
+        else:
+            return False
+        return True
+
+    def _record(self, update: int, trw: float, gap: float, bound: float) -> None:
+        row = {
+            "seconds": time.perf_counter() - self.started,
+            "epochs": float(update),
+            "oracle_calls": float(self.mapper.calls),
+            "primal": trw,
+            "dual": self.upper,
+            "gap": gap,
+            "upper": bound,
+            "lower": self.lower,
+            "certified": float(self.p.certified and self.rho_certified and bound < math.inf),
+            "delta": self.delta,
+            "atoms": float(self.n_atoms),
+            "map_seconds": self.mapper.seconds,
+        }
+        self.trace.append(**row)
+        if self.settings.callback is not None and self.settings.callback(row):
+            self.stopped = "callback"
+
+    # ---- steps
+
+    def ask(self) -> tuple[Floats, float, int, float, float]:
+        """Gradient, objective, and the answer to it: vertex, value, bound.
+
+        The linearisation at any inner point bounds the objective everywhere, so where x lies
+        too close to the boundary a point a little inside takes its place.
+        """
+        from cliquewise._kernels.barrier_fw import gradient, scores
+
+        x, inside = self.x, float(self.weights[-1])
+        if inside < INSIDE:
+            x = (1.0 - INSIDE) * x + INSIDE * self.p.inner
+        g = np.empty_like(x)
+        trw = float(gradient(x, self.p.theta, self.coef, g))
+        left = self.settings.seconds - (time.perf_counter() - self.started)
+        graph = self.p.graph(g)
+        if self.is_local:
+            return g, trw, *self._relax(graph, g)
+        init = None
+        if self.n_atoms:
+            value = np.empty(self.n_atoms)
+            scores(g, self.n_atoms, value, self.labels, self.dense, *self.p.layout)
+            init = self.labels[int(np.argmax(value))].astype(np.int64)
+        answer = self.mapper(graph, max(left, 0.0), init)
+        new = self.visit(answer.labels)
+        return g, trw, new, answer.score, answer.upper_bound
+
+    def _relax(self, graph: FactorGraph, g: Floats) -> tuple[int, float, float]:
+        from cliquewise._kernels.trw_bp import repair
+        from cliquewise.oracles.milp import _solve_relaxation
+
+        started = time.perf_counter()
+        answer = _solve_relaxation(graph, math.inf)
+        assert answer is not None
+        self.mapper.calls += 1
+        self.mapper.seconds += time.perf_counter() - started
+        point = answer.columns.copy()
+        repair(point, *self.p.layout)
+        point[~self.p.possible] = 0.0
+        labels = first_best(point[: self.p.topology.node_offsets[-1]],
+                            self.p.topology.node_offsets)  # fmt: skip
+        if self.p.is_free:
+            self.visit(climb(self.p.graph(self.p.theta), labels)[0])
+        return self.visit_point(point), float(g @ point), answer.bound
+
+    def _shrink(self, gap: float, g: Floats, trw: float) -> None:
+        """Algorithm 1: keep the gap over the contraction at least half of the true one."""
+        uniform_gap = float(g @ self.p.inner) - trw
+        if uniform_gap < 0.0 < gap:
+            proposal = gap / (-4.0 * uniform_gap)
+            if proposal < self.delta:
+                self.delta = min(proposal, self.delta / 2.0)
+
+    def improve(self, new: int, tolerance: float) -> float:
+        """Step to a vertex and correct over all of them (Algorithms 3 and 5)."""
+        from cliquewise._kernels.barrier_fw import step_and_correct
+
+        gap, _, step = step_and_correct(
+            new, self.delta, CORRECTIONS if self.settings.correction else 0, tolerance,
+            self.x, self.weights, self.n_atoms, self.p.inner, self.p.theta, self.coef,
+            self.labels, self.dense, *self.p.layout,
+        )  # fmt: skip
+        self.correction_gap = float(gap)
+        return float(step)
+
+    def search(self, new: int) -> None:
+        """Algorithm 6: a few steps whose vertices come from iterated conditional modes."""
+        from cliquewise._kernels.barrier_fw import gradient, step_and_correct
+
+        labels = self.labels[new].astype(np.int64)
+        g = np.empty_like(self.x)
+        for _ in range(LOCAL_STEPS):
+            gradient(self.x, self.p.theta, self.coef, g)
+            labels, _ = climb(self.p.graph(g), labels)
+            if not self.p.possible[entries_of(self.p.topology, labels)].all():
+                return
+            _, _, step = step_and_correct(
+                self.visit(labels), self.delta, 0, 0.0, self.x, self.weights, self.n_atoms,
+                self.p.inner, self.p.theta, self.coef, self.labels, self.dense, *self.p.layout,
+            )  # fmt: skip
+            if step == 0.0:
+                return
+
+    # ---- the answer
+
+    def result(self, graph: FactorGraph, method: str) -> MarginalResult:
+        """Marginals, bounds and the course."""
+        t, s = self.p.topology, graph.structure
+        n_states = int(t.node_offsets[-1])
+        self._bound_without_calls()
+        lower = max(log_sum_of(self.scores), self.p.mean_field(self.x[:n_states]))
+        lower = min(lower, self.upper)
+        primal = self.trace[-1]["primal"] if len(self.trace) else self.upper
+        certified = self.p.certified and self.rho_certified
+        info = {
+            "stopped": self.stopped,
+            "rho": self.rho,
+            "map_method": "linear relaxation" if self.is_local else self.mapper.name,
+            "map_calls": self.mapper.calls,
+            "map_seconds": self.mapper.seconds,
+            "primal": primal,
+            "gap": self.trace[-1]["gap"] if len(self.trace) else math.inf,
+        }
+        return MarginalResult(
+            Ragged(self.x[:n_states].copy(), s.node_offsets),
+            Ragged(self.x[t.targets], s.table_offsets, s.shape),
+            min(max(primal, lower), self.upper),
+            (lower, self.upper),
+            False,
+            method,
+            (True, certified),
+            self.trace,
+            info,
+        )
+
+    def _bound_without_calls(self) -> None:
+        """A bound even where no time was left for a call: each table at its largest entry."""
+        if self.upper < math.inf:
+            return
+        from cliquewise._kernels.barrier_fw import gradient
+
+        if not hasattr(self, "coef"):
+            self.coef = self.p.coefficients(self.rho)
+        g = np.empty_like(self.x)
+        gradient(self.p.inner, self.p.theta, self.coef, g)
+        g[~self.p.possible] = -np.inf
+        starts = self.p.structure.table_offsets[:-1]
+        self.upper = float(np.maximum.reduceat(g, starts).sum()) if len(starts) else 0.0

@@ -1,0 +1,77 @@
+"""Local search on pairwise graphs: simulated annealing, and exact moves of whole regions."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from cliquewise.oracles._pairwise import Pairwise
+from cliquewise.structure import Ints
+
+#: Sweeps of one annealing, and proposals at most (large graphs get fewer sweeps).
+SWEEPS, MAX_PROPOSALS = 3000, 10_000_000
+#: About how many proposals are made per second, which keeps to the time limit.
+PACE = 3e7
+#: All annealings end at this temperature, in units of the spread of a variable's score given
+#: its neighbours.
+COLD = 0.04
+#: Entries of the tables of a move: at least one edge's, within these bounds.
+SMALL_TABLE, LARGE_TABLE = 2**14, 2**20
+#: How often a variable is in a move, on average, before a labeling counts as improved.
+PASSES = 10
+#: Moves between two looks at the clock.
+AT_ONCE = 10
+
+
+class LocalSearch:
+    """Ways to improve a labeling of one graph; forbidden entries become steep but finite."""
+
+    def __init__(self, pairwise: Pairwise):
+        t = self.topology = pairwise.topology
+        finite = pairwise.tables[np.isfinite(pairwise.tables)]
+        alone = pairwise.nodes[np.isfinite(pairwise.nodes)]
+        steep = 3.0 * sum(float(np.ptp(a)) for a in (finite, alone) if len(a)) + 1.0
+        self.nodes = np.maximum(pairwise.nodes, -steep)
+        self.tables = np.maximum(pairwise.tables, -steep)
+        degree = 2.0 * t.n_edges / max(1, t.n_nodes)
+        spread = float(finite.std()) * math.sqrt(degree) if len(finite) else 0.0
+        self.scale = spread or 1.0
+        largest = int(np.diff(t.edge_offsets).max(initial=1))
+        self.limit = min(max(largest, SMALL_TABLE), LARGE_TABLE)
+        self.reach = np.full(1, 50.0)
+
+    def anneal(self, labels: Ints, hot: float, seconds: float, seed: int) -> Ints:
+        """The best labeling met while cooling down from ``hot``."""
+        from cliquewise._kernels.icm import anneal
+
+        t = self.topology
+        proposals = min(MAX_PROPOSALS, PACE * seconds)
+        sweeps = int(np.clip(proposals / max(1, t.n_nodes), 10, SWEEPS))
+        # Neither way of cooling wins on all graphs: they take turns.
+        cool = np.linspace if seed % 2 else np.geomspace
+        heat = self.scale * cool(hot, COLD, sweeps)
+        current, best = labels.copy(), labels.copy()
+        anneal(
+            heat, seed, current, best, -np.inf, self.nodes, t.node_offsets, t.edges,
+            t.edge_offsets, self.tables, t.cards, t.starts, t.links,
+        )  # fmt: skip
+        return best
+
+    def improve(self, labels: Ints, seconds: float, seed: int) -> Ints:
+        """Exact moves of random regions, each at most ``seconds`` after the first."""
+        from cliquewise._kernels.block_moves import block_moves
+
+        t, deadline = self.topology, time.perf_counter() + seconds
+        graph = (
+            self.nodes, t.node_offsets, t.edges, t.edge_offsets, self.tables, t.cards, t.starts,
+            t.links,
+        )  # fmt: skip
+        improved, rng, made = labels.copy(), np.random.default_rng(seed), 0
+        while made * self.reach[0] < PASSES * t.n_nodes and time.perf_counter() < deadline:
+            block_moves(
+                AT_ONCE, self.limit, self.reach, int(rng.integers(2**31)), improved, graph
+            )
+            made += AT_ONCE
+        return improved

@@ -1,0 +1,274 @@
+"""GraphLabeler: relaxed and exact training, prediction, files, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from scipy.sparse import csr_matrix
+
+import cliquewise as cw
+from cliquewise.data.graphs import GraphDataset, read_graphs
+from cliquewise.errors import CliquewiseError, DataError, FormatError, UnsupportedError
+from cliquewise.graph_problem import GraphProblem
+from cliquewise.models.oriented_trees import oriented_tree_probabilities
+from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.solvers.base import get
+from cliquewise.solvers.run import run
+
+PAIR = [(0, 1)]
+
+
+def grids(n: int, seed: int = 0, k: int = 3, size: int = 3):
+    """Noisy labelled grids; edges have one feature."""
+    rng = np.random.default_rng(seed)
+    nodes = np.arange(size * size).reshape(size, size)
+    edges = np.concatenate(
+        [np.stack([nodes[:, :-1].ravel(), nodes[:, 1:].ravel()], 1),
+         np.stack([nodes[:-1].ravel(), nodes[1:].ravel()], 1)]
+    )  # fmt: skip
+    X, y = [], []
+    for _ in range(n):
+        labels = np.repeat(rng.integers(0, k, size), size)
+        X.append((np.eye(k)[labels] + 0.7 * rng.normal(size=(size * size, k)), edges))
+        y.append(labels)
+    return X, y
+
+
+def problem_of(X, y, **options) -> GraphProblem:
+    data = GraphDataset.from_examples(X, y)
+    return GraphProblem(PairwiseModel([int(np.max(y)) + 1], X[0][0].shape[1]), data, **options)
+
+
+@pytest.mark.parametrize("loss", ["log", "softmax_margin"])
+@pytest.mark.parametrize("gamma", [1.0, 0.4])
+def test_the_exact_gradient_is_that_of_finite_differences(loss, gamma):
+    X, y = grids(2, k=2, size=2)
+    problem = problem_of(X, y, loss=loss, gamma=gamma)
+    w = np.random.default_rng(0).normal(size=problem.dimension)
+    _, gradient = problem.primal_and_gradient(w)
+    np.testing.assert_allclose(gradient, approx_fprime(w, problem.primal, 1e-6), atol=1e-4)
+
+
+def test_lbfgs_and_sdca_find_the_same_exact_optimum_on_loopy_graphs():
+    X, y = grids(6)
+    problem = problem_of(X, y, C=0.5)
+    one = run(problem, get("lbfgs"), tol=1e-7, max_epochs=500)
+    two = run(problem, get("sdca_graph"), tol=1e-5, max_epochs=200, random_state=0)
+    assert one.converged and two.converged
+    assert two.certificate.primal == pytest.approx(one.certificate.primal, rel=2e-5)
+    assert two.certificate.dual <= one.certificate.primal
+    assert np.all(np.diff(two.trace.dual) >= -1e-12)
+
+
+def test_exact_sdca_minimises_the_loss_with_costs_too():
+    X, y = grids(4)
+    problem = problem_of(X, y, C=0.5, loss="softmax_margin", gamma=0.7)
+    fit = run(problem, get("sdca_graph"), tol=1e-5, max_epochs=300, random_state=0)
+    assert fit.converged
+    _, gradient = problem.primal_and_gradient(fit.weights)
+    assert np.abs(gradient).max() < 1e-2 * max(np.abs(problem.lam * fit.weights).max(), 1.0)
+
+
+@pytest.mark.parametrize("solver", ["idal", "soft_sdca", "soft_bcfw", "sdca", "lbfgs"])
+def test_every_solver_learns_grids_better_than_chance(solver):
+    X, y = grids(30)
+    held_out = grids(10, seed=1)
+    with np.errstate(all="raise"):
+        labeler = cw.GraphLabeler(C=0.3, solver=solver, max_epochs=60, random_state=0, tol=1e-2)
+        if solver.startswith("soft"):
+            with pytest.warns(match="stopped"):
+                labeler.fit(X, y)
+        else:
+            labeler.fit(X, y)
+    assert labeler.score(*held_out) > 0.8
+
+
+def test_relaxed_and_exact_prediction_agree_on_trees():
+    rng = np.random.default_rng(0)
+    X = [(rng.normal(size=(5, 2)), [(0, 1), (1, 2), (1, 3), (3, 4)]) for _ in range(8)]
+    y = [(x[:, 0] > 0).astype(int) for x, _ in X]
+    labeler = cw.GraphLabeler("hinge", C=1.0, tol=1e-2, random_state=0).fit(X, y)
+    relaxed, exact = labeler.predict(X, "relaxed"), labeler.predict(X, "junction-tree")
+    assert np.mean(np.concatenate(relaxed) == np.concatenate(exact)) > 0.95
+
+
+def test_marginals_are_distributions_and_exact_ones_come_from_inference():
+    X, y = grids(6)
+    labeler = cw.GraphLabeler(random_state=0).fit(X, y)
+    for method in ("relaxed", "junction-tree"):
+        for part in labeler.predict_marginals(X, method):
+            assert part.shape == (9, 3)
+            np.testing.assert_allclose(part.sum(axis=1), 1, atol=1e-9)
+    graph = next(iter(labeler._graphs(labeler._data(X))))
+    np.testing.assert_allclose(
+        labeler.predict_marginals(X, "junction-tree")[0].ravel(), graph.marginals().nodes.flat
+    )
+
+
+def test_hinge_models_have_no_exact_marginals():
+    X, y = grids(3)
+    labeler = cw.GraphLabeler("hinge", C=0.1, tol=0.5, random_state=0).fit(X, y)
+    with pytest.raises(UnsupportedError, match="no probabilities"):
+        labeler.predict_marginals(X, "junction-tree")
+
+
+def test_node_types_have_their_own_labels_and_tables():
+    rng = np.random.default_rng(1)
+    X, y = [], []
+    for _ in range(20):
+        x = rng.normal(size=(4, 1))
+        X.append({"features": x, "edges": [(0, 2), (1, 3), (2, 3)], "types": [0, 0, 1, 1]})
+        first = np.where(x[:2, 0] > 0, "a", "b")
+        y.append([*first, *np.where(first == "a", "x", "z")])
+    labeler = cw.GraphLabeler(C=5.0, random_state=0).fit(X, y)
+    assert labeler.classes_ == {0: ["a", "b"], 1: ["x", "z"]}
+    assert labeler.score(X, y) > 0.95
+    assert labeler.predict_marginals(X)[0][2].shape == (2,)
+
+
+@pytest.mark.parametrize("pairwise", ["table", "symmetric", "potts"])
+def test_ties_of_the_table_hold(pairwise):
+    X, y = grids(5)
+    labeler = cw.GraphLabeler(pairwise=pairwise, random_state=0).fit(X, y)
+    table = labeler.tables()[0]
+    if pairwise != "table":
+        np.testing.assert_allclose(table, table.T)
+    if pairwise == "potts":
+        assert np.count_nonzero(table) == 3 and np.ptp(np.diag(table)) == 0
+
+
+def test_sparse_and_dense_features_give_the_same_model():
+    X, y = grids(4)
+    sparse = [(csr_matrix(x), e) for x, e in X]
+    one = cw.GraphLabeler(random_state=0).fit(X, y)
+    two = cw.GraphLabeler(random_state=0).fit(sparse, y)
+    assert np.array_equal(one.coef_, two.coef_)
+
+
+def test_edge_features_are_used():
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(40):
+        same = rng.integers(0, 2)
+        first = rng.integers(0, 2)
+        X.append(([[2.0 * first - 1.0], [0.0]], PAIR, [[2.0 * same - 1.0]]))
+        y.append([first, first if same else 1 - first])
+    assert cw.GraphLabeler(C=10.0, random_state=0).fit(X, y).score(X, y) == 1.0
+
+
+def test_graphs_without_edges_and_of_one_node_and_of_none_work():
+    X = [([[1.0]], []), ([[-1.0], [2.0]], None), (np.empty((0, 1)), []), ([[1.0], [-2.0]], PAIR)]
+    y = [[1], [0, 1], [], [1, 0]]
+    labeler = cw.GraphLabeler(C=10.0, random_state=0).fit(X, y)
+    assert [p.tolist() for p in labeler.predict(X)] == y
+    assert [p.shape for p in labeler.predict_marginals(X)] == [(1, 2), (2, 2), (0, 2), (2, 2)]
+
+
+def test_a_single_class_works():
+    labeler = cw.GraphLabeler(random_state=0).fit([([[1.0], [2.0]], PAIR)], [["a", "a"]])
+    assert labeler.predict([([[0.0], [0.0]], PAIR)])[0].tolist() == ["a", "a"]
+
+
+TWO = [[1.0], [2.0]]
+BAD = {
+    "self-loop": ([(TWO, [(0, 0)])], [[0, 1]], "joins a node to itself"),
+    "duplicate edge": ([(TWO, [(0, 1), (1, 0)])], [[0, 1]], "twice"),
+    "edge out of range": ([(TWO, [(0, 2)])], [[0, 1]], "not a node of its example"),
+    "negative edge": ([(TWO, [(0, -1)])], [[0, 1]], "not a node"),
+    "float edges": ([(TWO, [(0.0, 1.0)])], [[0, 1]], "pairs of node numbers"),
+    "NaN feature": ([([[1.0], [np.nan]], PAIR)], [[0, 1]], "example 0, node 1: feature 0 is nan"),
+    "NaN edge feature": ([(TWO, PAIR, [[np.inf]])], [[0, 1]], "example 0, edge 0"),
+    "labels missing": ([(TWO, PAIR)], [[0]], "2 nodes and 1 labels"),
+    "a label is None": ([(TWO, PAIR)], [[0, None]], "every label"),
+    "other widths": ([(TWO, PAIR), ([[1.0, 2.0]], [])], [[0, 1], [0]], "example 1 has 2"),
+    "no examples": ([], [], "at least one example"),
+    "a matrix": (np.ones((2, 2)), [[0, 1]], "list of examples"),
+    "flat features": ([([1.0, 2.0], PAIR)], [[0, 1]], "two dimensions"),
+    "edge features missing": ([(TWO, PAIR, [[1.0]]), (TWO, PAIR)], [[0, 1]] * 2, "example 1"),
+    "edge features too many": ([(TWO, PAIR, [[1.0], [2.0]])], [[0, 1]], "2 rows"),
+    "types with a gap": ([(TWO, PAIR, None, [0, 2])], [[0, 1]], "type 1"),
+    "other key": ([{"nodes": TWO}], [[0, 1]], "keys"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_an_error_that_names_the_place(name):
+    X, y, message = BAD[name]
+    with pytest.raises(CliquewiseError, match=message):
+        cw.GraphLabeler(random_state=0).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "params", [{"C": 0}, {"gamma": -1}, {"loss": "squared"}, {"pairwise": "none"},
+               {"entropy": "bethe"}, {"epsilon": 2}, {"solver": "bcfw9"}, {"tol": -1}],
+)  # fmt: skip
+def test_bad_parameters_are_errors(params):
+    X, y = grids(2)
+    with pytest.raises(CliquewiseError):
+        cw.GraphLabeler(**params).fit(X, y)
+
+
+def test_labels_and_types_never_seen_are_errors_at_scoring():
+    X, y = grids(3)
+    labeler = cw.GraphLabeler(random_state=0).fit(X, y)
+    with pytest.raises(DataError, match="features"):
+        labeler.predict([([[1.0]], [])])
+    with pytest.raises(DataError, match="node type 1"):
+        labeler.predict([(X[0][0], X[0][1], None, np.ones(9, dtype=int))])
+
+
+def test_exact_solvers_refuse_graphs_of_large_treewidth_at_once():
+    X, y = grids(1, size=40)
+    with pytest.raises(UnsupportedError, match="exact inference"):
+        cw.GraphLabeler(solver="sdca").fit(X, y)
+
+
+def test_the_chain_solver_is_not_offered_for_graphs():
+    X, y = grids(2)
+    with pytest.raises(UnsupportedError, match="graph problem"):
+        cw.GraphLabeler(solver=get("sdca")).fit(X, y)
+
+
+def test_a_saved_model_predicts_the_same(tmp_path):
+    X, y = grids(4)
+    labeler = cw.GraphLabeler(random_state=0).fit(X, y)
+    labeler.save(tmp_path / "m.cw")
+    again = cw.load(tmp_path / "m.cw")
+    assert again.classes_ == labeler.classes_
+    for a, b in zip(labeler.predict(X), again.predict(X), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_a_folder_of_files_is_read_in_order(tmp_path):
+    X, y = grids(3)
+    for i, ((x, e), labels) in enumerate(zip(X, y, strict=True)):
+        np.savez(tmp_path / f"{i}.npz", features=x, edges=e, labels=labels)
+    read, labels = read_graphs(tmp_path)
+    np.testing.assert_array_equal(read[2]["features"], X[2][0])
+    np.testing.assert_array_equal(labels[1], y[1])
+    np.savez(tmp_path / "3.npz", features=X[0][0], nodes=1)
+    with pytest.raises(FormatError, match="3.npz"):
+        read_graphs(tmp_path)
+
+
+def test_oriented_trees_sum_to_what_trees_have():
+    rng = np.random.default_rng(0)
+    for n in range(2, 7):
+        edges = np.array([(i, j) for i in range(n) for j in range(i) if rng.random() < 0.7 or j == 0])
+        roots, forward, backward = oriented_tree_probabilities(n, edges)
+        assert roots.sum() == pytest.approx(1)
+        assert forward.sum() + backward.sum() == pytest.approx(n - 1)
+        into = roots.copy()  # every node is the root or has exactly one parent
+        np.add.at(into, edges[:, 1], forward)
+        np.add.at(into, edges[:, 0], backward)
+        np.testing.assert_allclose(into, 1)
+
+
+def test_subsets_keep_nodes_and_edges_together():
+    X, y = grids(4)
+    data = GraphDataset.from_examples(X, y)
+    part = data.subset([2, 0])
+    np.testing.assert_array_equal(part.edges[:12], data.edges[:12])
+    np.testing.assert_array_equal(part.labels[:9], y[2])
+    np.testing.assert_allclose(part.features[:9].toarray(), X[2][0])
