@@ -93,6 +93,7 @@ class GraphProblem:
     def _check_truth(self) -> None:
         labels = self.data.labels
         assert labels is not None
+        self.model.oriented(self.data)  # knows all types, or says which it does not
         cards = np.asarray(self.model.cardinalities)[self.data.node_types]
         bad = (labels < 0) | (labels >= cards)
         if bad.any():

@@ -279,7 +279,7 @@ def test_more_variables_than_numpy_has_axes_are_no_trouble(name: str) -> None:
         answer = ask(graph, question, name)
         if question == "map":
             assert answer.labels.tolist() == [0] * 70 + [1]
-        elif question == "marginals":
+        elif question == "marginals" and answer.exact:
             assert answer.log_z == pytest.approx(np.logaddexp(0.0, 1.5))
 
 

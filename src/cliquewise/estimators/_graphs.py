@@ -84,9 +84,9 @@ class GraphEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "coef_")
         chosen = self._method(method)
         if chosen == "relaxed":
+            beliefs = self._relaxed(data)
             cards = np.asarray(self.model_.cardinalities, dtype=np.int64)[data.node_types]
-            starts = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
-            return _argmax(self._relaxed(data), starts)
+            return _argmax(beliefs, np.concatenate(([0], np.cumsum(cards))).astype(np.int64))
         found = [graph.map(chosen, **options).labels for graph in self._graphs(data)]
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
 

@@ -252,10 +252,10 @@ class Run:
 
     def _relax(self, graph: FactorGraph, g: Floats) -> tuple[int, float, float]:
         from cliquewise._kernels.trw_bp import repair
-        from cliquewise.oracles.milp import _solve_relaxation
+        from cliquewise.oracles.milp import solve_relaxation
 
         started = time.perf_counter()
-        answer = _solve_relaxation(graph, math.inf)
+        answer = solve_relaxation(graph, math.inf)
         assert answer is not None
         self.mapper.calls += 1
         self.mapper.seconds += time.perf_counter() - started

@@ -104,7 +104,7 @@ class MILP(Oracle):
         if not graph.n_variables or seconds <= 0:
             columns, bound, proved = None, best, graph.n_variables == 0
         elif relaxed:
-            relaxation = _solve_relaxation(graph, seconds)
+            relaxation = solve_relaxation(graph, seconds)
             columns = None if relaxation is None else relaxation.columns
             bound, proved = math.inf if relaxation is None else relaxation.bound, False
         else:
@@ -165,7 +165,7 @@ def local_polytope_lp(graph: FactorGraph) -> tuple[Floats, Floats, float]:
     ([False, True, True, False], 3.0)
     """
     p = polytope(graph.structure)
-    relaxation = _solve_relaxation(graph, math.inf)
+    relaxation = solve_relaxation(graph, math.inf)
     assert relaxation is not None
     return relaxation.columns[: p.n_states], relaxation.columns[p.columns], relaxation.value
 
@@ -255,7 +255,7 @@ def _branch_and_cut(graph: FactorGraph, seconds: float) -> tuple[Floats | None, 
     return answer.x, bound, answer.status == 0
 
 
-def _solve_relaxation(graph: FactorGraph, seconds: float) -> Relaxation | None:
+def solve_relaxation(graph: FactorGraph, seconds: float) -> Relaxation | None:
     """Optimum over the local polytope; None if the time ran out."""
     from scipy.optimize import linprog
 

@@ -198,19 +198,18 @@ class Cliquewise(Solver):
         state.visits += visits
         state.outer += 1
         proof = self._look(problem, state) if state.outer == state.next_look else None
-        return state, Info(
-            visits / n, visits, certificate=proof, finished=self._is_finished(state)
-        )
+        return state, Info(visits / n, visits, np.inf, proof, self._is_finished(state))
 
     def _look(self, problem: GraphProblem, state: Ascent) -> Certificate:
-        """A certificate for the solver itself, after a number of steps that grows by a third.
+        """A certificate after a number of steps that grows up to one in twenty.
 
-        Rounding errors of the running weights are swept out on the same occasion.
+        The steps do not depend on the clock, so that the same seed gives the same bits. Rounding
+        errors of the running weights are swept out on the same occasion.
         """
         proof = self.certify(problem, state)
         state.share = state.inner_gap / max(state.primal - state.dual, 1e-300)
         state.point.w[:] = weights_of_beliefs(problem, state.point.mu)
-        state.next_look = state.outer + max(2, state.outer // 3)
+        state.next_look = state.outer + min(max(4, state.outer // 4), 20)
         return proof
 
     def _multiplier_step(self, problem: GraphProblem, state: Ascent) -> tuple[float, float]:
@@ -227,8 +226,7 @@ class Cliquewise(Solver):
         """True bounds of the relaxed problem, from its own messages and repaired beliefs."""
         from cliquewise._kernels.local_polytope import upper_bound
 
-        # The state is left as it is: how often it is certified depends on the clock, and the
-        # same seed shall give the same bits.
+        # The state is left as it is, so that a certificate more does not change the course.
         g, w = problem.cliques, weights_of_beliefs(problem, state.point.mu)
         x = state.point._replace(w=w)
         loss, state.disagreement, inner = upper_bound(g, problem.terms, x, state.rho)

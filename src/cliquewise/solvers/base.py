@@ -33,7 +33,8 @@ class Info:
     oracle_calls : int
         Inferences made.
     estimate : float
-        A guess at the relative gap, without a pass of its own; NaN if there is none.
+        A guess at the relative gap, without a pass of its own; NaN if there is none, and
+        infinity if the solver certifies itself in steps of its own choice.
     certificate : Certificate or None
         If the step proves something for nothing.
     finished : bool
