@@ -30,7 +30,11 @@ def generate(n_tokens: int, n_labels: int, n_attributes: int, seed: int = 0):
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     successors = rng.integers(0, n_labels, (n_labels, 4))
     labels = np.empty(n_tokens, dtype=np.int32)
-    jump, pick, fresh = rng.random(n_tokens), rng.integers(0, 4, n_tokens), rng.integers(0, n_labels, n_tokens)
+    jump, pick, fresh = (
+        rng.random(n_tokens),
+        rng.integers(0, 4, n_tokens),
+        rng.integers(0, n_labels, n_tokens),
+    )
     starts = np.zeros(n_tokens, dtype=bool)
     starts[offsets[:-1]] = True
     for t in range(n_tokens):
@@ -54,7 +58,9 @@ def main() -> None:
     from cliquewise.solvers.base import choose
     from cliquewise.solvers.run import run
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--tokens", type=int, default=1_000_000)
     parser.add_argument("--labels", type=int, default=50)
     parser.add_argument("--attributes", type=int, default=1_000_000)
@@ -71,8 +77,11 @@ def main() -> None:
         fit = run(problem, solver, tol=args.tol, random_state=0, max_epochs=30)
         seconds = time.perf_counter() - begin
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        rows.append((tokens, solver.name, solver.memory(problem) / 2**30, peak, fit.epochs,
-                     seconds / fit.epochs, 1e6 * seconds / fit.epochs / tokens, fit.certificate.gap))  # fmt: skip
+        pace = seconds / fit.epochs
+        state = solver.memory(problem) / 2**30
+        gap = fit.certificate.gap
+        row = (tokens, solver.name, state, peak, fit.epochs, pace, 1e6 * pace / tokens, gap)
+        rows.append(row)
     print_table(
         "Training on generated sequences",
         ["tokens", "solver", "state GiB", "peak GiB", "epochs", "s/epoch", "us/token", "gap"],

@@ -21,6 +21,7 @@ import re
 import resource
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -56,25 +57,23 @@ def load(name: str, folder: Path):
 
 def load_ocr(folder: Path):
     """Letters as the set of their black pixels; folds 1-9 for training, fold 0 for testing."""
-    from cliquewise.data import Dataset, Labels
+    from cliquewise.data import FeatureEncoder, Labels
     from cliquewise.data.loaders import load_ocr as read
 
-    train, test = read(folder)
-    labels = Labels.fit(train.y)
-    data = Dataset.from_matrix(train.X.features(), train.X.offsets)
-    numbers, _ = labels.encode(train.y, data.offsets)
+    split = read(folder)
+    encoder = FeatureEncoder()
+    data, data_test = encoder.fit_transform(split.X_train), encoder.transform(split.X_test)
+    labels = Labels.fit(split.y_train)
+    numbers, _ = labels.encode(split.y_train, data.offsets)
     names = [f"p{i}" for i in range(data.n_features)]
-    return data.with_labels(numbers), test.X, test.y, labels.classes, names
+    return data.with_labels(numbers), data_test, split.y_test, labels.classes, names
 
 
 def strings(data, names) -> list[list[list[str]]]:
     """The attributes of every token, as CRFsuite and our own encoder take them."""
     words = [names[i] for i in data.indices.tolist()]
-    tokens = [
-        words[a:b] for a, b in zip(data.indptr[:-1].tolist(), data.indptr[1:].tolist(), strict=True)
-    ]
-    offsets = data.offsets.tolist()
-    return [tokens[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    tokens = [words[a:b] for a, b in pairwise(data.indptr.tolist())]
+    return [tokens[a:b] for a, b in pairwise(data.offsets.tolist())]
 
 
 # ---- workers: each in its own process
@@ -87,7 +86,7 @@ def peak_mib() -> float:
 def train_crfsuite(queue, name, folder, pairs, algorithm, iterations, path):
     import pycrfsuite
 
-    data, data_test, y_test, classes, names = load(name, folder)
+    data, _, _, classes, names = load(name, folder)
     base = peak_mib()
 
     class Recorder(pycrfsuite.BaseTrainer):
@@ -104,7 +103,9 @@ def train_crfsuite(queue, name, folder, pairs, algorithm, iterations, path):
     offsets, truth = data.offsets.tolist(), [classes[i] for i in data.labels.tolist()]
     for i in range(len(data)):
         one = strings(data.subset(np.array([i])), names)[0]
-        trainer.append(pycrfsuite.ItemSequence(one), [str(t) for t in truth[offsets[i] : offsets[i + 1]]])
+        trainer.append(
+            pycrfsuite.ItemSequence(one), [str(t) for t in truth[offsets[i] : offsets[i + 1]]]
+        )
     trainer.set("feature.possible_transitions", True)
     trainer.set("feature.possible_states", pairs == "all")
     if algorithm in ("lbfgs", "l2sgd"):
@@ -124,7 +125,7 @@ def ours(name, folder, pairs):
     from cliquewise.models.chain import ChainModel
     from cliquewise.problem import ChainProblem
 
-    data, data_test, y_test, classes, names = load(name, folder)
+    data, _, _, classes, _ = load(name, folder)
     base = peak_mib()
     begin = time.perf_counter()
     model = ChainModel.build(
@@ -262,7 +263,8 @@ def study(name, folder, pairs, algorithms, iterations):
         mine = in_process(train_ours, name, folder, pairs, weights)
         low, high = mine["optimum"]
         optimum = 0.5 * (low + high)
-        print(f"\n{name}, {pairs} pairs: {mine['weights']} weights; optimum in [{low:.3f}, {high:.3f}]")
+        print(f"\n{name}, {pairs} pairs: {mine['weights']} weights")
+        print(f"optimum in [{low:.3f}, {high:.3f}]")
         rows, ratios = [], {}
         curves = {"cliquewise sdca": mine["curve"]}
         rows.append(_row("cliquewise sdca", mine, optimum))
@@ -274,18 +276,32 @@ def study(name, folder, pairs, algorithms, iterations):
             )
             curves[f"CRFsuite {algorithm}"] = peers[algorithm]["curve"]
             rows.append(_row(f"CRFsuite {algorithm}", peers[algorithm], optimum))
-        columns = ["", *(f"s to {x:g}" for x in LEVELS), "passes to 1e-3", "total s", "peak MiB", "MiB over data"]
+        columns = [
+            "",
+            *(f"s to {x:g}" for x in LEVELS),
+            "passes to 1e-3",
+            "total s",
+            "peak MiB",
+            "MiB over data",
+        ]
         print_table(f"Training, {name}, {pairs} pairs", columns, rows)
-        print(f"certified run at tol = 1e-3: {mine['seconds']:.2f} s, gap {mine['gap']:.2e}, {mine['epochs']:.0f} epochs")
+        print(
+            f"certified run at tol = 1e-3: {mine['seconds']:.2f} s, gap {mine['gap']:.2e}, "
+            f"{mine['epochs']:.0f} epochs"
+        )
         if "lbfgs" in peers:
             for level in LEVELS:
                 ratios[f"to {level:g}"] = (
                     time_to(peers["lbfgs"]["curve"], optimum, level)[0]
                     / time_to(mine["curve"], optimum, level)[0]
                 )
-            ratios["certified"] = time_to(peers["lbfgs"]["curve"], optimum, 1e-3)[0] / mine["seconds"]
+            ratios["certified"] = (
+                time_to(peers["lbfgs"]["curve"], optimum, 1e-3)[0] / mine["seconds"]
+            )
             ratios["memory"] = mine["peak"] / peers["lbfgs"]["peak"]
-            tag = compare_tagging(name, folder, pairs, os.path.join(scratch, "lbfgs.crfsuite"), weights)
+            tag = compare_tagging(
+                name, folder, pairs, os.path.join(scratch, "lbfgs.crfsuite"), weights
+            )
             measure = "token accuracy" if name == "ocr" else "span F1"
             print(f"test {measure}: ours {tag['ours']:.4f}, CRFsuite {tag['peer']:.4f}")
             print(
@@ -331,7 +347,9 @@ def plot(curves, optimum, title, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--data", default=os.environ.get("CLIQUEWISE_DATA"))
     parser.add_argument("--dataset", default="conll2000", choices=["conll2000", "conll2003", "ocr"])
     parser.add_argument("--pairs", default="both", choices=["seen", "all", "both"])
@@ -347,7 +365,12 @@ def main():
             args.dataset, Path(args.data), pairs, args.algorithms.split(","), args.iterations
         )
         results[pairs] = ratios
-        plot(curves, optimum, f"{args.dataset}, {pairs} pairs", Path(args.out) / f"tagging_{args.dataset}_{pairs}.png")
+        plot(
+            curves,
+            optimum,
+            f"{args.dataset}, {pairs} pairs",
+            Path(args.out) / f"tagging_{args.dataset}_{pairs}.png",
+        )
     print_json({"dataset": args.dataset, "ratios": results})
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph import Floats, FactorGraph
+from cliquewise.graph import FactorGraph, Floats
 from cliquewise.ragged import Ragged
 from cliquewise.structure import Ints, Structure
 
@@ -134,8 +134,6 @@ class Core:
         position = {int(f): i for i, f in enumerate(self.kept)}
         evidence = self.original.evidence
         for f in range(s.n_factors):
-            where = tuple(
-                evidence.get(v, slice(None)) for v in s.scope(f).tolist()
-            )
+            where = tuple(evidence.get(v, slice(None)) for v in s.scope(f).tolist())
             full[f][where] = kept_factors[position[f]] if f in position else 1.0
         return full

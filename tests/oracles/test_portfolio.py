@@ -81,3 +81,16 @@ def test_higher_order_is_refused_and_the_remedy_named():
 def test_contradicting_rules_are_infeasible():
     with pytest.raises(InfeasibleError):
         FactorGraph([2], [((0,), [0.0, -np.inf]), ((0,), [-np.inf, 0.0])]).map("portfolio")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_frustrated_strip_is_solved_to_the_optimum_that_elimination_proves(seed):
+    """Spins with random couplings and hardly a field: single flips alone get stuck."""
+    rng = np.random.default_rng(seed)
+    index = np.arange(8 * 50).reshape(8, 50)
+    pairs = [*zip(index[1:].flat, index[:-1].flat), *zip(index[:, 1:].flat, index[:, :-1].flat)]
+    factors = [((int(v),), 0.1 * rng.normal(size=2)) for v in index.flat]
+    factors += [((int(a), int(b)), rng.normal() * np.eye(2)) for a, b in pairs]
+    graph = FactorGraph([2] * 400, factors)
+    best = graph.map("junction-tree").score
+    assert graph.map("portfolio", random_state=seed).score == pytest.approx(best, rel=1e-12)

@@ -51,9 +51,7 @@ def _infer(nodes, trans, allowed, masked, tables, marginals, edges, work):
             masked[t, j] = nodes[t, j] if keep else -np.inf
     prepare_transitions(trans, tables)
     none = nodes[:0]
-    return forward_backward(
-        masked[: nodes.shape[0]], trans, tables, marginals, edges, none, work
-    )
+    return forward_backward(masked[: nodes.shape[0]], trans, tables, marginals, edges, none, work)
 
 
 @kernel

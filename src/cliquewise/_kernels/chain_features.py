@@ -2,9 +2,9 @@
 
 A weight vector holds the emission weights first and the K x K transitions after them. The
 weights of attribute ``a`` are either one per label (``pair_start`` is empty; row ``a`` is
-``w[a K : (a + 1) K]``, of which ``row_mask`` may fix some at zero) or one for each label seen with it (``w[pair_start[a] : ...]``, of the
-labels ``pair_label[pair_start[a] : ...]``). Vectors are padded by `LANES` numbers at their
-end, so that the last row may be read in whole registers.
+``w[a K : (a + 1) K]``, of which ``row_mask`` may fix some at zero) or one for each label seen
+with it (``w[pair_start[a] : ...]``, of the labels ``pair_label[pair_start[a] : ...]``). Vectors
+are padded by `LANES` numbers at their end, so that the last row may be read in whole registers.
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ def assign_slots(chains, first, last, n_labels, slots, rows, starts, places):
 
 
 @kernel(fastmath=REASSOCIATE, helper=True)
-def compact_features(chains, first, last, delta, n_labels, rows, starts, count, places, used, compact):
+def compact_features(
+    chains, first, last, delta, n_labels, rows, starts, count, places, used, compact
+):
     """compact = the feature vector of ``delta``; returns its squared norm.
 
     Attributes repeat within a chain, so the norm is that of the sum, not a sum of norms.
@@ -210,4 +212,3 @@ def add_compact(chains, rows, starts, count, compact, factor, n_labels, w):
         shift = starts[r] - start[a]
         for p in range(start[a], start[a + 1]):
             w[p] += factor * compact[p + shift]
-

@@ -209,7 +209,9 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
     n_labels = edge_free.shape[0]
     n = chains.offsets.shape[0] - 1
     n_attributes = (
-        edge_start // n_labels if chains.pair_start.shape[0] == 0 else chains.pair_start.shape[0] - 1
+        edge_start // n_labels
+        if chains.pair_start.shape[0] == 0
+        else chains.pair_start.shape[0] - 1
     )
     length = longest(chains.offsets)
     room = length * n_labels
@@ -297,9 +299,7 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
             q += _free_difference(mu_edges_new.ravel(), mu_edges, free, delta_edges)
             at_new, _ = _dot_difference(s, theta, mu_new, mu_new)
             x, _ = _dot_difference(trans, theta_edges, mu_edges_new.ravel(), mu_edges_new.ravel())
-            rise = (
-                (1.0 - eta) * (at_new + x) - at_mu + new_log_z - duals.log_z[i] - 0.5 * pull * q
-            )
+            rise = (1.0 - eta) * (at_new + x) - at_mu + new_log_z - duals.log_z[i] - 0.5 * pull * q
             risen = rise >= -1e-13 * (1.0 + abs(new_log_z))
             short = pull * q < 0.1 * (1.0 - eta) * (at_new + x - at_mu) and eta < 0.25
             if (risen and not (short and grow > 0.0)) or fixed_step > 0.0:

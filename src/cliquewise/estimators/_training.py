@@ -61,7 +61,7 @@ def train(
         )
         warnings.warn(
             f"{solver.name} {why} after {fit.epochs:.3g} epochs {reached}; raise max_epochs or "
-            "max_seconds, or lower C",
+            "max_seconds, scale the features, lower C, or try another solver",
             ConvergenceWarning,
             stacklevel=3,
         )

@@ -191,8 +191,7 @@ class PairwiseModel:
         """Rows of the nodes and edges in one CSR matrix: row numbers, indptr, indices, values."""
         if data.features.shape[1] != self.n_features:
             raise DataError(
-                f"the nodes have {data.features.shape[1]} features, the model has "
-                f"{self.n_features}"
+                f"the nodes have {data.features.shape[1]} features, the model has {self.n_features}"
             )
         given = 0 if data.edge_features is None else data.edge_features.shape[1]
         if given != self.n_edge_features and data.n_edges:

@@ -70,8 +70,6 @@ class LocalSearch:
         )  # fmt: skip
         improved, rng, made = labels.copy(), np.random.default_rng(seed), 0
         while made * self.reach[0] < PASSES * t.n_nodes and time.perf_counter() < deadline:
-            block_moves(
-                AT_ONCE, self.limit, self.reach, int(rng.integers(2**31)), improved, graph
-            )
+            block_moves(AT_ONCE, self.limit, self.reach, int(rng.integers(2**31)), improved, graph)
             made += AT_ONCE
         return improved

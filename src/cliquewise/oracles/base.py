@@ -201,9 +201,7 @@ class Oracle:
         """The k best labelings, best first."""
         raise UnsupportedError(f"method {self.name!r} does not provide top_k")
 
-    def sample(
-        self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any
-    ) -> Ints:
+    def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
         """Independent draws, one per row."""
         raise UnsupportedError(f"method {self.name!r} does not provide sample")
 

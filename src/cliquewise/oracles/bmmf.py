@@ -44,7 +44,9 @@ class BestMaxMarginalFirst(Oracle):
             return "needs an exact method for max-marginals, and none accepts this graph"
         return None
 
-    def top_k(self, graph: FactorGraph, k: int, base: str = "auto", **options: Any) -> list[MapResult]:
+    def top_k(
+        self, graph: FactorGraph, k: int, base: str = "auto", **options: Any
+    ) -> list[MapResult]:
         """Split the best set k - 1 times."""
         masked = _masked(graph.structure)
         oracle = next(o for o in self._bases(graph) if base in ("auto", o.name))

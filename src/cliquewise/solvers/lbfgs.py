@@ -59,13 +59,17 @@ class LBFGS(Solver):
         q = state.gradient.copy()
         rhos = [1.0 / float(s @ y) for s, y in zip(state.steps, state.changes, strict=True)]
         alphas = []
-        for s, y, rho in zip(reversed(state.steps), reversed(state.changes), reversed(rhos), strict=True):
+        for s, y, rho in zip(
+            reversed(state.steps), reversed(state.changes), reversed(rhos), strict=True
+        ):
             alphas.append(rho * float(s @ q))
             q -= alphas[-1] * y
         if state.steps:
             y = state.changes[-1]
             q *= float(state.steps[-1] @ y) / float(y @ y)
-        for s, y, rho, alpha in zip(state.steps, state.changes, rhos, reversed(alphas), strict=True):
+        for s, y, rho, alpha in zip(
+            state.steps, state.changes, rhos, reversed(alphas), strict=True
+        ):
             q += (alpha - rho * float(y @ q)) * s
         return -q
 

@@ -62,9 +62,7 @@ class SDCA(Solver):
 
     def __post_init__(self) -> None:
         if self.sampling not in ("gap", "permuted", "uniform", "cyclic"):
-            raise DataError(
-                f"sampling is gap, permuted, uniform or cyclic, not {self.sampling!r}"
-            )
+            raise DataError(f"sampling is gap, permuted, uniform or cyclic, not {self.sampling!r}")
         if not 0 <= self.uniform_share <= 1:
             raise DataError(f"uniform_share = {self.uniform_share}; it must be in [0, 1]")
         if not 0 < self.step_length <= 1:
@@ -102,9 +100,7 @@ class SDCA(Solver):
         from cliquewise._kernels import chain_sdca
 
         arrays, model = self._empty(problem), problem.model
-        chain_sdca.start(
-            problem.chains, arrays, model.edge_allowed, model.n_labels, self.start
-        )
+        chain_sdca.start(problem.chains, arrays, model.edge_allowed, model.n_labels, self.start)
         arrays.gaps[:] = problem.data.lengths * np.log(max(model.n_labels, 2))
         if warm is not None:
             _copy_prefix(warm.arrays, arrays)

@@ -1,0 +1,106 @@
+"""MultiLabelClassifier: learning dependent labels, prediction, files, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+import cliquewise as cw
+from cliquewise.errors import CliquewiseError
+
+
+def rows(n: int, seed: int = 0):
+    """Label 1 follows the features; label 2 is its copy, label 3 its opposite; 0 never comes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    y = (X[:, 0] + 0.3 * rng.normal(size=n) > 0).astype(int)
+    return X, np.stack([0 * y, y, y, 1 - y], axis=1)
+
+
+@pytest.mark.parametrize("loss", ["log", "softmax_margin", "hinge"])
+def test_dependent_labels_are_predicted_together(loss):
+    X, Y = rows(100)
+    tol = 3e-2 if loss == "hinge" else 1e-3
+    classifier = cw.MultiLabelClassifier(loss, C=1.0, tol=tol, random_state=0).fit(X, Y)
+    assert classifier.certificate_.gap <= tol
+    assert classifier.certificate_.status == "bound"
+    found = classifier.predict(rows(60, 1)[0])
+    assert np.mean(found[:, 1] == found[:, 2]) > 0.97
+    assert np.mean(found[:, 1] != found[:, 3]) > 0.97
+    assert not found[:, 0].any()
+    assert classifier.score(*rows(60, 1)) > 0.8
+
+
+def test_exact_and_relaxed_training_can_be_compared():
+    X, Y = rows(40)
+    relaxed = cw.MultiLabelClassifier(C=0.5, random_state=0).fit(X, Y)
+    exact = cw.MultiLabelClassifier(C=0.5, solver="lbfgs", random_state=0).fit(X, Y)
+    also = cw.MultiLabelClassifier(C=0.5, solver="sdca", random_state=0).fit(X, Y)
+    assert exact.certificate_.status == "exact"
+    assert also.certificate_.primal == pytest.approx(exact.certificate_.primal, rel=2e-3)
+    agree = relaxed.predict(X) == exact.predict(X)
+    assert agree.mean() > 0.9
+    p = exact.predict_proba(X)
+    assert p.shape == (40, 4) and p.min() >= 0 and p.max() <= 1
+
+
+def test_methods_of_prediction_agree_where_all_are_exact():
+    X, Y = rows(30)
+    classifier = cw.MultiLabelClassifier(random_state=0).fit(X, Y)
+    exact = classifier.predict(X, "junction-tree")
+    assert np.array_equal(exact, classifier.predict(X, "brute-force"))
+    assert np.mean(exact == classifier.predict(X, "relaxed")) > 0.9
+
+
+def test_without_a_label_graph_the_labels_are_independent():
+    X, Y = rows(50)
+    both = cw.MultiLabelClassifier(label_graph="none", tol=1e-6, random_state=0).fit(X, Y)
+    alone = cw.MultiLabelClassifier(label_graph="none", tol=1e-6, random_state=0).fit(X, Y[:, [1]])
+    np.testing.assert_allclose(both.unary(1), alone.unary(0), atol=1e-2)
+
+
+def test_a_given_label_graph_has_tables_for_its_pairs_only():
+    X, Y = rows(30)
+    classifier = cw.MultiLabelClassifier(label_graph=[(3, 1)], random_state=0).fit(X, Y)
+    np.testing.assert_array_equal(classifier.table(3, 1), classifier.table(1, 3).T)
+    with pytest.raises(CliquewiseError, match="no table"):
+        classifier.table(0, 1)
+
+
+def test_sparse_input_and_a_saved_model_give_the_same_answers(tmp_path):
+    X, Y = rows(30)
+    one = cw.MultiLabelClassifier(random_state=0).fit(X, Y)
+    two = cw.MultiLabelClassifier(random_state=0).fit(csr_matrix(X), csr_matrix(Y))
+    assert np.array_equal(one.coef_, two.coef_)
+    one.save(tmp_path / "m.cw")
+    assert np.array_equal(cw.load(tmp_path / "m.cw").predict(X), one.predict(X))
+
+
+def test_one_label_and_one_row_work():
+    classifier = cw.MultiLabelClassifier(random_state=0).fit([[1.0]], [[1]])
+    assert classifier.predict([[1.0]]).tolist() == [[1]]
+    assert classifier.predict(np.empty((0, 1)) if False else [[1.0], [2.0]]).shape == (2, 1)
+
+
+X2, Y2 = [[0.0], [1.0]], [[0, 1], [1, 0]]
+BAD = {
+    "NaN": ([[0.0], [np.nan]], Y2, {}),
+    "flat Y": (X2, [0, 1], {}),
+    "other values": (X2, [[0, 2], [1, 0]], {}),
+    "strings": (X2, [["a", "b"], ["b", "a"]], {}),
+    "unequal rows": (X2, [[0, 1]], {}),
+    "pair out of range": (X2, Y2, {"label_graph": [(0, 2)]}),
+    "self pair": (X2, Y2, {"label_graph": [(1, 1)]}),
+    "pair twice": (X2, Y2, {"label_graph": [(0, 1), (1, 0)]}),
+    "unknown graph": (X2, Y2, {"label_graph": "star"}),
+    "negative C": (X2, Y2, {"C": -1.0}),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_a_clear_error(name):
+    X, Y, params = BAD[name]
+    with pytest.raises(ValueError) as caught:
+        cw.MultiLabelClassifier(random_state=0, **params).fit(X, Y)
+    assert len(str(caught.value)) > 10
