@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cliquewise.builders import complete
 from cliquewise.data.formats.uai import read_uai
 from cliquewise.data.formats.uai_results import read_uai_map
 from cliquewise.graph import FactorGraph
@@ -72,11 +73,9 @@ def models(data: Path, family: str) -> Iterator[tuple[str, FactorGraph, np.ndarr
 
 
 def warm_up(method: str) -> None:
-    """Compile: a frustrated triangle of two states, and one of three."""
+    """Compile, on graphs whose bound is not met: k + 1 variables that all want to differ."""
     for k in (2, 3):
-        table = " ".join(["1"] + ["2"] * k * k)[: 2 * k * k - 1]
-        text = f"MARKOV 3 {k} {k} {k} 3 2 0 1 2 1 2 2 0 2" + f" {k * k} {table}" * 3
-        read_uai(io.BytesIO(text.encode())).map(method)
+        complete(np.zeros((k + 1, k)), 1.0 - np.eye(k)).map(method)
 
 
 def solve(

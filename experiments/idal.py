@@ -91,13 +91,14 @@ def segmentation(seed: int, k: int = 5, block: int = 8, size: int = 10) -> Any:
         colours, smooth = local[centres], blurred[centres]
         found = KMeans(k, n_init=4, random_state=0).fit_predict(smooth.reshape(-1, 3))
         found = found.reshape(smooth.shape[:2])
-        noisy = colours + 0.15 * rng.normal(size=colours.shape)
+        noisy = colours + 0.1 * rng.normal(size=colours.shape)
+        noisy = 3.0 * (noisy - noisy.mean(axis=(0, 1))) / noisy.std(axis=(0, 1))
         for r in range(0, found.shape[0] - size + 1, size):
             for c in range(0, found.shape[1] - size + 1, size):
                 tile = noisy[r : r + size, c : c + size].reshape(-1, 3)
                 features = np.concatenate([tile, tile**2], axis=1)
-                contrast = np.abs(tile[edges[:, 0]] - tile[edges[:, 1]]).sum(axis=1)
-                X.append((features, edges, np.exp(-contrast)[:, None]))
+                contrast = np.abs(tile[edges[:, 0]] - tile[edges[:, 1]]).mean(axis=1)
+                X.append((features, edges, np.exp(-contrast / 3.0)[:, None]))
                 labels.append(found[r : r + size, c : c + size].ravel())
     order = rng.permutation(len(X))
     half = len(X) // 2
@@ -206,7 +207,11 @@ def first(rows: np.ndarray, column: int, level: float, by: int) -> float:
 
 def report(courses: dict[str, list[np.ndarray]]) -> None:
     """Who reaches which level when."""
-    for column, name in ((2, "true relative gap"), (3, "distance of D_rho(mu, xi*)"), (4, "||A mu||^2")):
+    for column, name in (
+        (2, "true relative gap"),
+        (3, "distance of D_rho(mu, xi*)"),
+        (4, "||A mu||^2"),
+    ):
         print(f"\n{name}: seconds (passes) to reach, median [range] over seeds")
         for method, runs in courses.items():
             cells = []
@@ -214,10 +219,14 @@ def report(courses: dict[str, list[np.ndarray]]) -> None:
                 times = [first(r, column, level, 0) for r in runs]
                 passes = np.median([first(r, column, level, 1) for r in runs])
                 if np.isinf(np.median(times)):
-                    cells.append(f"{level:.0e}: never (best {min(r[:, column].min() for r in runs):.1e})")
+                    cells.append(
+                        f"{level:.0e}: never (best {min(r[:, column].min() for r in runs):.1e})"
+                    )
                     break
                 low, high = min(times), max(times)
-                cells.append(f"{level:.0e}: {np.median(times):.2f} [{low:.2f}-{high:.2f}] ({passes:.0f})")
+                cells.append(
+                    f"{level:.0e}: {np.median(times):.2f} [{low:.2f}-{high:.2f}] ({passes:.0f})"
+                )
             print(f"  {method:18s} " + "  ".join(cells))
     print("\nheld-out accuracy at the end, median [range]")
     for method, runs in courses.items():
@@ -265,7 +274,9 @@ def main() -> None:
         if seed == 0:
             print(f"{given.task}: {problem.n_cliques} cliques, {problem.dimension} weights")
             for solver in methods(rho, given.compare).values():  # compile before any clock runs
-                solver.certify(problem, solver.step(problem, solver.init(problem), np.random.default_rng(0))[0])
+                solver.certify(
+                    problem, solver.step(problem, solver.init(problem), np.random.default_rng(0))[0]
+                )
         best = optimum(problem, 2 * given.seconds, rho)
         for name, solver in methods(rho, given.compare).items():
             rows = course(problem, test, solver, given.seconds, best, seed)

@@ -106,7 +106,7 @@ class GraphProblem:
         cards = np.asarray(self.model.cardinalities, dtype=np.int64)[self.data.node_types]
         starts = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
         cost = np.ones(int(starts[-1]))
-        cost[starts[:-1] + self.data.labels] = 0.0
+        cost[starts[:-1] + np.asarray(self.data.labels)] = 0.0
         return cost
 
     # ---- sizes
@@ -188,7 +188,7 @@ class GraphProblem:
 
     def potentials(self, w: Floats) -> Floats:
         """Scores of all states of all cliques, costs not included."""
-        from cliquewise._kernels.cliquewise import all_scores
+        from cliquewise._kernels.clique_features import all_scores
 
         out = np.empty(int(self.cliques.offsets[-1]))
         all_scores(self.cliques, w, out)
@@ -196,7 +196,7 @@ class GraphProblem:
 
     def accumulate(self, mu: Floats, out: Floats) -> None:
         """``out += sum_c B_c mu_c``, the adjoint of :meth:`potentials`."""
-        from cliquewise._kernels.cliquewise import accumulate
+        from cliquewise._kernels.clique_features import accumulate
 
         accumulate(self.cliques, mu, out)
 

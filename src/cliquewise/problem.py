@@ -67,6 +67,11 @@ class ChainProblem:
         self.chains = model.chains(data)
         self.loss = loss
         self._check_truth()
+        self.edge_chains: Any = None
+        if model.n_edge_attributes:
+            if data.edges is None:
+                raise DataError("the model has attributes of token pairs; the data have none")
+            self.edge_chains = model.edge_chains(data.edges)
         if loss == "hinge" and not self.is_convex:
             raise UnsupportedError(
                 'loss "hinge" needs every label to be known; loss "log" can do with partial labels'
@@ -160,12 +165,13 @@ class ChainProblem:
 
     def primal(self, w: Floats) -> float:
         """The objective."""
-        if not self.is_convex:
+        if not self.is_convex or self.edge_chains is not None:
             return self.primal_and_gradient(w)[0]
         return self.value(float(w @ w), float(self.chains.weights @ self.losses(w)))
 
     def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
         """The objective and its gradient (of the hinge loss: a subgradient)."""
+        from cliquewise._kernels import chain_edges
         from cliquewise._kernels.chain_gradient import gradient
         from cliquewise._kernels.chain_hinge import subgradient
 
@@ -181,6 +187,10 @@ class ChainProblem:
             edges = model.n_emissions, model.edge_free, model.edge_allowed
             if self.loss == "hinge":
                 loss = subgradient(self.chains, padded, *edges, first, last, out)
+            elif self.edge_chains is not None:
+                loss = chain_edges.gradient(
+                    self.chains, self.edge_chains, partial, padded, *edges, first, last, out
+                )
             else:
                 loss = gradient(self.chains, partial, padded, *edges, first, last, out)
             results.append((loss, out))

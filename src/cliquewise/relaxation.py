@@ -6,6 +6,7 @@ each graph agree, and the gap between the messages' bound and the repaired belie
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ def relaxed_beliefs(
 
 def _best_states(scores: Floats, offsets: Any) -> Floats:
     out = np.zeros(int(offsets[-1]))
-    for first, last in zip(offsets[:-1], offsets[1:], strict=True):
+    for first, last in pairwise(offsets.tolist()):
         out[first + int(np.argmax(scores[first:last]))] = 1.0
     return out
 
@@ -121,9 +122,8 @@ class _Fixed(GraphProblem):
         from cliquewise._kernels.local_polytope import entropy
 
         scores = self.potentials(self.w)
-        return float(scores @ (mu - self.truth)) + self.gamma * entropy(
-            self.cliques, self.terms, mu
-        )
+        spread = float(entropy(self.cliques, self.terms, mu))
+        return float(scores @ (mu - self.truth)) + self.gamma * spread
 
     def rho(self) -> float:
         """Balance the penalty with the entropy; without one, with the size of the scores."""

@@ -249,14 +249,16 @@ def test_a_folder_of_files_is_read_in_order(tmp_path):
     np.testing.assert_array_equal(read[2]["features"], X[2][0])
     np.testing.assert_array_equal(labels[1], y[1])
     np.savez(tmp_path / "3.npz", features=X[0][0], nodes=1)
-    with pytest.raises(FormatError, match="3.npz"):
+    with pytest.raises(FormatError, match=r"3\.npz"):
         read_graphs(tmp_path)
 
 
 def test_oriented_trees_sum_to_what_trees_have():
     rng = np.random.default_rng(0)
     for n in range(2, 7):
-        edges = np.array([(i, j) for i in range(n) for j in range(i) if rng.random() < 0.7 or j == 0])
+        edges = np.array(
+            [(i, j) for i in range(n) for j in range(i) if rng.random() < 0.7 or j == 0]
+        )
         roots, forward, backward = oriented_tree_probabilities(n, edges)
         assert roots.sum() == pytest.approx(1)
         assert forward.sum() + backward.sum() == pytest.approx(n - 1)

@@ -71,8 +71,6 @@ REFUSED = {
         lambda: fit([[["a", "b"], ["c"]]], [["A", "B"]], template="ner"), DataError, "token 1"),
     "a template that is no file": (lambda: fit(template="no/such"), (OSError, FormatError), "such"),
     "a template of a wrong type": (lambda: fit(template=3), DataError, "Template"),
-    "a template with rules for pairs": (
-        lambda: fit(template=Template.parse("U:%x[0,0]\nB01:%x[0,0]")), UnsupportedError, "B01"),
     "too few columns": (
         lambda: fit(Columns([["a", "b"]], [0, 2]), [["A", "B"]], template="chunking"),
         DataError, "columns"),

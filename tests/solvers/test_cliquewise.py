@@ -42,8 +42,12 @@ def small_problem(seed: int, **options) -> GraphProblem:
         labels.append([int(rng.integers(0, cards[t])) for t in kind])
     data = GraphDataset.from_examples(examples, labels)
     model = PairwiseModel(cards, 2, 2 if with_edge_features else 0, pairwise)
-    given = {"C": float(10 ** rng.uniform(-1.5, 0.5)), "loss": LOSSES[seed % 3],
-             "gamma": float(10 ** rng.uniform(-1, 0.5)), "entropy": ("gini", "gini-otrw")[seed % 2]}
+    given = {
+        "C": float(10 ** rng.uniform(-1.5, 0.5)),
+        "loss": LOSSES[seed % 3],
+        "gamma": float(10 ** rng.uniform(-1, 0.5)),
+        "entropy": ("gini", "gini-otrw")[seed % 2],
+    }
     return GraphProblem(model, data, **(given | options))
 
 
@@ -259,7 +263,9 @@ def test_the_penalty_alone_ends_on_a_plateau_that_multipliers_pass():
 def test_every_order_of_the_cliques_ends_at_the_same_optimum(sampling):
     problem = small_problem(3, C=0.3, loss="log", gamma=1.0)
     wanted = run(problem, IDAL(), tol=1e-7, max_epochs=2000, random_state=0).certificate.primal
-    fit = run(problem, IDAL(sampling=sampling, inner=1.0), tol=1e-5, max_epochs=2000, random_state=1)
+    fit = run(
+        problem, IDAL(sampling=sampling, inner=1.0), tol=1e-5, max_epochs=2000, random_state=1
+    )
     assert fit.converged
     assert fit.certificate.primal == pytest.approx(wanted, rel=1e-4)
 
@@ -304,7 +310,7 @@ def structural_svm_optimum(problem: GraphProblem) -> float:
     B, planes, w = feature_matrix(problem), [], np.zeros(problem.dimension)
     for _ in range(200):
         scores = B.T @ w
-        mu, values = problem.inference(scores + problem.costs)
+        mu, _ = problem.inference(scores + problem.costs)
         planes.append((problem.costs @ mu, B @ (problem.truth - mu)))
         a = np.array([p[0] for p in planes])
         G = np.array([p[1] for p in planes])

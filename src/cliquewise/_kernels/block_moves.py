@@ -140,7 +140,7 @@ def plan(limit, region, state, stamp, work, graph):
     scope, touched, n_touched = np.empty(r, np.int64), region.copy(), r
     order, parents = np.empty(r, np.int64), np.full(r, -1, np.int64)
     scope_starts, scopes = np.zeros(r + 1, np.int64), np.empty(r * bits, np.int64)
-    cells, n_cells, done = np.empty((r * bits, 2), np.int64), 0, 0
+    cells, n_cells, done = np.empty((r * bits, 2), np.int64), 0, np.int64(0)
     for v in region:
         work[HEAD, v], work[BUCKET, v] = -1, -1
     while True:
@@ -212,7 +212,8 @@ def add_edge(table, total, inner, e, v, u, column, graph):
     cards = graph[5]
     k = cards[u]
     for y in range(k):
-        column[:] = 0.0
+        for x in range(cards[v]):
+            column[x] = 0.0
         add_entries(column, e, v, u, y, graph)
         for x in range(cards[v]):
             value = column[x]
@@ -255,13 +256,15 @@ def eliminate(order, scope_starts, scopes, siblings, offsets, largest, widest, b
         k, total = cards[v], offsets[i + 1] - offsets[i]
         scope = scopes[scope_starts[i] : scope_starts[i + 1]]
         own = belief[i]
-        own[:k] = nodes[node_offsets[v] : node_offsets[v] + k]
+        for x in range(k):
+            own[x] = nodes[node_offsets[v] + x]
         for a in range(starts[v], starts[v + 1]):
             u = edges[links[a], 0] + edges[links[a], 1] - v
             if work[FATE, u] == CLAMPED:
                 add_entries(own, links[a], v, u, labels[u], graph)
         for x in range(k):
-            table[x * total : (x + 1) * total] = own[x]
+            for s in range(total):
+                table[x * total + s] = own[x]
         stride = 1
         for u in scope:
             strides[u] = stride
@@ -277,7 +280,8 @@ def eliminate(order, scope_starts, scopes, siblings, offsets, largest, widest, b
                         strides, index, cards)  # fmt: skip
             child = siblings[child]
         out = messages[offsets[i] : offsets[i + 1]]
-        out[:] = table[:total]
+        for s in range(total):
+            out[s] = table[s]
         for x in range(1, k):
             for s in range(total):
                 out[s] = max(out[s], table[x * total + s])
@@ -318,7 +322,7 @@ def move(order, scope_starts, scopes, parents, labels, work, graph):
     """Set the eliminated variables to their best labels given all others, in place."""
     cards, done = graph[5], len(order)
     offsets, siblings = np.zeros(done + 1, np.int64), np.empty(done, np.int64)
-    largest, widest = 1, 1
+    largest, widest = np.int64(1), np.int64(1)
     for i in range(done):
         v = order[i]
         work[RANK, v], work[CHILD, v] = i, -1
@@ -346,7 +350,8 @@ def block_moves(moves, limit, reach, seed, labels, graph):
     """
     n = len(labels)
     state = np.uint64(seed) * np.uint64(2654435769) + np.uint64(88172645463325252)
-    work, stamp = np.zeros((9, n), np.int64), 0
+    # Typed zeros and ones here and above: plain ones make numba compile the callees twice.
+    work, stamp = np.zeros((9, n), np.int64), np.int64(0)
     for _ in range(moves):
         state, region = grow(int(reach[0]), state, work, graph)
         state, stamp, order, scope_starts, scopes, parents = plan(

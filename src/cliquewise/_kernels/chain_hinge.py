@@ -163,7 +163,9 @@ def segment_score(chains, w, edge_start, n_labels, first, last, labels, start, b
 
 
 @kernel(helper=True)
-def add_segment(chains, first, last, labels, start, begin, size, factor, edge_start, edge_free, out):
+def add_segment(
+    chains, first, last, labels, start, begin, size, factor, edge_start, edge_free, out
+):
     """out += factor (F(y) - F(y_i)), y as in `segment_score`; the change of ||out||^2."""
     as_written()
     n_labels = edge_free.shape[0]
@@ -317,9 +319,7 @@ def pegasos(chains, z, sums, edge_start, edge_free, edge_allowed, strength, orde
         if excess > 0.0:
             mistakes += weight * count_mistakes(chains, first, labels, size)
             factor = -strength * weight
-            add_segment(
-                chains, first, last, labels, 0, 0, size, factor, edge_start, edge_free, z
-            )
+            add_segment(chains, first, last, labels, 0, 0, size, factor, edge_start, edge_free, z)
             if sums.shape[0] > 0:
                 factor *= before
                 add_segment(

@@ -135,15 +135,37 @@ def _swap(chains, pool, weights, visit, count, k, first, last, pull):
     """Raise segment ``k`` and lower those in its way; the rise of the dual times n / c_i."""
     as_written()
     a = visit.ids[k]
+    begin, end = pool.begin[a], pool.begin[a] + pool.length[a]
+    low, high = end, begin
+    for c in range(begin, end + 1):
+        if 1.0 - visit.cover[c] <= FULL:
+            low, high = min(low, c), max(high, c)
+    alone = -1
     for j in range(count):
         visit.beta[j] = 0.0
+        b = visit.ids[j]
+        last_edge = pool.begin[b] + pool.length[b]
+        if j != k and pool.alpha[b] > 0.0 and pool.begin[b] <= end and last_edge >= begin:
+            visit.value[j] = _value(chains, pool, weights, b, first, last)
+            if pool.begin[b] <= low and last_edge >= high:
+                if alone < 0 or visit.value[j] < visit.value[alone]:
+                    alone = j
     visit.beta[k] = 1.0
     slope, most = visit.value[k], 1.0
+    # One that is in the way on all full edges, or else the worst on each of them.
+    if alone >= 0 and slope > visit.value[alone]:
+        visit.beta[alone] = -1.0
+        slope -= visit.value[alone]
+        most = pool.alpha[visit.ids[alone]]
     for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
         worst, relieved = -1, False
         for j in range(count):
             b = visit.ids[j]
-            if j != k and pool.alpha[b] > 0.0 and pool.begin[b] <= c <= pool.begin[b] + pool.length[b]:
+            if (
+                j != k
+                and pool.alpha[b] > 0.0
+                and pool.begin[b] <= c <= pool.begin[b] + pool.length[b]
+            ):
                 relieved = relieved or visit.beta[j] < 0.0
                 if worst < 0 or visit.value[j] < visit.value[worst]:
                     worst = j
@@ -155,11 +177,9 @@ def _swap(chains, pool, weights, visit, count, k, first, last, pull):
             continue
         if worst < 0:
             return 0.0
-        b = visit.ids[worst]
         visit.beta[worst] = -1.0
-        visit.value[worst] = _value(chains, pool, weights, b, first, last)
         slope -= visit.value[worst]
-        most = min(most, pool.alpha[b])
+        most = min(most, pool.alpha[visit.ids[worst]])
     if not slope > 1e-14 * (1.0 + abs(visit.value[k])):
         return 0.0
     return _move(chains, pool, weights, visit, count, slope, most, first, last, pull)
@@ -281,7 +301,9 @@ def _choose(chains, pool, weights, visit, count, i, labels, first, last, pull):
 
 
 @kernel(helper=True)
-def _choose_single(chains, pool, weights, visit, count, i, labels, scores, trans, first, last, pull):
+def _choose_single(
+    chains, pool, weights, visit, count, i, labels, scores, trans, first, last, pull
+):
     """Mark the best change of every token alone, its neighbours right, that beats the truth.
 
     Early on the best labelling is wrong almost everywhere: one long segment that has to go again.
@@ -425,9 +447,7 @@ def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, stren
                     or visit.nearby[k]
                     or (not exact and pool.idle[a] < 2)
                 ):
-                    gained += _improve(
-                        chains, pool, weights, visit, count, k, first, last, pull
-                    )
+                    gained += _improve(chains, pool, weights, visit, count, k, first, last, pull)
             rise += weight * gained
             before = max(before, gained)
             if gained <= 0.1 * before:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from cliquewise._kernels import kernel
-from cliquewise._kernels.cliquewise import _ends, _scores, _smooth_gradient, _widest
+from cliquewise._kernels.clique_features import _scores, _widest
+from cliquewise._kernels.cliquewise import _ends, _smooth_gradient
 from cliquewise._kernels.simplex import project_simplex, simplex_threshold
 
 #: Steps for the conjugate of an edge whose entropy is not a plain square.

@@ -17,7 +17,7 @@ from cliquewise.data.formats.conll import Columns
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.data.templates import Template
-from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.errors import DataError
 
 
 class SequenceEncoder:
@@ -65,11 +65,18 @@ class SequenceEncoder:
             self.n_columns = X.n_columns
             if self._builtin is not None and X.n_columns:  # it adapts to the columns there are
                 self.inner.template = Template.builtin(self._builtin, X.n_columns)
-        return self.inner.fit_transform(X)
+        return self._with_edges(self.inner.fit_transform(X), X)
+
+    def _with_edges(self, data: Dataset, X: Any) -> Dataset:
+        """Add the attributes of token pairs that a template's B rules give."""
+        if isinstance(self.inner, TemplateEncoder) and self.inner.template.edge_rules:
+            return replace(data, edges=self.inner.transform_edges(X))
+        return data
 
     def transform(self, X: Any) -> Dataset:
         """Encode; attributes that were not learned are left out."""
-        return self.inner.transform(self._prepared(X))
+        X = self._prepared(X)
+        return self._with_edges(self.inner.transform(X), X)
 
     @property
     def n_features(self) -> int:
@@ -121,12 +128,6 @@ def _template(template: Any) -> Template:
         template = Template.load(template)
     if not isinstance(template, Template):
         raise DataError("template is a Template, 'chunking', 'ner' or the path of a template file")
-    if template.edge_rules:
-        raise UnsupportedError(
-            f"the template's rule {template.edge_rules[0]} gives attributes to pairs of labels, "
-            "which chains do not have yet; leave out B rules with %x (a plain B is the "
-            "transitions, which are always there)"
-        )
     return template
 
 

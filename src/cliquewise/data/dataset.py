@@ -40,6 +40,8 @@ class Dataset:
         and clamped tokens. None allows everything.
     weights : float64 array (n_examples) or None
         Weight of each example; None means 1.
+    edges : Dataset or None
+        Attributes of pairs of neighbouring tokens, at the later one, over the same offsets.
 
     Examples
     --------
@@ -58,6 +60,7 @@ class Dataset:
     labels: NDArray[np.int32] | None = None
     allowed: NDArray[np.bool_] | None = None
     weights: NDArray[np.float64] | None = None
+    edges: Dataset | None = None
 
     def __post_init__(self) -> None:
         _set(self, "offsets", _pointers(self.offsets, "offsets"))
@@ -74,6 +77,8 @@ class Dataset:
         self._check_features()
         self._check_labels()
         self._check_weights()
+        if self.edges is not None and not np.array_equal(self.edges.offsets, self.offsets):
+            raise DataError("edges must have the same offsets as the tokens")
 
     def _check_features(self) -> None:
         if len(self.indices):
@@ -260,6 +265,7 @@ class Dataset:
             None if self.labels is None else self.labels[tokens],
             None if self.allowed is None else self.allowed[tokens],
             None if self.weights is None else self.weights[chosen],
+            None if self.edges is None else self.edges.subset(chosen),
         )
 
     @staticmethod
@@ -283,6 +289,9 @@ class Dataset:
             raise DataError("some of the datasets have labels and some have none")
         if len({part.allowed.shape[1] for part in parts if part.allowed is not None}) > 1:
             raise DataError("the datasets' `allowed` have different numbers of labels")
+        edges = [part.edges for part in parts if part.edges is not None]
+        if edges and len(edges) < len(parts):
+            raise DataError("some of the datasets have attributes of token pairs and some have none")
         return Dataset(
             _concat_pointers([part.offsets for part in parts]),
             _concat_pointers([part.indptr for part in parts]),
@@ -292,6 +301,7 @@ class Dataset:
             _concat_or_ones([(part.labels, (part.n_tokens,)) for part in parts]),
             _concat_or_ones([(part.allowed, (part.n_tokens,)) for part in parts]),
             _concat_or_ones([(part.weights, (part.n_examples,)) for part in parts]),
+            Dataset.concat(edges) if edges else None,
         )
 
 

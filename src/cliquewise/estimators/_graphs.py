@@ -50,7 +50,7 @@ class GraphEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _graphs(self, data: GraphDataset) -> Any:
         """Every example as a factor graph, scores from the weights."""
-        from cliquewise._kernels.cliquewise import all_scores
+        from cliquewise._kernels.clique_features import all_scores
 
         cliques = self.model_.cliques(data)
         scores = np.empty(int(cliques.offsets[-1]))

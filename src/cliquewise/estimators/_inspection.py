@@ -26,15 +26,19 @@ class ChainInspection(ChainPrediction):
         -------
         list of dicts, one per token
             ``tag``, ``probability``, ``features`` (the ``n`` largest contributions for the tag,
-            as (name, contribution)) and ``transition`` (from the tag before it).
+            as (name, contribution)) and ``transition`` (from the tag before it, with what
+            attributes of the pair add).
         """
         tags = self.predict([x])[0]
         marginals = self.predict_marginals([x])[0]
         model = self.model_
-        chains = model.chains(self._encode([x]))
+        data = self._encode([x])
+        chains = model.chains(data)
         names = self.feature_names()
         emissions = _Emissions(model, self.coef_)
-        trans = model.transitions(self.coef_)
+        trans = np.broadcast_to(model.transitions(self.coef_), (len(tags), *model.edge_free.shape))
+        if data.edges is not None:
+            trans = model.edge_tables(model.padded(self.coef_), data, 0, 1)
         index = {c: i for i, c in enumerate(self.classes_)}
         out = []
         for t, tag in enumerate(tags):
@@ -52,7 +56,7 @@ class ChainInspection(ChainPrediction):
                     "tag": tag,
                     "probability": float(marginals[t, y]),
                     "features": parts[:n],
-                    "transition": float(trans[index[tags[t - 1]], y]) if t else 0.0,
+                    "transition": float(trans[t - 1, index[tags[t - 1]], y]) if t else 0.0,
                 }
             )
         return out

@@ -54,7 +54,8 @@ class ChainPrediction:
 
     def _blocks(self, data: Dataset) -> Iterator[tuple[int, int]]:
         """Ranges of sequences whose scores fit into one block, at least one sequence each."""
-        room = max(BLOCK // len(self.classes_), 1)
+        k = len(self.classes_)
+        room = max(BLOCK // (k * k if self.model_.n_edge_attributes else k), 1)
         first, n = 0, len(data)
         while first < n:
             last = int(np.searchsorted(data.offsets, data.offsets[first] + room, side="right")) - 1
@@ -68,7 +69,7 @@ class ChainPrediction:
 
         model, w = self._prediction
         chains = model.chains(data)
-        trans = model.shared_transitions(w)
+        shared = model.shared_transitions(w)
         blocks = list(self._blocks(data))
         jobs = threads(self.n_jobs)
         if jobs > 1:
@@ -83,6 +84,7 @@ class ChainPrediction:
             node_scores(chains, w, begin, end, model.n_labels, scores)
             if len(chains.allowed):
                 scores[~chains.allowed[begin:end]] = -np.inf
+            trans = shared if data.edges is None else model.edge_tables(w, data, first, last)
             work(scores, data.offsets[first : last + 1] - begin, trans, first, last)
 
         if jobs == 1:
@@ -100,7 +102,9 @@ class ChainPrediction:
                 "transitions"
             )
 
-    def predict(self, X: Any, allowed: Any = None) -> list[list[Any]]:
+    def predict(
+        self, X: Any, allowed: Any = None, *, decoding: str = "viterbi"
+    ) -> list[list[Any]]:
         """The best label sequence of every input.
 
         Parameters
@@ -108,8 +112,19 @@ class ChainPrediction:
         X : sequences, as in :meth:`fit`
         allowed : list of lists of (None or collections of labels), optional
             What each token may be; a set of one clamps the token.
+        decoding : {"viterbi", "marginal"}, default="viterbi"
+            The most probable sequence, or the most probable label of each token: the latter
+            makes the fewest wrong labels on average, but may break transition rules.
         """
         from cliquewise._kernels.chain_decode import batch_viterbi
+
+        if decoding == "marginal":
+            best = [m.argmax(axis=1) for m in self.predict_marginals(X, allowed)]
+            flat = np.concatenate([np.empty(0, dtype=np.int64), *best])
+            ends = np.concatenate(([0], np.cumsum([len(b) for b in best], dtype=np.int64)))
+            return self.labels_.decode(flat, ends)
+        if decoding != "viterbi":
+            raise DataError(f'decoding is "viterbi" or "marginal", not {decoding!r}')
 
         data = self._encode(X, allowed)
         labels = np.empty(data.n_tokens, dtype=np.int64)
@@ -213,10 +228,13 @@ class ChainPrediction:
             log_z = np.empty(last - first)
             batch_log_partition(nodes, offsets, trans, log_z)
             labels = numbers[data.offsets[first] : data.offsets[last]]
+            at = 0
             for i in range(last - first):
                 begin, end = offsets[i], offsets[i + 1]
-                truth = path_score(nodes[begin:end], trans, labels[begin:end])
+                own = trans if data.edges is None else trans[at : at + max(end - begin - 1, 0)]
+                truth = path_score(nodes[begin:end], own, labels[begin:end])
                 out[first + i] = truth - log_z[i]
+                at += max(end - begin - 1, 0)
 
         self._each_block(data, work)
         return out

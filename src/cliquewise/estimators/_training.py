@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cliquewise.errors import DataError, FormatError
 from cliquewise.graph import Floats
-from cliquewise.solvers.base import choose
+from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.run import Fit, run
 
 
@@ -27,6 +27,10 @@ def train(
 
     limit = estimator.max_memory * 2**30
     solver = choose(problem, estimator.solver, limit)
+    # Dual ascent is slow where the penalty is weak or features are badly scaled; ``auto`` then
+    # goes on with L-BFGS.
+    automatic = isinstance(estimator.solver, str) and estimator.solver == "auto"
+    fallback = get("lbfgs") if automatic and solver.name == "sdca" else None
     with training_line(estimator.verbose, estimator.tol) as show:
 
         def report(row: dict[str, float]) -> None:
@@ -46,8 +50,9 @@ def train(
             checkpoint=getattr(estimator, "checkpoint", None),
             checkpoint_seconds=getattr(estimator, "checkpoint_seconds", 60.0),
             resume=bool(getattr(estimator, "resume", False)),
+            fallback=fallback,
         )
-    estimator.solver_ = solver.name
+    estimator.solver_ = fit.solver
     estimator.certificate_ = fit.certificate
     estimator.trace_ = fit.trace
     estimator.n_iter_ = fit.epochs
@@ -60,7 +65,7 @@ def train(
             else "without a certificate (the problem is not convex)"
         )
         warnings.warn(
-            f"{solver.name} {why} after {fit.epochs:.3g} epochs {reached}; raise max_epochs or "
+            f"{fit.solver} {why} after {fit.epochs:.3g} epochs {reached}; raise max_epochs or "
             "max_seconds, scale the features, lower C, or try another solver",
             ConvergenceWarning,
             stacklevel=3,

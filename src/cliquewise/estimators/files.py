@@ -60,6 +60,7 @@ def _save(estimator: Any, path: str | Path, kind: str, classes: list[Any], tagge
         "encoder": {"kind": type(encoder).__name__, "state": state,
                     "n_columns": tagger.encoder_.n_columns},
         "n_attributes": tagger.model_.n_attributes,
+        "n_edge_attributes": tagger.model_.n_edge_attributes,
     }  # fmt: skip
     write_arrays(path, arrays, header)
 
@@ -119,6 +120,7 @@ def _restore(kind: str, arrays: dict[str, Any], header: dict[str, Any], path: An
     model = ChainModel(
         n_labels=len(labels),
         n_attributes=int(header["n_attributes"]),
+        n_edge_attributes=int(header["n_edge_attributes"]),
         intercept=bool(estimator.intercept),
         boundaries=bool(estimator.boundaries),
         **{name: arrays[f"model.{name}"] for name in _ARRAYS},

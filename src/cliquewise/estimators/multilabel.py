@@ -101,9 +101,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
     def _rows(self, X: Any) -> GraphDataset:
         check_is_fitted(self, "coef_")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        data: GraphDataset = multilabel_data(
-            csr_matrix(X), self.n_labels_, self.model_.pair_list
-        )
+        data: GraphDataset = multilabel_data(csr_matrix(X), self.n_labels_, self.model_.pair_list)
         return data
 
     def predict(self, X: Any, method: str | None = None, **options: Any) -> NDArray[np.int64]:
@@ -141,7 +139,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         if not len(found):
             raise DataError(f"labels {i} and {j} have no table in the label graph")
         table = self.model_.tables(self.coef_, int(found[0]))[0]
-        return table if i <= j else table.T
+        return np.asarray(table if i <= j else table.T)
 
     def _saved_state(self) -> dict[str, Any]:
         return {"n_labels": self.n_labels_}

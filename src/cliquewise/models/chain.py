@@ -72,7 +72,6 @@ class ChainModel:
         classes: Sequence[Any] = (),
         intercept: bool = True,
         boundaries: bool = True,
-        n_edge_attributes: int = 0,
     ) -> ChainModel:
         """The model for a data set: which weights exist and which transitions are possible.
 
@@ -89,7 +88,6 @@ class ChainModel:
         classes : sequence
             Names of the labels, for the schemes.
         intercept, boundaries : bool
-        n_edge_attributes : int
         """
         from cliquewise.models.label_schemes import scheme_masks
 
@@ -113,9 +111,10 @@ class ChainModel:
                 )
             free = allowed
         start, label = _pairs(data, n_labels, feature_pairs)
+        n_edges = 0 if data.edges is None else data.edges.n_features
         return cls(
             n_labels, data.n_features, start, label, np.ascontiguousarray(free),
-            np.ascontiguousarray(allowed), begin, end, intercept, boundaries, n_edge_attributes,
+            np.ascontiguousarray(allowed), begin, end, intercept, boundaries, n_edges,
         )  # fmt: skip
 
     # ---- the weight vector
@@ -246,6 +245,19 @@ class ChainModel:
             trans[~self.edge_allowed] = -np.inf
         return trans[None]
 
+    def edge_tables(self, w: Floats, data: Dataset, first: int, last: int) -> Floats:
+        """(edges, K, K) transition scores of some examples, with their attributes of pairs."""
+        from cliquewise._kernels.chain_edges import edge_tables
+
+        assert data.edges is not None
+        links = int(np.maximum(data.lengths[first:last] - 1, 0).sum())
+        out = np.empty((links, self.n_labels, self.n_labels))
+        edge_tables(
+            self.edge_chains(data.edges), w, self.n_emissions, self.edge_allowed, self.n_labels,
+            first, last, out,
+        )  # fmt: skip
+        return out
+
     def node_scores(self, w: Floats, data: Dataset) -> tuple[Floats, Ints]:
         """(tokens, K) scores with -inf for what is not allowed, and the offsets."""
         from cliquewise._kernels.chain_features import node_scores
@@ -259,7 +271,10 @@ class ChainModel:
 
     def graph(self, w: Floats, data: Dataset, i: int) -> FactorGraph:
         """Example ``i`` as a factor graph (for other methods, and for tests)."""
-        scores, _ = self.node_scores(w, data.subset(np.array([i])))
+        one = data.subset(np.array([i]))
+        scores, _ = self.node_scores(w, one)
+        if one.edges is not None:
+            return FactorGraph.chain(scores, self.edge_tables(self.padded(w), one, 0, 1))
         return FactorGraph.chain(scores, self.shared_transitions(w)[0])
 
 
@@ -288,7 +303,7 @@ def augment(data: Dataset, intercept: bool, boundaries: bool) -> Dataset:
         place = place + flag
     return Dataset(
         data.offsets, indptr, indices, values, data.n_features + len(flags),
-        data.labels, data.allowed, data.weights,
+        data.labels, data.allowed, data.weights, data.edges,
     )  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def _part(n: int, pairs: Ints) -> tuple[Floats, Floats, Floats]:
     laplacian[a, b] = laplacian[b, a] = -1.0
     laplacian[np.arange(n), np.arange(n)] = -laplacian.sum(axis=0)
     laplacian[0] = 1.0
-    inverse = np.linalg.inv(laplacian)
+    inverse: Floats = np.linalg.inv(laplacian).astype(np.float64)
 
     def arc(h: Ints, m: Ints) -> Floats:
         return np.where(m != 0, inverse[m, m], 0.0) - np.where(h != 0, inverse[m, h], 0.0)

@@ -51,7 +51,7 @@ class PairwiseModel:
     n_edge_features: int = 0
     pairwise: str = "table"
     intercept: bool = True
-    pairs: Sequence[tuple[int, int]] | None = None
+    pairs: Any = None
     pair_list: Ints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -148,7 +148,7 @@ class PairwiseModel:
 
     def cliques(self, data: GraphDataset, cost: Floats | None = None) -> Any:
         """The kernels' view of a data set; labels that are missing count as 0."""
-        from cliquewise._kernels.cliquewise import Cliques
+        from cliquewise._kernels.clique_features import Cliques
 
         edges, types = self.oriented(data)
         cards = np.asarray(self.cardinalities, dtype=np.int64)[data.node_types]
@@ -240,7 +240,7 @@ def _tie(pairwise: str, ki: int, kj: int) -> Ints:
     if pairwise == "potts":
         return np.where(a == b, 0, -1)
     low, high = np.minimum(a, b), np.maximum(a, b)
-    return low * ki - low * (low - 1) // 2 + (high - low)
+    return np.asarray(low * ki - low * (low - 1) // 2 + (high - low))
 
 
 def _spread(tie: Ints) -> float:
@@ -250,7 +250,7 @@ def _spread(tie: Ints) -> float:
 
 
 def _starts(sizes: Ints) -> Ints:
-    return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    return np.asarray(np.concatenate(([0], np.cumsum(sizes))), dtype=np.int64)
 
 
 def _with_constant(matrix: csr_matrix) -> csr_matrix:

@@ -171,9 +171,9 @@ class Race:
     def search(self, rounds: int | None) -> None:
         """Anneal a labeling again and again, fusing what comes out; then another lineage.
 
-        Each round ends with exact moves of regions.
-        Where a round differs from the labeling in several places, the fusion takes the good
-        ones and leaves the others: that is what makes annealing work on large graphs.
+        Exact moves of regions repair what annealing leaves wrong at a scale beyond single
+        variables. Where a round differs from the labeling in several places, the fusion takes
+        the good ones and leaves the others: that is what makes it work on large graphs.
         """
         if rounds is None:
             rounds = ROUNDS if math.isinf(self.deadline) else 2**62

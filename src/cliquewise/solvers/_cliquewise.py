@@ -93,7 +93,8 @@ class Cliquewise(Solver):
         """Mean parameters and their repaired copies, multipliers, constants, weights."""
         g = problem.cliques
         messages = float(g.degree @ np.diff(g.offsets[: len(g.degree) + 1]))
-        return 8.0 * (3 * g.offsets[-1] + 2 * messages + 2 * len(g.type) + 3 * problem.dimension)
+        states, weights = int(g.offsets[-1]), problem.dimension
+        return 8.0 * (3 * states + 2 * messages + 4 * len(g.type) + 3 * weights)
 
     # ---- state
 
@@ -106,7 +107,9 @@ class Cliquewise(Solver):
         mu = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
         nodes = sizes[: len(g.degree)]
         messages = int(g.degree.astype(np.int64) @ nodes)
-        point = Point(mu, np.zeros(messages), np.zeros(int(nodes.sum())), np.zeros(problem.dimension))
+        point = Point(
+            mu, np.zeros(messages), np.zeros(int(nodes.sum())), np.zeros(problem.dimension)
+        )
         rho = balanced_rho(problem) if isinstance(self.rho, str) else self.rho
         if warm is not None:
             if warm.point.mu.shape != mu.shape or warm.point.xi.shape != point.xi.shape:
@@ -284,7 +287,7 @@ def balanced_rho(problem: GraphProblem) -> float:
 
 def weights_of_beliefs(problem: GraphProblem, mu: Floats) -> Floats:
     """``w = C sum_c B_c (y_c - mu_c)``, the representer theorem (Eq. 6 of idal)."""
-    from cliquewise._kernels.cliquewise import weights_of
+    from cliquewise._kernels.clique_features import weights_of
 
     w = np.empty(problem.dimension)
     weights_of(problem.cliques, problem.C, mu, w)
@@ -298,4 +301,4 @@ def dual_value(problem: GraphProblem, mu: Floats) -> float:
     g, terms = problem.cliques, problem.terms
     w = weights_of_beliefs(problem, mu)
     total = node_costs(g, mu) + problem.gamma * entropy(g, terms, mu)
-    return total / max(problem.n_examples, 1) - 0.5 * problem.lam * float(w @ w)
+    return float(total) / max(problem.n_examples, 1) - 0.5 * problem.lam * float(w @ w)

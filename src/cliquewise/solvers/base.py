@@ -66,6 +66,8 @@ class Solver:
 
     name: ClassVar[str]
     losses: ClassVar[frozenset[str]]
+    #: Whether chains may have attributes of token pairs.
+    takes_edges: ClassVar[bool] = False
     problems: ClassVar[frozenset[str]] = frozenset({"chain"})
     columns: ClassVar[tuple[str, ...]] = ()
 
@@ -76,6 +78,8 @@ class Solver:
             return f"does not work on a {kind} problem"
         if problem.loss not in self.losses:
             return f"minimises {' or '.join(sorted(self.losses))}, not {problem.loss}"
+        if getattr(problem, "edge_chains", None) is not None and not self.takes_edges:
+            return "does not know attributes of token pairs (B rules with %x in a template)"
         return None
 
     def memory(self, problem: Any) -> float:

@@ -38,6 +38,7 @@ class LBFGS(Solver):
     """
 
     name: ClassVar[str] = "lbfgs"
+    takes_edges: ClassVar[bool] = True
     losses: ClassVar[frozenset[str]] = frozenset({"log"})
     problems: ClassVar[frozenset[str]] = frozenset({"chain", "graph"})
     history: int = 10

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from cliquewise.trace import COLUMNS, Trace
 #: Share of the passes that certificates may take before the solver believes to be done, and
 #: what one of them costs in passes.
 CHECK_SHARE, CHECK_COST = 0.1, 0.5
+#: Passes before a solver may be called slow.
+PATIENCE = 30
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Fit:
     converged: bool
     interrupted: bool
     epochs: float
+    solver: str
 
 
 class Run:
@@ -55,7 +59,9 @@ class Run:
         callback: Callable[[dict[str, float]], Any] | None,
         checkpoint: Path | None,
         checkpoint_seconds: float,
+        fallback: Solver | None = None,
     ):
+        self.fallback = fallback
         self.problem, self.solver, self.rng = problem, solver, rng
         self.tol, self.max_epochs, self.max_seconds = tol, max_epochs, max_seconds
         self.callback, self.checkpoint = callback, checkpoint
@@ -94,6 +100,22 @@ class Run:
             return self.epochs >= 1
         return (len(self.trace) + 1) * CHECK_COST <= CHECK_SHARE * self.epochs
 
+    def is_slow(self) -> bool:
+        """Whether the last two checks foretell more than twice the passes made so far."""
+        if len(self.trace) < 2 or self.epochs < PATIENCE:
+            return False
+        passes, gaps = self.trace.epochs[-2:], np.maximum(self.trace.gap[-2:], 1e-300)
+        fall = np.log(gaps[0] / gaps[1])
+        needed = np.log(gaps[1] / max(self.tol, 1e-300)) * (passes[1] - passes[0])
+        return bool(needed > 2 * self.epochs * max(fall, 0.0))
+
+    def change(self, state: Any) -> Any:
+        """Go on with the other solver, from the weights of this one; its dual bound stays."""
+        assert self.fallback is not None
+        start = SimpleNamespace(w=self.solver.weights(self.problem, state))
+        self.solver, self.fallback = self.fallback, None
+        return self.solver.init(self.problem, start)
+
     def save(self, state: Any) -> None:
         """Write a checkpoint if the interval is over."""
         if self.checkpoint is None or time.perf_counter() - self.saved < self.checkpoint_seconds:
@@ -121,6 +143,8 @@ class Run:
                     certificate = self.check(state, info.certificate)
                     if certificate.gap <= self.tol:
                         break
+                    if self.fallback is not None and self.is_slow():
+                        state, certificate = self.change(state), None
                 self.save(state)
                 if info.finished:
                     finished = True
@@ -131,7 +155,10 @@ class Run:
             certificate = self.check(state)
         converged = bool(certificate.gap <= self.tol) or (finished and certificate.status == "none")
         weights = np.array(self.solver.weights(self.problem, state))
-        return Fit(weights, certificate, self.trace, state, converged, interrupted, self.epochs)
+        return Fit(
+            weights, certificate, self.trace, state, converged, interrupted, self.epochs,
+            self.solver.name,
+        )  # fmt: skip
 
 
 def run(
@@ -147,6 +174,7 @@ def run(
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     resume: bool = False,
+    fallback: Solver | None = None,
 ) -> Fit:
     """Drive a solver until the relative duality gap is below ``tol``.
 
@@ -168,6 +196,9 @@ def run(
         File to keep the state in, written every ``checkpoint_seconds``.
     resume : bool
         Start from that file if it exists.
+    fallback : Solver, optional
+        Goes on from the weights of ``solver`` once that has become slow: after 30 passes, if
+        the last two checks foretell more than twice as many again.
 
     Returns
     -------
@@ -179,6 +210,7 @@ def run(
     r = Run(
         problem, solver, tol=tol, max_epochs=max_epochs, max_seconds=max_seconds, rng=rng,
         callback=callback, checkpoint=path, checkpoint_seconds=checkpoint_seconds,
+        fallback=fallback,
     )  # fmt: skip
     if resume and path is not None and path.exists():
         from cliquewise.persistence import read_arrays
@@ -186,6 +218,9 @@ def run(
         arrays, header = read_arrays(path)
         if header.get("kind") != "checkpoint" or "epochs" not in header:
             raise DataError(f"{path}: this is not a checkpoint; delete it or name another file")
+        if fallback is not None and header.get("solver") == fallback.name:
+            solver = r.solver = fallback
+            r.fallback = None
         if header.get("solver") != solver.name:
             raise DataError(
                 f"{path}: the checkpoint is of solver {header.get('solver')!r}, "

@@ -57,7 +57,7 @@ class GraphSDCA(Solver):
 
     def memory(self, problem: GraphProblem) -> float:
         """Two numbers per state of each clique."""
-        return 8.0 * (2 * problem.cliques.offsets[-1] + 3 * problem.dimension)
+        return 8.0 * (2.0 * int(problem.cliques.offsets[-1]) + 3 * problem.dimension)
 
     def init(self, problem: GraphProblem, warm: TableDuals | None = None) -> TableDuals:
         """Distributions close to the truth, or those of ``warm``."""
@@ -97,7 +97,7 @@ class GraphSDCA(Solver):
 
     def _visit(self, problem: GraphProblem, state: TableDuals, i: int) -> int:
         """Move the distribution of one example; returns the number of inferences."""
-        from cliquewise._kernels.cliquewise import add_example, example_scores
+        from cliquewise._kernels.clique_features import add_example, example_scores
 
         at, gamma, C = problem.entries(i), problem.gamma, problem.C
         d = problem.data

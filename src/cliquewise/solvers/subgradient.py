@@ -91,11 +91,17 @@ class Subgradient(Solver):
         old = len(warm.chains.offsets) - 1
         if old == 0 or warm.visits % old or warm.z.shape != state.z.shape:
             return state
-        if old > n or not np.array_equal(warm.chains.labels, chains.labels[: len(warm.chains.labels)]):
+        if old > n or not np.array_equal(
+            warm.chains.labels, chains.labels[: len(warm.chains.labels)]
+        ):
             raise DataError("a warm start needs the same labels and at least the same examples")
         # The new examples count as if every pass had found them right.
         ratio = problem.C / warm.strength
-        state.z[:], state.visits, state.mistakes = ratio * warm.z, warm.visits // old * n, warm.mistakes
+        state.z[:], state.visits, state.mistakes = (
+            ratio * warm.z,
+            warm.visits // old * n,
+            warm.mistakes,
+        )
         if len(state.sums) == len(warm.sums):
             state.sums[:] = ratio * n / old * warm.sums
         state.dual = self._dual(problem, state)
