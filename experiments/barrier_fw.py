@@ -313,8 +313,15 @@ def grids(data: Path, out: str, every: int, side: tuple[str, ...]) -> None:
                         (result.log_z_bounds[1] - model.log_z,
                          model.marginal_error(result.nodes.flat))
                     )  # fmt: skip
-            run(model, tally, width, "portfolio", map_method="portfolio", max_calls=2000,
-                seconds=10.0)
+            run(
+                model,
+                tally,
+                width,
+                "portfolio",
+                map_method="portfolio",
+                max_calls=2000,
+                seconds=10.0,
+            )
             compare(model, tally, width)
     names_ = [f"{v}, {u}" for v in VARIANTS for u in (0, 10)] + ["portfolio"]
     for width in sides:

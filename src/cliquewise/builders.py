@@ -39,9 +39,7 @@ def pairwise(nodes: ArrayLike, edges: ArrayLike, tables: ArrayLike) -> FactorGra
     if joint.shape == (k, k):
         joint = np.broadcast_to(joint, (m, k, k))
     if joint.shape != (m, k, k):
-        raise GraphError(
-            f"edge tables must have shape {(k, k)} or {(m, k, k)}, not {joint.shape}"
-        )
+        raise GraphError(f"edge tables must have shape {(k, k)} or {(m, k, k)}, not {joint.shape}")
     structure = Structure.from_arrays(
         np.full(n, k),
         np.concatenate([np.arange(n), pairs.ravel()]),

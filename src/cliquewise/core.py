@@ -57,7 +57,7 @@ class Core:
                 constant += float(sliced)
                 continue
             kept.append(f)
-            scopes.append(renumber[scope[observed < 0]])
+            scopes.append(renumber[scope[observed < 0]].tolist())
             tables.append(sliced.ravel())
         structure = Structure(s.cardinalities[free], scopes)
         core = FactorGraph.from_structure(structure, np.concatenate(tables))

@@ -257,6 +257,5 @@ def _path_order(adjacency: csr_array, degree: Ints, components: tuple[int, Ints]
     rows = np.concatenate([edges.row, np.full(count, n), first])
     columns = np.concatenate([edges.col, first, np.full(count, n)])
     rooted = csr_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(n + 1, n + 1))
-    return depth_first_order(rooted, n, directed=True, return_predecessors=False)[1:].astype(
-        np.int64
-    )
+    walk = depth_first_order(rooted, n, directed=True, return_predecessors=False)
+    return np.asarray(walk[1:], dtype=np.int64)

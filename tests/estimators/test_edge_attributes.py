@@ -34,7 +34,7 @@ def test_auto_takes_a_solver_that_knows_pair_attributes_and_proves_the_optimum(t
 
 
 def test_solvers_without_pair_attributes_say_so():
-    with pytest.raises(UnsupportedError, match="token pairs.*lbfgs"):
+    with pytest.raises(UnsupportedError, match=r"token pairs.*lbfgs"):
         cw.SequenceTagger(template=Template.parse(TEMPLATE), solver="sdca").fit(X, Y)
 
 

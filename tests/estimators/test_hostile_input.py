@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from cliquewise import MulticlassClassifier, SequenceTagger
-from cliquewise.data import Columns, Template, read_conll, read_crfsuite
+from cliquewise.data import Columns, read_conll, read_crfsuite
 from cliquewise.errors import DataError, FormatError, UnsupportedError
 
 GOOD_X, GOOD_Y = [[["a"], ["b"]], [["c"]]], [["A", "B"], ["A"]]

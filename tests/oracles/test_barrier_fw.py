@@ -130,8 +130,10 @@ def test_the_slope_of_the_line_search_is_the_derivative():
     none = np.zeros((0, len(p.theta)))
     kernels.add_vertex(0, 1.0, vertex, labels, none, *p.layout)
     d = vertex - p.inner
+
     def value(step):
         return kernels.gradient(p.inner + step * d, p.theta, coef, np.empty_like(d))
+
     for step in (0.0, 0.3, 0.8):
         first, second = kernels.slopes(p.inner, d, step, coef, p.theta @ d)
         h = 1e-5
@@ -188,10 +190,13 @@ def test_a_wide_graph_gets_marginals_from_auto():
         rng.normal(size=(side, side - 1, 2, 2)),
     )
     assert "barrier-fw" in graph.explain("marginals").splitlines()[0]
-    result = graph.marginals("barrier-fw", rho_updates=0, seconds=2.0)
+    options = {"max_iterations": 20, "rounds": 1}
+    result = graph.marginals(
+        "barrier-fw", rho_updates=0, max_calls=3, map_method="portfolio", map_options=options
+    )
     low, high = result.log_z_bounds
     assert low <= result.log_z <= high and result.bounds_certified == (True, True)
-    assert result.trace.seconds[-1] < 20.0
+    assert len(result.trace) == 3
 
 
 # ---- bad input and limits
@@ -259,6 +264,7 @@ def test_ctrl_c_returns_the_current_marginals():
     def interrupt(row):
         if row["oracle_calls"] == 3:
             raise KeyboardInterrupt
+
     graph = clique(8, 2.0, 0)
     result = graph.marginals("barrier-fw", callback=interrupt)
     assert result.info["stopped"] == "interrupted" and len(result.trace) == 3

@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core import config
+import numba.core.config
+
+# numba sets the names of this module at run time, which a type checker cannot see.
+config: Any = numba.core.config
 
 F = TypeVar("F", bound=Callable[..., Any])
 

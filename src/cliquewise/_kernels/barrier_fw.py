@@ -155,8 +155,26 @@ def extremes(asked, n_asked, value, delta, middle, weights):
 
 
 @kernel
-def move(atom, away, limit, first, delta, x, d, u0, theta, coef, weights, n_atoms,
-         labels, dense, cards, node_offsets, edges, edge_offsets):
+def move(
+    atom,
+    away,
+    limit,
+    first,
+    delta,
+    x,
+    d,
+    u0,
+    theta,
+    coef,
+    weights,
+    n_atoms,
+    labels,
+    dense,
+    cards,
+    node_offsets,
+    edges,
+    edge_offsets,
+):
     """Line search towards (or away from) a contracted vertex; updates x and the weights.
 
     ``atom`` is a vertex, or -1 for u0 itself; ``first`` is the slope at the start.
@@ -166,8 +184,9 @@ def move(atom, away, limit, first, delta, x, d, u0, theta, coef, weights, n_atom
     for k in range(len(x)):
         d[k] = sign * (inner * u0[k] - x[k])
     if atom >= 0:
-        add_vertex(atom, sign * (1.0 - delta), d, labels, dense, cards, node_offsets, edges,
-                   edge_offsets)
+        add_vertex(
+            atom, sign * (1.0 - delta), d, labels, dense, cards, node_offsets, edges, edge_offsets
+        )
     step = line_search(x, d, coef, dot(theta, d), first, limit)
     if step <= 0.0:
         return 0.0
@@ -188,8 +207,24 @@ def move(atom, away, limit, first, delta, x, d, u0, theta, coef, weights, n_atom
 
 
 @kernel
-def step_and_correct(new, delta, iterations, tolerance, x, weights, n_atoms, u0, theta, coef,
-                     labels, dense, cards, node_offsets, edges, edge_offsets):
+def step_and_correct(
+    new,
+    delta,
+    iterations,
+    tolerance,
+    x,
+    weights,
+    n_atoms,
+    u0,
+    theta,
+    coef,
+    labels,
+    dense,
+    cards,
+    node_offsets,
+    edges,
+    edge_offsets,
+):
     """A Frank-Wolfe step to vertex ``new`` (if it is not negative), then away-step corrections.
 
     The corrections maximise over the contracted hull of the vertices and stop when the pairwise
@@ -200,10 +235,31 @@ def step_and_correct(new, delta, iterations, tolerance, x, weights, n_atoms, u0,
     taken = 0.0
     if new >= 0:
         trw = gradient(x, theta, coef, g)
-        gain = (1.0 - delta) * score(new, g, labels, dense, cards, node_offsets, edges,
-                                     edge_offsets) + delta * dot(g, u0) - trw
-        taken = move(new, False, 1.0, gain, delta, x, d, u0, theta, coef, weights, n_atoms,
-                     labels, dense, cards, node_offsets, edges, edge_offsets)
+        gain = (
+            (1.0 - delta) * score(new, g, labels, dense, cards, node_offsets, edges, edge_offsets)
+            + delta * dot(g, u0)
+            - trw
+        )
+        taken = move(
+            new,
+            False,
+            1.0,
+            gain,
+            delta,
+            x,
+            d,
+            u0,
+            theta,
+            coef,
+            weights,
+            n_atoms,
+            labels,
+            dense,
+            cards,
+            node_offsets,
+            edges,
+            edge_offsets,
+        )
     gap, made = np.inf, 0
     asked, n_asked = np.empty(n_atoms, dtype=np.int64), 0
     since, everyone = 0, True
@@ -217,8 +273,9 @@ def step_and_correct(new, delta, iterations, tolerance, x, weights, n_atoms, u0,
                 asked[a] = a
         since += 1
         for at in range(n_asked):
-            value[asked[at]] = score(asked[at], g, labels, dense, cards, node_offsets, edges,
-                                     edge_offsets)
+            value[asked[at]] = score(
+                asked[at], g, labels, dense, cards, node_offsets, edges, edge_offsets
+            )
         best, top, worst, bottom = extremes(asked, n_asked, value, delta, middle, weights)
         gap = top - bottom
         if not gap > tolerance:
@@ -234,13 +291,49 @@ def step_and_correct(new, delta, iterations, tolerance, x, weights, n_atoms, u0,
                     asked[n_asked] = a
                     n_asked += 1
         if top - trw >= trw - bottom:
-            step = move(best, False, 1.0, top - trw, delta, x, d, u0, theta, coef, weights,
-                        n_atoms, labels, dense, cards, node_offsets, edges, edge_offsets)
+            step = move(
+                best,
+                False,
+                1.0,
+                top - trw,
+                delta,
+                x,
+                d,
+                u0,
+                theta,
+                coef,
+                weights,
+                n_atoms,
+                labels,
+                dense,
+                cards,
+                node_offsets,
+                edges,
+                edge_offsets,
+            )
         else:
             part = (weights[-1] - delta if worst < 0 else weights[worst]) / (1.0 - delta)
             limit = part / (1.0 - part) if part < 1.0 else 1e12
-            step = move(worst, True, limit, trw - bottom, delta, x, d, u0, theta, coef, weights,
-                        n_atoms, labels, dense, cards, node_offsets, edges, edge_offsets)
+            step = move(
+                worst,
+                True,
+                limit,
+                trw - bottom,
+                delta,
+                x,
+                d,
+                u0,
+                theta,
+                coef,
+                weights,
+                n_atoms,
+                labels,
+                dense,
+                cards,
+                node_offsets,
+                edges,
+                edge_offsets,
+            )
         if step <= 0.0:
             break
     total = 0.0
@@ -319,5 +412,6 @@ def mean_field(q, sweeps, theta, cards, node_offsets, edges, edge_offsets, start
         for s in range(cards[i]):
             for t in range(cards[j]):
                 bound += theta[base + s * cards[j] + t] * (
-                    q[node_offsets[i] + s] * q[node_offsets[j] + t])
+                    q[node_offsets[i] + s] * q[node_offsets[j] + t]
+                )
     return bound

@@ -1,4 +1,4 @@
-"""The structured hinge loss of chains: its values, its subgradients, and passes of steps along them.
+"""The structured hinge loss of chains: values, subgradients, and passes of steps along them.
 
     loss_i(w) = max over y of  Hamming(y, y_i) + <w, F(x_i, y) - F(x_i, y_i)>
 

@@ -26,92 +26,38 @@ are (Shah et al. 2015), at the cost of a few tokens.
 
 from __future__ import annotations
 
-from collections import namedtuple
-
 import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain import longest
 from cliquewise._kernels.chain_decode import decode_workspace
-from cliquewise._kernels.chain_features import mask_rows
-from cliquewise._kernels.chain_hinge import (
-    add_segment,
-    clear_segment,
-    most_violating,
-    possible_transitions,
-    segment_score,
-)
+from cliquewise._kernels.chain_hinge import clear_segment, most_violating, possible_transitions
 from cliquewise._kernels.chain_sdca import draw_leaf, set_leaf
+from cliquewise._kernels.chain_segments import (
+    Visit,
+    Weights,
+    add_features_of,
+    choose_path,
+    choose_single,
+    gather,
+    room_of,
+    segment_value,
+    shift,
+)
 from cliquewise._kernels.simd import as_written
-
-#: Segments of all examples: linked lists over one pool. ``head`` (-1: none) is per example;
-#: ``next``, ``start`` (of its labels in ``labels``), ``begin`` (its first position), ``length``,
-#: ``alpha``, ``norm`` (squared, of its features less those of the truth) and ``idle`` (exact
-#: visits since it last mattered) are per segment; ``used`` counts segments and labels.
-Segments = namedtuple(
-    "Segments",
-    ["head", "next", "start", "begin", "length", "alpha", "norm", "idle", "labels", "used",
-     "gaps", "tree"],
-)  # fmt: skip
-
-#: One example during a visit: its tokens, its segments, and scratch for each of them.
-Visit = namedtuple("Visit", ["ids", "value", "beta", "chosen", "nearby", "cover"])
-
-#: Weights and how they depend on the data.
-Weights = namedtuple("Weights", ["w", "direction", "edge_start", "edge_free"])
 
 #: Room on an edge below which it counts as full.
 FULL = 1e-12
 
 
 @kernel(helper=True)
-def _value(chains, pool, weights, a, first, last):
-    """H of segment ``a``."""
-    as_written()
-    return pool.length[a] + segment_score(
-        chains, weights.w, weights.edge_start, weights.edge_free.shape[0], first, last,
-        pool.labels, pool.start[a], pool.begin[a], pool.length[a],
-    )  # fmt: skip
-
-
-@kernel(helper=True)
-def _add(chains, pool, weights, a, first, last, factor, out):
-    """out += factor times the features of segment ``a`` less those of the truth."""
-    as_written()
-    return add_segment(
-        chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a], factor,
-        weights.edge_start, weights.edge_free, out,
-    )  # fmt: skip
-
-
-@kernel(helper=True)
-def _shift(chains, pool, weights, visit, a, first, last, amount, pull):
-    """Change the weight of segment ``a``, and w with it."""
-    as_written()
-    _add(chains, pool, weights, a, first, last, -pull * amount, weights.w)
-    pool.alpha[a] = max(pool.alpha[a] + amount, 0.0)
-    for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
-        visit.cover[c] += amount
-
-
-@kernel(helper=True)
-def _room(pool, visit, a):
-    """By how much the weight of segment ``a`` may rise."""
-    as_written()
-    most = 0.0
-    for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
-        most = max(most, visit.cover[c])
-    return 1.0 - most
-
-
-@kernel(helper=True)
 def _move(chains, pool, weights, visit, count, slope, most, first, last, pull):
-    """The best step of at most ``most`` along ``visit.beta``; the rise of the dual times n / c_i."""
+    """The best step up to ``most`` along ``visit.beta``; the rise of the dual times n / c_i."""
     as_written()
     norm, mass = 0.0, 0.0
     for k in range(count):
         if visit.beta[k] != 0.0:
-            change = _add(
+            change = add_features_of(
                 chains, pool, weights, visit.ids[k], first, last, visit.beta[k], weights.direction
             )
             norm += change
@@ -126,7 +72,7 @@ def _move(chains, pool, weights, visit, count, slope, most, first, last, pull):
                 chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a],
                 weights.edge_start, weights.edge_free.shape[0], weights.direction,
             )  # fmt: skip
-            _shift(chains, pool, weights, visit, a, first, last, gamma * visit.beta[k], pull)
+            shift(chains, pool, weights, visit, a, first, last, gamma * visit.beta[k], pull)
     return gamma * (slope - 0.5 * pull * gamma * max(norm, 0.0))
 
 
@@ -146,10 +92,10 @@ def _swap(chains, pool, weights, visit, count, k, first, last, pull):
         b = visit.ids[j]
         last_edge = pool.begin[b] + pool.length[b]
         if j != k and pool.alpha[b] > 0.0 and pool.begin[b] <= end and last_edge >= begin:
-            visit.value[j] = _value(chains, pool, weights, b, first, last)
-            if pool.begin[b] <= low and last_edge >= high:
-                if alone < 0 or visit.value[j] < visit.value[alone]:
-                    alone = j
+            visit.value[j] = segment_value(chains, pool, weights, b, first, last)
+            whole = pool.begin[b] <= low and last_edge >= high
+            if whole and (alone < 0 or visit.value[j] < visit.value[alone]):
+                alone = j
     visit.beta[k] = 1.0
     slope, most = visit.value[k], 1.0
     # One that is in the way on all full edges, or else the worst on each of them.
@@ -190,12 +136,12 @@ def _improve(chains, pool, weights, visit, count, k, first, last, pull):
     """The best step on one segment; the rise of the dual times n / c_i."""
     as_written()
     a = visit.ids[k]
-    value = _value(chains, pool, weights, a, first, last)
+    value = segment_value(chains, pool, weights, a, first, last)
     visit.value[k] = value
     if not abs(value) > 1e-14 * (1.0 + pool.length[a]):
         return 0.0
     if value > 0.0:
-        most = _room(pool, visit, a)
+        most = room_of(pool, visit, a)
         if most <= FULL:
             return _swap(chains, pool, weights, visit, count, k, first, last, pull)
     else:
@@ -206,7 +152,7 @@ def _improve(chains, pool, weights, visit, count, k, first, last, pull):
     if pool.norm[a] > 0.0:
         amount = min(most, abs(value) / (pull * pool.norm[a]))
     signed = amount if value > 0.0 else -amount
-    _shift(chains, pool, weights, visit, a, first, last, signed, pull)
+    shift(chains, pool, weights, visit, a, first, last, signed, pull)
     return amount * (abs(value) - 0.5 * pull * amount * pool.norm[a])
 
 
@@ -219,137 +165,10 @@ def _frank_wolfe(chains, pool, weights, visit, count, least, first, last, pull):
         a = visit.ids[k]
         visit.beta[k] = (1.0 if visit.chosen[k] else 0.0) - pool.alpha[a]
         if visit.beta[k] != 0.0:
-            slope += visit.beta[k] * _value(chains, pool, weights, a, first, last)
+            slope += visit.beta[k] * segment_value(chains, pool, weights, a, first, last)
     if not slope > least:
         return 0.0
     return _move(chains, pool, weights, visit, count, slope, 1.0, first, last, pull)
-
-
-@kernel(helper=True)
-def _find(pool, visit, count, labels, begin, length):
-    """Number of the segment with these labels at this place, -1 if there is none."""
-    as_written()
-    for k in range(count):
-        a = visit.ids[k]
-        if pool.begin[a] == begin and pool.length[a] == length:
-            same = True
-            for t in range(length):
-                same = same and pool.labels[pool.start[a] + t] == labels[begin + t]
-            if same:
-                return k
-    return -1
-
-
-@kernel(helper=True)
-def _insert(chains, pool, weights, visit, count, i, labels, begin, length, first, last, pull):
-    """Keep a new segment, without weight; (its number, the new count).
-
-    Where an example has as many as it may, the lightest is given up for it.
-    """
-    as_written()
-    if count < visit.ids.shape[0]:
-        k, a = count, pool.used[0]
-        pool.used[0] += 1
-        pool.next[a] = pool.head[i]
-        pool.head[i] = a
-        visit.ids[k] = a
-        visit.chosen[k] = visit.nearby[k] = False
-        count += 1
-        fits = False
-    else:
-        k = 0
-        for j in range(count):
-            if pool.alpha[visit.ids[j]] < pool.alpha[visit.ids[k]]:
-                k = j
-        a = visit.ids[k]
-        if pool.alpha[a] > 0.0:
-            _shift(chains, pool, weights, visit, a, first, last, -pool.alpha[a], pull)
-        fits = length <= pool.length[a]
-    if not fits:
-        pool.start[a] = pool.used[1]
-        pool.used[1] += length
-    pool.begin[a], pool.length[a], pool.alpha[a], pool.idle[a] = begin, length, 0.0, 0
-    for t in range(length):
-        pool.labels[pool.start[a] + t] = labels[begin + t]
-    pool.norm[a] = _add(chains, pool, weights, a, first, last, 1.0, weights.direction)
-    clear_segment(
-        chains, first, last, pool.labels, pool.start[a], begin, length, weights.edge_start,
-        weights.edge_free.shape[0], weights.direction,
-    )  # fmt: skip
-    return k, count
-
-
-@kernel(helper=True)
-def _choose(chains, pool, weights, visit, count, i, labels, first, last, pull):
-    """Mark the segments of the labelling ``labels``, new ones included; the new count."""
-    as_written()
-    begin = 0
-    while begin < last - first:
-        end = begin
-        while end < last - first and labels[end] != chains.labels[first + end]:
-            end += 1
-        if end > begin:
-            k = _find(pool, visit, count, labels, begin, end - begin)
-            if k < 0:
-                k, count = _insert(
-                    chains, pool, weights, visit, count, i, labels, begin, end - begin, first,
-                    last, pull,
-                )  # fmt: skip
-            visit.chosen[k] = True
-        begin = end + 1
-    return count
-
-
-@kernel(helper=True)
-def _choose_single(
-    chains, pool, weights, visit, count, i, labels, scores, trans, first, last, pull
-):
-    """Mark the best change of every token alone, its neighbours right, that beats the truth.
-
-    Early on the best labelling is wrong almost everywhere: one long segment that has to go again.
-    """
-    as_written()
-    for t in range(last - first):
-        truth = chains.labels[first + t]
-        most, best = 0.0, -1
-        for j in range(scores.shape[1]):
-            if j != truth:
-                value = scores[t, j] - scores[t, truth]
-                if t > 0:
-                    before = chains.labels[first + t - 1]
-                    value += trans[0, before, j] - trans[0, before, truth]
-                if first + t + 1 < last:
-                    after = chains.labels[first + t + 1]
-                    value += trans[0, j, after] - trans[0, truth, after]
-                if value > most:
-                    most, best = value, j
-        if best >= 0:
-            labels[t] = best
-            k = _find(pool, visit, count, labels, t, 1)
-            if k < 0:
-                k, count = _insert(
-                    chains, pool, weights, visit, count, i, labels, t, 1, first, last, pull
-                )
-            visit.nearby[k] = True
-    return count
-
-
-@kernel(helper=True)
-def _gather(pool, visit, i, size):
-    """The segments of one example into ``visit.ids``, and what they cover; how many."""
-    as_written()
-    for c in range(size + 1):
-        visit.cover[c] = 0.0
-    count, a = 0, pool.head[i]
-    while a >= 0:
-        visit.ids[count] = a
-        visit.chosen[count] = visit.nearby[count] = False
-        if pool.alpha[a] > 0.0:
-            for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
-                visit.cover[c] += pool.alpha[a]
-        count += 1
-        a = pool.next[a]
-    return count
 
 
 @kernel
@@ -412,7 +231,7 @@ def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, stren
         if first == last or weight == 0.0 or (pool.head[i] < 0 and not exact):
             continue
         pull = weight * strength
-        count = _gather(pool, visit, i, last - first)
+        count = gather(pool, visit, i, last - first)
         least = 0.0
         if exact:
             possible = possible_transitions(trans, edge_allowed, masked)
@@ -422,7 +241,7 @@ def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, stren
             for k in range(count):
                 a = visit.ids[k]
                 if pool.alpha[a] > 0.0:
-                    gap -= pool.alpha[a] * _value(chains, pool, weights, a, first, last)
+                    gap -= pool.alpha[a] * segment_value(chains, pool, weights, a, first, last)
             gap = max(gap, 0.0)
             pool.gaps[i] = weight * gap
             if pool.tree.shape[0] > 0:
@@ -430,9 +249,9 @@ def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, stren
             if gap <= 1e-14 * (1.0 + abs(best)):
                 continue
             least = 0.1 * gap
-            count = _choose(chains, pool, weights, visit, count, i, labels, first, last, pull)
+            count = choose_path(chains, pool, weights, visit, count, i, labels, first, last, pull)
             if segmentwise:
-                count = _choose_single(
+                count = choose_single(
                     chains, pool, weights, visit, count, i, labels, scores, possible, first,
                     last, pull,
                 )  # fmt: skip
@@ -462,32 +281,3 @@ def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, stren
                 matters = pool.alpha[a] > 0.0 or visit.chosen[k] or visit.nearby[k]
                 pool.idle[a] = 0 if matters else pool.idle[a] + 1
     return order.shape[0], calls, rise
-
-
-@kernel
-def weights_of_segments(chains, pool, edge_start, edge_free, strength, w):
-    """Compute w afresh, from weights over no edge of which lies more than 1; sum of c_i x loss."""
-    as_written()
-    w[:] = 0.0
-    weights = Weights(w, w, edge_start, edge_free)
-    cover = np.zeros(longest(chains.offsets) + 1)
-    total = 0.0
-    for i in range(chains.offsets.shape[0] - 1):
-        first, last = chains.offsets[i], chains.offsets[i + 1]
-        cover[: last - first + 1] = 0.0
-        most, a = 1.0, pool.head[i]
-        while a >= 0:
-            for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
-                cover[c] += pool.alpha[a]
-                most = max(most, cover[c])
-            a = pool.next[a]
-        a = pool.head[i]
-        while a >= 0:
-            if pool.alpha[a] > 0.0:
-                pool.alpha[a] /= most
-                share = chains.weights[i] * pool.alpha[a]
-                total += share * pool.length[a]
-                _add(chains, pool, weights, a, first, last, -strength * share, w)
-            a = pool.next[a]
-    mask_rows(chains, edge_free.shape[0], w)
-    return total

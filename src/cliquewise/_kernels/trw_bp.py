@@ -22,8 +22,25 @@ def log_sum(values, k):
 
 
 @kernel
-def send(e, upwards, rho, damping, tables, low, high, low_offsets, high_offsets, belief,
-         cards, node_offsets, edges, edge_offsets, source, work, fresh):
+def send(
+    e,
+    upwards,
+    rho,
+    damping,
+    tables,
+    low,
+    high,
+    low_offsets,
+    high_offsets,
+    belief,
+    cards,
+    node_offsets,
+    edges,
+    edge_offsets,
+    source,
+    work,
+    fresh,
+):
     """Renew one message of edge ``e``; returns its largest change (in log scale, centred)."""
     i, j = edges[e, 0], edges[e, 1]
     a, b = (i, j) if upwards else (j, i)
@@ -59,8 +76,23 @@ def send(e, upwards, rho, damping, tables, low, high, low_offsets, high_offsets,
 
 
 @kernel
-def sweep(count, tolerance, rho, damping, tables, low, high, low_offsets, high_offsets,
-          belief, cards, node_offsets, edges, edge_offsets, changes):
+def sweep(
+    count,
+    tolerance,
+    rho,
+    damping,
+    tables,
+    low,
+    high,
+    low_offsets,
+    high_offsets,
+    belief,
+    cards,
+    node_offsets,
+    edges,
+    edge_offsets,
+    changes,
+):
     """Up to ``count`` passes over all edges, there and back; returns how many were made."""
     largest = 1
     for v in range(len(cards)):
@@ -70,14 +102,52 @@ def sweep(count, tolerance, rho, damping, tables, low, high, low_offsets, high_o
     for made in range(count):
         change = 0.0
         for e in range(m):
-            change = max(change, send(e, True, rho[e], damping, tables, low, high, low_offsets,
-                                      high_offsets, belief, cards, node_offsets, edges,
-                                      edge_offsets, source, work, fresh))
+            change = max(
+                change,
+                send(
+                    e,
+                    True,
+                    rho[e],
+                    damping,
+                    tables,
+                    low,
+                    high,
+                    low_offsets,
+                    high_offsets,
+                    belief,
+                    cards,
+                    node_offsets,
+                    edges,
+                    edge_offsets,
+                    source,
+                    work,
+                    fresh,
+                ),
+            )
         for back in range(m):
             e = m - 1 - back
-            change = max(change, send(e, False, rho[e], damping, tables, low, high, low_offsets,
-                                      high_offsets, belief, cards, node_offsets, edges,
-                                      edge_offsets, source, work, fresh))
+            change = max(
+                change,
+                send(
+                    e,
+                    False,
+                    rho[e],
+                    damping,
+                    tables,
+                    low,
+                    high,
+                    low_offsets,
+                    high_offsets,
+                    belief,
+                    cards,
+                    node_offsets,
+                    edges,
+                    edge_offsets,
+                    source,
+                    work,
+                    fresh,
+                ),
+            )
         changes[made] = change
         if change <= tolerance:
             return made + 1
@@ -97,8 +167,20 @@ def refresh(theta, rho, low, high, low_offsets, high_offsets, belief, cards, nod
 
 
 @kernel
-def beliefs(rho, tables, low, high, low_offsets, high_offsets, belief, cards, node_offsets,
-            edges, edge_offsets, x):
+def beliefs(
+    rho,
+    tables,
+    low,
+    high,
+    low_offsets,
+    high_offsets,
+    belief,
+    cards,
+    node_offsets,
+    edges,
+    edge_offsets,
+    x,
+):
     """Pseudo-marginals of variables and edges, each normalised; False if one has no state."""
     shift = node_offsets[-1]
     for v in range(len(cards)):

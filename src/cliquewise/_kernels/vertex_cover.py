@@ -54,8 +54,22 @@ def tie(v, free, e, labels, edges, edge_offsets, tables, cards, out):
 
 
 @kernel
-def best_by_cover(outer, inner, rest, role, nodes, tables, cards, node_offsets, edges,
-                  edge_offsets, starts, links, rest_offsets, labels):
+def best_by_cover(
+    outer,
+    inner,
+    rest,
+    role,
+    nodes,
+    tables,
+    cards,
+    node_offsets,
+    edges,
+    edge_offsets,
+    starts,
+    links,
+    rest_offsets,
+    labels,
+):
     """Fill ``labels`` with the best labeling; returns its score.
 
     ``role`` is 0, 1 or 2 for variables of the outer part, the inner part and the rest.
@@ -138,7 +152,16 @@ def best_by_cover(outer, inner, rest, role, nodes, tables, cards, node_offsets, 
             field[s] = nodes[node_offsets[v] + s]
         for at in range(starts[v], starts[v + 1]):
             e = links[at]
-            tie(edges[e, 0] + edges[e, 1] - v, v, e, labels, edges, edge_offsets, tables, cards,
-                field)
+            tie(
+                edges[e, 0] + edges[e, 1] - v,
+                v,
+                e,
+                labels,
+                edges,
+                edge_offsets,
+                tables,
+                cards,
+                field,
+            )
         labels[v] = np.argmax(field[:k])
     return best

@@ -291,7 +291,7 @@ class Dataset:
             raise DataError("the datasets' `allowed` have different numbers of labels")
         edges = [part.edges for part in parts if part.edges is not None]
         if edges and len(edges) < len(parts):
-            raise DataError("some of the datasets have attributes of token pairs and some have none")
+            raise DataError("some of the datasets have attributes of token pairs, some do not")
         return Dataset(
             _concat_pointers([part.offsets for part in parts]),
             _concat_pointers([part.indptr for part in parts]),

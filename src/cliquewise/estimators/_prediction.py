@@ -102,9 +102,7 @@ class ChainPrediction:
                 "transitions"
             )
 
-    def predict(
-        self, X: Any, allowed: Any = None, *, decoding: str = "viterbi"
-    ) -> list[list[Any]]:
+    def predict(self, X: Any, allowed: Any = None, *, decoding: str = "viterbi") -> list[list[Any]]:
         """The best label sequence of every input.
 
         Parameters

@@ -276,7 +276,9 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
                 'top-k probabilities and likelihoods do not; train with loss="log"'
             )
 
-    def predict_marginals(self, X: Any, allowed: Any = None, *, pairwise: bool = False) -> list[Any]:
+    def predict_marginals(
+        self, X: Any, allowed: Any = None, *, pairwise: bool = False
+    ) -> list[Any]:
         self._need_probabilities()
         return super().predict_marginals(X, allowed, pairwise=pairwise)
 

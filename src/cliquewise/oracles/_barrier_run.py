@@ -190,8 +190,8 @@ class Run:
         calls = self.mapper.calls + part * (self.settings.max_calls - self.mapper.calls)
         now = time.perf_counter() - self.started
         until = now + part * (self.settings.seconds - now)
-        return lambda gap: left > 1 and (
-            self.mapper.calls >= calls or time.perf_counter() - self.started >= until
+        return lambda gap: (
+            left > 1 and (self.mapper.calls >= calls or time.perf_counter() - self.started >= until)
         )
 
     def _is_over(self) -> bool:

@@ -117,9 +117,7 @@ class Problem:
         if not self.is_free:
             return -math.inf
         t = self.topology
-        return float(
-            mean_field(nodes.copy(), sweeps, self.theta, *self.layout, t.starts, t.links)
-        )
+        return float(mean_field(nodes.copy(), sweeps, self.theta, *self.layout, t.starts, t.links))
 
 
 class Mapper:

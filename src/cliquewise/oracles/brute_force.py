@@ -101,9 +101,7 @@ class BruteForce(Oracle):
             np.maximum.at(flat, s.node_offsets[v] + labelings[:, v], scores)
         return MaxMarginalResult(Ragged(flat, s.node_offsets), float(scores.max()), True, self.name)
 
-    def sample(
-        self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any
-    ) -> Ints:
+    def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
         """Draws from the list."""
         labelings, scores = self._list(graph)
         p = np.exp(scores - scores.max())

@@ -84,7 +84,7 @@ class Solver:
 
     def memory(self, problem: Any) -> float:
         """Bytes of the state, estimated before it is allocated."""
-        return 8.0 * problem.dimension
+        return float(8.0 * problem.dimension)
 
     def init(self, problem: Any, warm: State | None = None) -> State:
         """A state to start from; ``warm`` may be one of a similar problem."""

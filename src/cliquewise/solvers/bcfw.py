@@ -106,12 +106,12 @@ class BCFW(Solver):
         weights = problem.dimension
         if model.fits_dense:
             weights = (model.n_attributes + model.n_labels) * model.n_labels
-        return 8.0 * 3 * weights + 76.0 * data.n_tokens + 100.0 * (len(data) + 1)
+        return float(8.0 * 3 * weights + 76.0 * data.n_tokens + 100.0 * (len(data) + 1))
 
     # ---- state
 
     def _empty(self, problem: ChainProblem, n_segments: int, n_labels: int) -> Any:
-        from cliquewise._kernels.chain_max_margin import Segments
+        from cliquewise._kernels.chain_segments import Segments
 
         n = problem.n_examples
         leaves = 1 << max(n - 1, 1).bit_length() if self.sampling == "gap" else 0
@@ -152,7 +152,7 @@ class BCFW(Solver):
 
     def _refresh(self, problem: ChainProblem, state: Combinations) -> float:
         """The weights and the dual value from the labellings afresh; returns ``||w||^2``."""
-        from cliquewise._kernels.chain_max_margin import weights_of_segments
+        from cliquewise._kernels.chain_segments import weights_of_segments
 
         total = weights_of_segments(
             state.chains, state.pool, state.edge_start, problem.model.edge_free, problem.C,

@@ -45,7 +45,7 @@ class LBFGS(Solver):
 
     def memory(self, problem: Any) -> float:
         """The corrections, the iterate and scratch."""
-        return 8.0 * problem.dimension * (2 * self.history + 8)
+        return float(8.0 * problem.dimension * (2 * self.history + 8))
 
     def init(self, problem: Any, warm: Any = None) -> Iterate:
         """Zero weights, or those of ``warm``."""

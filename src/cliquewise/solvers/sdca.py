@@ -78,7 +78,7 @@ class SDCA(Solver):
         """Two numbers per token and label, and per sequence and label pair."""
         k = problem.model.n_labels
         edges = int(np.count_nonzero(problem.data.lengths > 1))
-        return 8.0 * (2 * problem.data.n_tokens * k + 2 * edges * k * k + problem.dimension)
+        return float(8.0 * (2 * problem.data.n_tokens * k + 2 * edges * k * k + problem.dimension))
 
     # ---- state
 

@@ -75,7 +75,7 @@ class Subgradient(Solver):
         model, weights = problem.model, problem.dimension
         if model.fits_dense:
             weights = (model.n_attributes + model.n_labels) * model.n_labels
-        return 8.0 * (3 * weights + len(problem.data) + 16)
+        return float(8 * (3 * weights + len(problem.data) + 16))
 
     # ---- state
 
