@@ -101,7 +101,8 @@ class HingeEnumeration(Enumeration):
             for i, own in enumerate(planes) for a in own
         ])  # fmt: skip
         gain = np.array([
-            self.weights[i] * self.mistakes[i][a] / self.n for i, own in enumerate(planes) for a in own
+            self.weights[i] * self.mistakes[i][a] / self.n
+            for i, own in enumerate(planes) for a in own
         ])  # fmt: skip
         gram = self.lam * rows @ rows.T
         sums = (owner[None, :] == np.arange(len(planes))[:, None]).astype(float)

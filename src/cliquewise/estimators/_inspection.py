@@ -16,6 +16,7 @@ from cliquewise.models.chain import ChainModel
 class ChainInspection(ChainPrediction):
     """Names and sizes of the weights of a fitted tagger."""
 
+    loss: str
     intercept: bool
     boundaries: bool
 
@@ -25,12 +26,12 @@ class ChainInspection(ChainPrediction):
         Returns
         -------
         list of dicts, one per token
-            ``tag``, ``probability``, ``features`` (the ``n`` largest contributions for the tag,
+            ``tag``, ``probability`` (None with the hinge loss), ``features`` (the ``n`` largest contributions for the tag,
             as (name, contribution)) and ``transition`` (from the tag before it, with what
             attributes of the pair add).
         """
         tags = self.predict([x])[0]
-        marginals = self.predict_marginals([x])[0]
+        likely = None if self.loss == "hinge" else self.predict_marginals([x])[0]
         model = self.model_
         data = self._encode([x])
         chains = model.chains(data)
@@ -54,7 +55,7 @@ class ChainInspection(ChainPrediction):
             out.append(
                 {
                     "tag": tag,
-                    "probability": float(marginals[t, y]),
+                    "probability": None if likely is None else float(likely[t, y]),
                     "features": parts[:n],
                     "transition": float(trans[t - 1, index[tags[t - 1]], y]) if t else 0.0,
                 }
