@@ -148,9 +148,7 @@ def choose_path(chains, pool, weights, visit, count, i, labels, first, last, pul
 
 
 @kernel(helper=True)
-def choose_single(
-    chains, pool, weights, visit, count, i, labels, scores, trans, first, last, pull
-):
+def choose_single(chains, pool, weights, visit, count, i, labels, scores, trans, first, last, pull):
     """Mark the best change of every token alone, its neighbours right, that beats the truth.
 
     Early on the best labelling is wrong almost everywhere: one long segment that has to go again.

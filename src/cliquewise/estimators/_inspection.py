@@ -26,9 +26,9 @@ class ChainInspection(ChainPrediction):
         Returns
         -------
         list of dicts, one per token
-            ``tag``, ``probability`` (None with the hinge loss), ``features`` (the ``n`` largest contributions for the tag,
-            as (name, contribution)) and ``transition`` (from the tag before it, with what
-            attributes of the pair add).
+            ``tag``, ``probability`` (None with the hinge loss), ``features`` (the ``n`` largest
+            contributions for the tag, as (name, contribution)) and ``transition`` (from the tag
+            before it, with what attributes of the pair add).
         """
         tags = self.predict([x])[0]
         likely = None if self.loss == "hinge" else self.predict_marginals([x])[0]
