@@ -325,4 +325,4 @@ def test_most_drawn_graphs_are_hard_enough_to_tell_methods_apart() -> None:
 
     run()
     shares = conflicting / drawn, cyclic / drawn, infeasible / drawn
-    assert shares[0] >= 0.4 and shares[1] >= 0.15 and 0.02 <= shares[2] <= 0.3, shares
+    assert shares[0] >= 0.4 and shares[1] >= 0.12 and 0.02 <= shares[2] <= 0.3, shares
