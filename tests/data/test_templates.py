@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import time
 from pathlib import Path
 
 import numpy as np
@@ -254,16 +253,14 @@ def test_shapes_and_types_of_words():
 
 
 @pytest.mark.medium
-def test_conll2000_is_encoded_in_seconds_and_as_from_strings():
+def test_conll2000_is_encoded_as_from_strings():
     if "CLIQUEWISE_DATA" not in os.environ:
         pytest.skip("CLIQUEWISE_DATA does not name a folder with the CoNLL data")
     folder = Path(os.environ["CLIQUEWISE_DATA"]) / "conll2000"
     text, _ = read_conll(folder / "train.txt.gz").split_labels()
     template = Template.builtin("chunking")
     encoder = TemplateEncoder(template)
-    start = time.perf_counter()
     data = encoder.fit_transform(text)
-    assert time.perf_counter() - start < 10  # 0.4 s on a quiet machine
     assert (data.n_features, len(data.indices)) == (335674, 3808439)
     test, _ = read_conll(folder / "test.txt.gz").split_labels()
     few = slice(int(test.offsets[100]))

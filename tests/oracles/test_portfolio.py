@@ -1,7 +1,5 @@
 """Portfolio: the best of its members, and the smallest of their bounds."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -53,12 +51,10 @@ def test_never_worse_than_the_labeling_it_is_given():
     assert again.score >= best.score
 
 
-def test_keeps_to_its_time():
+def test_a_time_limit_ends_a_search_that_proves_nothing():
     graph = torus(40, 2, seed=1)
-    graph.map("portfolio", rounds=1, max_iterations=1)  # compile
-    start = time.perf_counter()
     result = graph.map("portfolio", seconds=1.0)
-    assert time.perf_counter() - start < 4.0
+    assert not result.exact
     assert result.upper_bound > result.score > 0
     assert graph.map("portfolio", seconds=0.0).upper_bound >= result.score
 

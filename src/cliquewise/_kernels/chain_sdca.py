@@ -76,9 +76,12 @@ def _subtract(a, b, out):
 @kernel(fastmath=REASSOCIATE, helper=True)
 def _free_difference(a, b, free, out):
     """out = (a - b) where ``free`` is 1, over the length of ``b``; returns its squared norm."""
-    norm = 0.0
     for i in range(b.size):
         out[i] = (a[i] - b[i]) * free[i]
+    # A sum in a loop that writes would be vectorised or not by where the arrays happen to lie
+    # in memory, and its last bit with it: the same seed must give the same bits.
+    norm = 0.0
+    for i in range(b.size):
         norm += out[i] * out[i]
     return norm
 
