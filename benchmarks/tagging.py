@@ -7,8 +7,9 @@ Both sides get the same attributes (CRFsuite as strings) and minimise the same f
 ``sum of losses + c2 ||w||^2`` with c2 = 1 (our ``C = 1 / (2 c2)``), with weights for the pairs
 seen in training or for all pairs, and for all transitions. Each training runs in a process
 of its own, so that its peak memory can be read. The optimum is bracketed by our own run
-to a relative gap of 1e-6, and every curve is measured against it. CRFsuite's curve is what it
-logs at each iteration; ours is the primal objective after each epoch, with the clock stopped
+to a relative gap of 1e-6, and every curve is measured against it. CRFsuite's L-BFGS
+curve is what it logs at each iteration (``l2sgd`` logs a sum over changing weights and ``ap``
+another loss altogether: neither has a curve here, only a total time); ours is the primal objective after each epoch, with the clock stopped
 while it is evaluated; "fit" is a whole certified run at tol = 1e-3, its checks included.
 """
 
@@ -95,7 +96,7 @@ def train_crfsuite(queue, name, folder, pairs, algorithm, iterations, path):
 
         def message(self, message):
             found = re.match(r"Loss: ([-+.\deinf]+)", message)
-            if found:
+            if found and algorithm == "lbfgs":
                 self.curve.append((time.perf_counter() - self.started, float(found.group(1))))
 
     trainer = Recorder()
