@@ -9,8 +9,9 @@ seen in training or for all pairs, and for all transitions. Each training runs i
 of its own, so that its peak memory can be read. The optimum is bracketed by our own run
 to a relative gap of 1e-6, and every curve is measured against it. CRFsuite's L-BFGS
 curve is what it logs at each iteration (``l2sgd`` logs a sum over changing weights and ``ap``
-another loss altogether: neither has a curve here, only a total time); ours is the primal objective after each epoch, with the clock stopped
-while it is evaluated; "fit" is a whole certified run at tol = 1e-3, its checks included.
+another loss altogether: neither has a curve here, only a total time);
+ours is the primal objective after each epoch, with the clock stopped while it is evaluated;
+"fit" is a whole certified run at tol = 1e-3, its checks included.
 """
 
 from __future__ import annotations
