@@ -86,6 +86,11 @@ def constraint_matrices(problem: GraphProblem) -> tuple[np.ndarray, np.ndarray]:
 
 def reference_optimum(problem: GraphProblem) -> float:
     """The relaxed optimum per example, by scipy on the dual quadratic program."""
+    return reference_bracket(problem)[0]
+
+
+def reference_bracket(problem: GraphProblem) -> tuple[float, float]:
+    """Value of the point that scipy finds, and of the linear upper bound of the dual there."""
     sums, A = constraint_matrices(problem)
     B = feature_matrix(problem)
     size = B.shape[1]
@@ -119,7 +124,11 @@ def reference_optimum(problem: GraphProblem) -> float:
     )  # fmt: skip
     assert found.success
     total = -found.fun + constant - 0.5 * problem.C * target @ target
-    return total / problem.n_examples
+    slope = linear - Q @ found.x
+    best = linprog(-slope, A_eq=E[rows], b_eq=right[rows], bounds=(0, 1))
+    assert best.success
+    missing = max(-best.fun - slope @ found.x, 0.0)
+    return total / problem.n_examples, (total + missing) / problem.n_examples
 
 
 def node_of(problem: GraphProblem, row: np.ndarray) -> int:
@@ -139,11 +148,12 @@ def independent_rows(E: np.ndarray) -> np.ndarray:
 def test_bounds_enclose_the_optimum_that_a_generic_solver_finds(block):
     for seed in range(20 * block, 20 * block + 20):
         problem = small_problem(seed)
-        best = reference_optimum(problem)
+        best, above = reference_bracket(problem)
         scale = max(abs(best), 1.0)
         fit = run(problem, IDAL(), tol=1e-6, max_epochs=1000, random_state=seed)
-        assert np.all(fit.trace.primal >= best - 1e-6 * scale), seed
-        assert np.all(fit.trace.dual <= best + 1e-6 * scale), seed
+        assert above - best <= 2e-3 * scale, seed
+        assert np.all(fit.trace.primal >= best - 1e-7 * scale), seed
+        assert np.all(fit.trace.dual <= above + 1e-7 * scale), seed
         # Without entropy the dual has flat directions, and the last digits take longer.
         near = 5e-3 if problem.loss == "hinge" else 1e-4
         assert fit.certificate.primal == pytest.approx(best, abs=near * scale), seed

@@ -20,6 +20,7 @@ from cliquewise.problem import ChainProblem
 from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.run import Fit, run
+from cliquewise.solvers.sdca import SDCA
 from cliquewise.solvers.subgradient import Subgradient
 
 VARIANTS = {
@@ -32,7 +33,8 @@ VARIANTS = {
 #: First-order methods, which only come near the optimum.
 SLOW = {"frank-wolfe": BCFW(step_rule="fw"), "subgradient": Subgradient(),
         "subgradient, no delay": Subgradient(delay=0.0, average=False)}  # fmt: skip
-EVERY = {**VARIANTS, **SLOW}
+SMOOTHED = {"sdca": SDCA(), "sdca, permuted, little smoothing": SDCA("permuted", gamma=0.05)}
+EVERY = {**VARIANTS, **SLOW, **SMOOTHED}
 every_solver = pytest.mark.parametrize("solver", EVERY.values(), ids=EVERY.keys())
 HONEST = 1e-9
 
@@ -187,6 +189,28 @@ def test_bcfw_reaches_the_optimum_of_a_generic_solver(solver: BCFW, recipe: Chai
         assert fit.certificate.gap <= 1e-3
         # Every row is above the reference's lower bound; its upper bound is the looser end.
         assert fit.certificate.primal <= upper + 1e-3 * abs(upper) + 1e-7
+    assert reference.value(fit.weights) == pytest.approx(
+        fit.certificate.primal, rel=1e-9, abs=1e-10
+    )
+
+
+@pytest.mark.parametrize("solver", SMOOTHED.values(), ids=SMOOTHED.keys())
+@settings(max_examples=25, deadline=None)
+@given(recipe=chain_recipes(max_log_c=1))
+@example(recipe=ChainRecipe(0, examples=1, labels=1))
+@example(recipe=ChainRecipe(3, examples=6, labels=3, values=True, weights=True, forbid="both"))
+@example(recipe=ChainRecipe(1, examples=6, labels=4, feature_pairs="seen", C=10.0))
+def test_sdca_with_less_and_less_smoothing_reaches_the_optimum_of_a_generic_solver(
+    solver: SDCA, recipe: ChainRecipe
+) -> None:
+    problem = hinge(recipe.build())
+    reference = HingeEnumeration(problem)
+    lower, upper = reference.bracket
+    fit = solve(problem, solver, tol=1e-4, max_epochs=4000)
+    for row in fit.trace:
+        assert row["dual"] <= upper + HONEST
+        assert row["primal"] >= lower - HONEST
+    assert fit.converged
     assert reference.value(fit.weights) == pytest.approx(
         fit.certificate.primal, rel=1e-9, abs=1e-10
     )
@@ -373,12 +397,13 @@ def test_warm_start_at_the_optimum_ends_at_once() -> None:
 # ---- what cannot be done
 
 
-def test_auto_takes_bcfw_and_impossible_pairs_name_the_possible_ones() -> None:
+def test_auto_takes_sdca_where_it_fits_and_impossible_pairs_name_the_possible_ones() -> None:
     log = ChainRecipe(5).build()
-    assert choose(hinge(log)).name == "bcfw"
+    assert choose(hinge(log)).name == "sdca"
+    assert choose(hinge(log), max_memory=1.0).name == "bcfw"
     assert choose(log).name == "sdca"
-    with pytest.raises(UnsupportedError, match=r"'sdca' minimises log.*bcfw.*subgradient"):
-        choose(hinge(log), "sdca")
+    with pytest.raises(UnsupportedError, match=r"'sag' minimises log.*bcfw.*subgradient"):
+        choose(hinge(log), "sag")
     for name in ("bcfw", "subgradient"):
         with pytest.raises(UnsupportedError, match=rf"'{name}' minimises hinge, not log.*sdca"):
             choose(log, name)

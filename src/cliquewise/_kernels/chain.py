@@ -299,7 +299,7 @@ def forward_backward(nodes, trans, tables, marginals, edges, expectation, work):
     if np.isfinite(shift) and not (summed and trans.shape[0] != 1):
         bound = _backward(trans, tables, work, psi, beta, scale, marginals, edges, length)
     if not bound < limit:
-        return forward_backward_log(nodes, trans, marginals, edges, expectation, work)
+        return forward_backward_log(nodes, trans, tables, marginals, edges, expectation, work)
     if summed:
         _add_expectation(tables, work, psi, length, expectation)
     return shift + _sum_of_logs(work, scale, length)

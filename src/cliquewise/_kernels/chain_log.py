@@ -6,6 +6,9 @@ would otherwise grow until their differences are rounded away.
 
 All messages are rows of W numbers in one 1-d array (K rounded up to whole vectors, and
 ``-inf`` past K), and named by the place where their row starts.
+
+Large scores leave few terms of a sum that matter: those below `FAINT` of the greatest are less
+than its last bit, even thousands of them, and get no exponential.
 """
 
 import numpy as np
@@ -15,6 +18,7 @@ from cliquewise._kernels.math import fast_exp, fast_log
 from cliquewise._kernels.simd import (
     LANES,
     add,
+    any_above,
     as_written,
     lane_max,
     lane_sum,
@@ -28,6 +32,9 @@ from cliquewise._kernels.simd import (
     store,
     store_first,
 )
+
+#: Logarithms of what does not count in a sum (1e-20), and of what is no marginal (1e-90).
+FAINT, NONE = -46.0, -207.0
 
 
 @kernel
@@ -49,8 +56,11 @@ def _sum(work, row, width):
         highs = maximum(load(work, j), highs)
     high = lane_max(highs)
     total = splat(work.dtype.type(0))
+    faint = splat(work.dtype.type(FAINT))
     for j in range(row, row + width, LANES):
-        total = add(total, fast_exp(add(load(work, j), splat(-high))))
+        x = add(load(work, j), splat(-high))
+        if any_above(x, faint):
+            total = add(total, fast_exp(x))
     return high, lane_sum(total)
 
 
@@ -73,14 +83,13 @@ def _add_scores(work, row, scores, at, n_labels, out):
 
 
 @kernel(helper=True)
-def _step(work, source, trans, table, target):
-    """target[j] = logsumexp over i of source[i] + trans[table, i, j]."""
+def _step(work, source, trans, begin, n_labels, target):
+    """target[j] = logsumexp over i of source[i] + the K x K table that begins at ``begin``."""
     as_written()
-    n_labels = trans.shape[1]
-    nothing = splat(work.dtype.type(-np.inf))
+    nothing, faint = splat(work.dtype.type(-np.inf)), splat(work.dtype.type(FAINT))
     minus = splat(work.dtype.type(-1))
     for j in range(0, n_labels, LANES):
-        start, count = table * n_labels * n_labels + j, n_labels - j
+        start, count = begin + j, n_labels - j
         high = splat(work.dtype.type(np.finfo(work.dtype).min))
         for i in range(n_labels):
             row = load_first(trans, start + i * n_labels, count, nothing)
@@ -88,7 +97,9 @@ def _step(work, source, trans, table, target):
         total = splat(work.dtype.type(0))
         for i in range(n_labels):
             row = add(load_first(trans, start + i * n_labels, count, nothing), mul(high, minus))
-            total = add(total, fast_exp(add(row, spread(work, source + i))))
+            x = add(row, spread(work, source + i))
+            if any_above(x, faint):
+                total = add(total, fast_exp(x))
         # No term: the logarithm of zero.
         store(work, target + j, add(high, fast_log(total)))
 
@@ -106,7 +117,8 @@ def forward_log(nodes, trans, work):
             for j in range(width):
                 work[j] = 0
         else:
-            _step(work, at - width, trans, 0 if shared else t - 1, at)
+            table = 0 if shared else (t - 1) * n_labels * n_labels
+            _step(work, at - width, trans, table, n_labels, at)
         shift = _add_scores(work, at, nodes, t * n_labels, n_labels, at)
         if not shift > -np.inf:
             # The sum is -inf, or NaN if there is one: the maximum passes it over.
@@ -134,14 +146,17 @@ def _write_softmax(work, a, b, row, n_labels, marginals, t):
 
 
 @kernel(helper=True)
-def _step_back(work, right, trans, table, row, beta):
-    """beta[i] = logsumexp over j of trans[table, i, j] + right[j]."""
+def _transpose(trans, table, tables):
+    """The transpose of one table into the scratch part of ``tables``; returns where it begins.
+
+    Sums along its columns go lane by lane, where those along rows would need every lane of a row.
+    """
     n_labels = trans.shape[1]
+    flat, begin = tables.ravel(), 2 * tables.shape[1] * tables.shape[2]
     for i in range(n_labels):
-        at = (table * n_labels + i) * n_labels
-        high = _add_scores(work, right, trans, at, n_labels, row)
-        _, total = _sum(work, row, padded(n_labels))
-        work[beta + i] = high + fast_log(total)
+        for j in range(n_labels):
+            flat[begin + j * n_labels + i] = trans[table, i, j]
+    return begin
 
 
 @kernel(helper=True)
@@ -152,7 +167,7 @@ def _visit_edges(work, left, right, beta, row, trans, table, edges, t, expectati
     """
     as_written()
     n_labels = trans.shape[1]
-    none = splat(work.dtype.type(0))
+    none, no = splat(work.dtype.type(0)), splat(work.dtype.type(NONE))
     for j in range(0, padded(n_labels), LANES):
         store(work, row + j, add(load(work, left + j), load(work, beta + j)))
     high, total = _sum(work, row, padded(n_labels))
@@ -162,17 +177,19 @@ def _visit_edges(work, left, right, beta, row, trans, table, edges, t, expectati
         for j in range(0, n_labels, LANES):
             at, count = i * n_labels + j, n_labels - j
             x = load_first(trans, table * n_labels * n_labels + at, count, none)
-            x = mul(fast_exp(add(add(x, load(work, right + j)), shift)), scale)
+            x = add(add(x, load(work, right + j)), shift)
+            seen = any_above(x, no)
+            x = mul(fast_exp(x), scale) if seen else none
             if edges.shape[0] > 0:
                 store_first(edges, t * n_labels * n_labels + at, count, x)
-            if expectation.shape[0] > 0:
+            if seen and expectation.shape[0] > 0:
                 y = add(load_first(expectation, at, count, none), x)
                 store_first(expectation, at, count, y)
 
 
 @kernel
-def forward_backward_log(nodes, trans, marginals, edges, expectation, work):
-    """Same as `chain.forward_backward`, without tables."""
+def forward_backward_log(nodes, trans, tables, marginals, edges, expectation, work):
+    """Same as `chain.forward_backward`; of ``tables`` only the scratch is used."""
     length, n_labels = nodes.shape
     log_z = forward_log(nodes, trans, work)
     if not log_z > -np.inf:
@@ -182,6 +199,7 @@ def forward_backward_log(nodes, trans, marginals, edges, expectation, work):
     beta, right, row = length * width, (length + 1) * width, (length + 2) * width
     shared = trans.shape[0] == 1
     wanted = edges.shape[0] > 0 or expectation.shape[0] > 0
+    begin = 0
     for j in range(beta, beta + width):
         work[j] = 0
     for t in range(length - 1, -1, -1):
@@ -191,7 +209,9 @@ def forward_backward_log(nodes, trans, marginals, edges, expectation, work):
         if t > 0:
             table = 0 if shared else t - 1
             _add_scores(work, beta, nodes, t * n_labels, n_labels, right)
-            _step_back(work, right, trans, table, row, beta)
+            if t == length - 1 or not shared:
+                begin = _transpose(trans, table, tables)
+            _step(work, right, tables, begin, n_labels, beta)
             if wanted:
                 _visit_edges(
                     work, at - width, right, beta, row, trans, table, edges, t - 1, expectation

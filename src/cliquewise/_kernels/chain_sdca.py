@@ -21,6 +21,9 @@ Line search: with ``kappa = c ||B (p - mu)||^2 / (lam n v)`` the stationary poin
 eta, and the mean of r over [0, 1] is exactly ``g / v``. A power ``r = eta^a`` with that mean
 (``a = v / g - 1``) gives eta by a few scalar Newton steps. The step is then accepted only
 if the dual objective, evaluated exactly, does not fall; it is halved otherwise.
+
+With a margin ``1 / gamma`` and weights divided by gamma the same steps maximise the dual of the
+structured hinge loss smoothed by gamma times the entropy.
 """
 
 from __future__ import annotations
@@ -141,6 +144,13 @@ def infer(nodes, edges, allowed, edge_allowed, masked_nodes, masked_edges, table
 
 
 @kernel(helper=True)
+def _lower_truth(chains, first, last, margin, scores):
+    """Take ``margin`` off the true labels' scores: a wrong label then costs that much."""
+    for t in range(last - first):
+        scores[t, chains.labels[first + t]] -= margin
+
+
+@kernel(helper=True)
 def set_leaf(tree, i, value):
     """Change one weight of a binary sum tree (leaves in its second half)."""
     node = i + tree.shape[0] // 2
@@ -167,6 +177,21 @@ def draw_leaf(tree, u, n):
 
 
 @kernel
+def wrong_mass(chains, mu):
+    """Expected number of wrong labels, weighted: sum_i c_i <cost_i, mu_i>."""
+    total = 0.0
+    for i in range(chains.offsets.shape[0] - 1):
+        wrong = 0.0
+        for t in range(chains.offsets[i], chains.offsets[i + 1]):
+            right = chains.labels[t]
+            for j in range(mu.shape[1]):
+                if j != right:
+                    wrong += mu[t, j]
+        total += chains.weights[i] * wrong
+    return total
+
+
+@kernel
 def rebuild_tree(tree, weights):
     """Set all leaves at once."""
     half = tree.shape[0] // 2
@@ -178,7 +203,7 @@ def rebuild_tree(tree, weights):
 
 
 @kernel
-def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order, uniforms,
+def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, margin, order, uniforms,
           fixed_step):  # fmt: skip
     """Visit examples, one dual ascent step each.
 
@@ -197,6 +222,8 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
         Which transitions are possible.
     strength : float
         1 / (lam n).
+    margin : float
+        By how much a wrong label's score is raised over the true one's; 0 for a likelihood.
     order : int array
         Examples to visit; -1 to draw one by its last seen gap.
     uniforms : array
@@ -256,6 +283,8 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, order
         s = scores[:cells]
         s_table = s.reshape(size, n_labels)
         node_scores(chains, w, first, last, n_labels, s_table)
+        if margin != 0.0:
+            _lower_truth(chains, first, last, margin, s_table)
         log_z = infer(
             s_table, trans_table, allowed, edge_allowed, masked, masked_edges, tables,
             p[:cells].reshape(size, n_labels), p_edges, work,

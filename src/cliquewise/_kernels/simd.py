@@ -190,6 +190,18 @@ def maximum(typing_context, a, b):
 
 
 @intrinsic
+def any_above(typing_context, a, limit):
+    """Whether one lane exceeds that of ``limit`` or is NaN."""
+
+    def generate(context, builder, signature, arguments):
+        mask = builder.fcmp_unordered(">", *arguments)
+        bits = builder.bitcast(mask, ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+    return types.boolean(a, limit), generate
+
+
+@intrinsic
 def keep_above(typing_context, a, limit):
     """``a`` where it exceeds ``limit``, else zero (NaN included: it becomes zero)."""
     return _operation(

@@ -30,7 +30,8 @@ def train(
     # Dual ascent is slow where the penalty is weak or features are badly scaled; ``auto`` then
     # goes on with L-BFGS.
     automatic = isinstance(estimator.solver, str) and estimator.solver == "auto"
-    fallback = get("lbfgs") if automatic and solver.name == "sdca" else None
+    smooth = automatic and solver.name == "sdca" and problem.loss == "log"
+    fallback = get("lbfgs") if smooth else None
     with training_line(estimator.verbose, estimator.tol) as show:
 
         def report(row: dict[str, float]) -> None:

@@ -167,7 +167,7 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
     """The named solver, or the one that suits the problem.
 
     ``auto`` takes ``sdca`` where the problem is convex and its dual variables fit into
-    ``max_memory`` bytes, and ``lbfgs`` otherwise; ``bcfw`` for the hinge loss.
+    ``max_memory`` bytes; otherwise ``lbfgs``, or ``bcfw`` for the hinge loss.
 
     Raises
     ------
@@ -176,13 +176,11 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
     """
     if hasattr(problem, "resolve"):
         solver = problem.resolve(solver)
-    if solver == "auto" and problem.loss == "hinge":
-        solver = "bcfw"
     if solver == "auto":
         first = get("sdca")
         if first.refuses(problem) is None and first.memory(problem) <= max_memory:
             return first
-        return get("lbfgs")
+        return get("bcfw" if problem.loss == "hinge" else "lbfgs")
     chosen = get(solver)
     reason = chosen.refuses(problem)
     if reason is None and chosen.memory(problem) > max_memory:
