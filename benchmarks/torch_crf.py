@@ -171,7 +171,7 @@ def check_agreement(layers: dict[str, Any]) -> None:
         other = layer.train()
         close = torch.allclose(value, other, rtol=1e-4, atol=1e-4)
         for mine, theirs in zip(gradients, layer.gradients(), strict=True):
-            close &= torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4)
+            close &= torch.allclose(mine, theirs, rtol=1e-3, atol=1e-3)
         if not close:
             raise SystemExit(f"{name} does not agree: {value.item()} and {other.item()}")
 
@@ -241,7 +241,10 @@ def print_rows(rows: list[dict[str, Any]], what: str, unit: str, scale: float) -
         known = {name: row[what].get(name, float("nan")) for name in names}
         cells = [scale * known[n] for n in names] + [known[n] / own for n in others]
         table.append([row["size"], *map(float, cells)])
-    print_table(what, columns, table)
+    try:
+        print_table(what, columns, table)
+    except ImportError:
+        print("no tables without rich; the rows are above")
 
 
 def main() -> None:

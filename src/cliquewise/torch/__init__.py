@@ -22,7 +22,18 @@ _WHERE = {
     "marginals": "chain",
     "viterbi": "chain",
     "path_score": "chain",
+    "top_k": "draws",
+    "sample": "draws",
+    "smoothed_max": "smoothing",
+    "entropy": "smoothing",
+    "kl_divergence": "smoothing",
     "ChainCRF": "crf",
+    "chain_loss": "losses",
+    "CandidateLoss": "losses",
+    "MultiLabelCRF": "multilabel",
+    "graph_log_partition": "graphs",
+    "graph_map": "graphs",
+    "graph_loss": "graphs",
 }
 
 __all__ = [*_WHERE]

@@ -145,3 +145,23 @@ class ChainCRF(nn.Module):
     def marginals(self, emissions: Tensor, mask: Tensor | None = None) -> ChainMarginals:
         """Probabilities of the labels, (B, T, K) whatever ``batch_first``; and log Z, edges."""
         return marginals(*self.scores(emissions, mask))
+
+    def top_k(self, emissions: Tensor, k: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The k best labellings (B, k, T) and their scores (B, k), best first."""
+        from cliquewise.torch.draws import top_k
+
+        scores = self.scores(emissions, mask)
+        return top_k(*scores[:2], k, *scores[2:])
+
+    def sample(
+        self,
+        emissions: Tensor,
+        n: int = 1,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Independent draws, (n, B, T)."""
+        from cliquewise.torch.draws import sample
+
+        scores = self.scores(emissions, mask)
+        return sample(*scores[:2], n, *scores[2:], generator=generator)
