@@ -1,0 +1,147 @@
+"""Scores of a batch of chains, checked once, and what every path needs of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cliquewise.errors import DataError
+
+
+class Scores(NamedTuple):
+    """A batch of B chains of at most T positions with K labels.
+
+    Attributes
+    ----------
+    nodes : Tensor of shape (B, T, K)
+    trans : Tensor of shape (K, K) or (B, T - 1, K, K)
+    begin, end : Tensor of shape (K,) or None
+    mask : bool Tensor of shape (B, T) or None
+        True at the positions that exist: the first ones of every chain.
+    """
+
+    nodes: Tensor
+    trans: Tensor
+    begin: Tensor | None
+    end: Tensor | None
+    mask: Tensor | None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether one table of transitions serves all positions."""
+        return self.trans.dim() == 2
+
+    def lengths(self) -> Tensor:
+        """Number of positions of every chain, shape (B,)."""
+        if self.mask is None:
+            size, length = self.nodes.shape[:2]
+            return torch.full((size,), length, device=self.nodes.device)
+        return self.mask.sum(1)
+
+    def full_nodes(self) -> Tensor:
+        """Node scores with the begin and end scores added at their places (differentiable)."""
+        nodes = self.nodes
+        if nodes.shape[1] == 0 or (self.begin is None and self.end is None):
+            return nodes
+        at = torch.arange(nodes.shape[1], device=nodes.device)
+        if self.begin is not None:
+            nodes = torch.where((at == 0)[None, :, None], nodes + self.begin, nodes)
+        if self.end is not None:
+            last = at == (self.lengths() - 1)[:, None]
+            nodes = torch.where(last[:, :, None], nodes + self.end, nodes)
+        return nodes
+
+
+def make_scores(
+    nodes: Tensor,
+    transitions: Tensor,
+    begin: Tensor | None = None,
+    end: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> Scores:
+    """Check shapes and types; half precision becomes float32, here and nowhere else."""
+    if nodes.dim() != 3:
+        raise DataError(f"node scores must have shape (B, T, K), not {tuple(nodes.shape)}")
+    if not nodes.is_floating_point():
+        raise DataError(f"node scores must be floating-point numbers, not {nodes.dtype}")
+    size, length, k = nodes.shape
+    if k == 0:
+        raise DataError("node scores of shape (B, T, 0): there must be at least one label")
+    shapes = {(k, k), (size, max(length - 1, 0), k, k)}
+    if tuple(transitions.shape) not in shapes:
+        raise DataError(
+            f"transitions must have shape (K, K) = {(k, k)} or (B, T - 1, K, K) = "
+            f"{(size, max(length - 1, 0), k, k)}, not {tuple(transitions.shape)}"
+        )
+    for name, vector in (("begin", begin), ("end", end)):
+        if vector is not None and vector.shape != (k,):
+            raise DataError(f"{name} scores must have shape {(k,)}, not {tuple(vector.shape)}")
+    if mask is not None:
+        mask = _checked_mask(mask, size, length)
+    wide = torch.float64 if nodes.dtype == torch.float64 else torch.float32
+    if nodes.dtype != wide:
+        nodes = nodes.to(wide)
+    if transitions.dtype != wide:
+        transitions = transitions.to(wide)
+    if begin is not None and begin.dtype != wide:
+        begin = begin.to(wide)
+    if end is not None and end.dtype != wide:
+        end = end.to(wide)
+    return Scores(nodes, transitions, begin, end, mask)
+
+
+def _checked_mask(mask: Tensor, size: int, length: int) -> Tensor:
+    if mask.shape != (size, length):
+        raise DataError(f"mask must have shape {(size, length)}, not {tuple(mask.shape)}")
+    if mask.dtype != torch.bool:
+        mask = mask.bool()
+    # On a GPU the answer would have to be waited for; there the kernels return NaN instead.
+    if mask.device.type == "cpu" and length > 1 and bool((mask[:, 1:] > mask[:, :-1]).any()):
+        row = int((mask[:, 1:] > mask[:, :-1]).any(1).nonzero()[0, 0])
+        raise DataError(
+            f"mask, row {row}: a position exists after one that does not; the positions of "
+            "a chain must be the first ones of its row"
+        )
+    return mask
+
+
+def path_score(scores: Scores, labels: Tensor) -> Tensor:
+    """Score of one labelling per chain, shape (B,); differentiable, by lookups alone.
+
+    ``labels`` may have more rows than one per chain: shape (..., B, T).
+    """
+    nodes, trans, begin, end, mask = scores
+    length = nodes.shape[1]
+    lead = labels.shape[:-2]
+    if length == 0:
+        return nodes.new_zeros((*lead, nodes.shape[0]))
+    if mask is not None:
+        labels = labels.masked_fill(~mask, 0)
+    nodes = nodes.expand(*lead, *nodes.shape)
+    picked = nodes.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    left, right = labels[..., :-1], labels[..., 1:]
+    if scores.is_shared:
+        steps = trans[left, right]
+    else:
+        rows = torch.arange(trans.shape[0], device=labels.device)[:, None]
+        steps = trans[rows, torch.arange(length - 1, device=labels.device), left, right]
+    if mask is None:
+        total = picked.sum(-1) + steps.sum(-1)
+    else:
+        # where, not a product: a score that does not count may be infinite
+        zero = nodes.new_zeros(())
+        total = torch.where(mask, picked, zero).sum(-1)
+        total = total + torch.where(mask[:, 1:], steps, zero).sum(-1)
+    if begin is not None:
+        total = total + _where_any(mask, begin[labels[..., 0]])
+    if end is not None:
+        last = (scores.lengths() - 1).clamp(min=0).expand(labels.shape[:-1]).unsqueeze(-1)
+        total = total + _where_any(mask, end[labels.gather(-1, last).squeeze(-1)])
+    return total
+
+
+def _where_any(mask: Tensor | None, value: Tensor) -> Tensor:
+    """The value where the chain has a position at all."""
+    return value if mask is None else torch.where(mask[:, 0], value, value.new_zeros(()))

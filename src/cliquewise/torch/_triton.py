@@ -1,0 +1,150 @@
+"""Chain oracles on a GPU: launches of the Triton kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cliquewise.torch._plain import Gradient
+from cliquewise.torch._scores import Scores
+
+#: More labels than this do not fit into the registers of one program.
+MAX_LABELS = {torch.float32: 128, torch.float64: 64}
+_WARPS = {16: 1, 32: 1, 64: 4, 128: 16}
+#: Positions that are exponentiated, or summed over, at once.
+_ROWS = {16: 64, 32: 32, 64: 32, 128: 32}
+_BLOCK, _CHAINS, _COLUMNS = 1024, 32, 64
+
+
+def refuses(scores: Scores) -> str | None:
+    """Why these scores cannot be done here, as the end of a sentence; None if they can."""
+    nodes = scores.nodes
+    if nodes.shape[2] > MAX_LABELS[nodes.dtype]:
+        return f"takes at most {MAX_LABELS[nodes.dtype]} labels of type {nodes.dtype}"
+    return None
+
+
+def _kernels() -> tuple[Any, Any]:
+    from cliquewise.torch import _triton_kernels as kernels
+
+    return kernels.forward_backward, kernels.weighted_sums
+
+
+def _common(scores: Scores) -> tuple[Scores, int, int, dict[str, Any]]:
+    """Scores whose last axis is contiguous, transition strides, and compile-time arguments."""
+    import triton.language as tl
+
+    nodes, trans, begin, end, mask = scores
+    k = nodes.shape[2]
+    if nodes.stride(2) != 1 and k > 1:
+        nodes = nodes.contiguous()
+    if not trans.is_contiguous():
+        trans = trans.contiguous()
+    if begin is not None:
+        begin = begin.contiguous()
+    if end is not None:
+        end = end.contiguous()
+    padded = max(16, 1 << (k - 1).bit_length())
+    shared = trans.dim() == 2
+    options = {
+        "KP": padded,
+        "TB": 128,
+        "F": tl.float64 if nodes.dtype == torch.float64 else tl.float32,
+        "HAS_BEGIN": begin is not None,
+        "HAS_END": end is not None,
+        "HAS_MASK": mask is not None,
+        "SHARED": shared,
+        "num_warps": _WARPS[padded],
+    }
+    stride_b, stride_t = (0, 0) if shared else (trans.stride(0), trans.stride(1))
+    return Scores(nodes, trans, begin, end, mask), stride_b, stride_t, options
+
+
+def evaluate(
+    scores: Scores, tags: Tensor | None, need_gradient: bool
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """log Z, or the log-likelihood of tags; and the marginals, less the tags."""
+    size, length, k = scores.nodes.shape
+    values = torch.empty(size, dtype=scores.nodes.dtype, device=scores.nodes.device)
+    if size == 0 or length == 0:
+        return values.zero_(), (values, values)
+    scores, trans_b, trans_t, options = _common(scores)
+    nodes, trans, begin, end, mask = scores
+    tables = 1 if trans.dim() == 2 else length - 1
+    # One allocation for the scratch rows and the answers.
+    room = torch.empty(size * (3 * length * k + tables * k * k), dtype=nodes.dtype,
+                       device=nodes.device)  # fmt: skip
+    lengths = torch.empty(size, dtype=torch.int32, device=nodes.device)
+    mask_b, mask_t = (0, 0) if mask is None else mask.stride()
+    tags_b, tags_t = (0, 0) if tags is None else tags.stride()
+    kernel, _ = _kernels()
+    kernel[(size,)](
+        nodes, trans, nodes if begin is None else begin, nodes if end is None else end,
+        lengths if mask is None else mask, lengths if tags is None else tags,
+        values, lengths, room, size, length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t,
+        mask_b, mask_t, tags_b, tags_t, 1,
+        LIMIT=1e18 if nodes.dtype == torch.float32 else 1e200,
+        ROWS=_ROWS[options["KP"]], HAS_TAGS=tags is not None, GRADIENT=need_gradient,
+        **options,
+    )  # fmt: skip
+    return values, (room, lengths)
+
+
+def gradient(
+    scores: Scores, saved: tuple[Tensor, ...], weights: Tensor, has_tags: bool
+) -> Gradient:
+    """The kept marginals times the weights, from one launch."""
+    room, lengths = saved
+    nodes, trans, begin, end, _ = scores
+    size, length, k = nodes.shape
+    new: dict[str, Any] = {"dtype": nodes.dtype, "device": nodes.device}
+    out_nodes = torch.empty((size, length, k), **new)
+    out_trans = torch.empty(trans.shape, **new)
+    out_begin = None if begin is None else torch.empty(k, **new)
+    out_end = None if end is None else torch.empty(k, **new)
+    if size == 0 or length == 0:
+        for out in (out_trans, out_begin, out_end):
+            if out is not None:
+                out.zero_()
+        return Gradient(out_nodes, out_trans, out_begin, out_end)
+    shared = trans.dim() == 2
+    sign = -1.0 if has_tags else 1.0
+    if not shared:
+        table = room[3 * size * length * k :].view(trans.shape)
+        out_trans = table * (sign * weights).view(-1, 1, 1, 1)
+    n_nodes = -(-size * length * k // _BLOCK)
+    n_columns = -(-(k * k + 2 * k) // _COLUMNS)
+    _, kernel = _kernels()
+    kernel[(n_nodes + n_columns,)](
+        weights, lengths, room, out_nodes, out_trans,
+        out_nodes if out_begin is None else out_begin, out_nodes if out_end is None else out_end,
+        size, length, k, weights.stride(0), n_nodes,
+        HAS_BEGIN=begin is not None, HAS_END=end is not None, SHARED=shared, SIGN=sign,
+        BLOCK=_BLOCK, ROWS=_CHAINS, COLUMNS=_COLUMNS, num_warps=4,
+    )  # fmt: skip
+    return Gradient(out_nodes, out_trans, out_begin, out_end)
+
+
+def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
+    """Best score (B,) and labelling (B, T), from one launch."""
+    from cliquewise.torch._triton_decode import viterbi as kernel
+
+    size, length, k = scores.nodes.shape
+    device = scores.nodes.device
+    labels = torch.empty((size, length), dtype=torch.int64, device=device)
+    values = torch.zeros(size, dtype=scores.nodes.dtype, device=device)
+    if size == 0 or length == 0:
+        return values, labels
+    scores, trans_b, trans_t, options = _common(scores)
+    nodes, trans, begin, end, mask = scores
+    bests = torch.empty((size, length, k), dtype=nodes.dtype, device=device)
+    mask_b, mask_t = (0, 0) if mask is None else mask.stride()
+    kernel[(size,)](
+        nodes, trans, nodes if begin is None else begin, nodes if end is None else end,
+        labels if mask is None else mask, values, labels, bests,
+        length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t, mask_b, mask_t, 1,
+        **options,
+    )  # fmt: skip
+    return values, labels

@@ -1,0 +1,90 @@
+"""Triton kernel for the best labelling: forward maxima and the way back in one launch."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from cliquewise.torch._triton_kernels import (
+    _SIZES,
+    LEAST,
+    NOTHING,
+    _length,
+    _row,
+    _tile,
+    _vector,
+)
+
+
+@triton.jit(do_not_specialize=[size for size in _SIZES if size[:4] not in ("B", "tags")])
+def viterbi(
+    nodes, trans, begin, end, mask, values, labels, bests,
+    T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t,
+    one, KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr,
+    HAS_END: tl.constexpr, HAS_MASK: tl.constexpr, SHARED: tl.constexpr,
+):  # fmt: skip
+    """Best labelling of sequence ``program_id(0)`` and its score.
+
+    ``bests`` (B, T, K) takes the forward maxima, each row shifted to maximum 0. Predecessors
+    are searched again on the way back: K steps per position, not K^2 pointers.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
+    nodes += b * nodes_b
+    trans += b * trans_b
+    bests += b * T * K
+    labels += b * T
+    j = tl.arange(0, KP)
+    i = j[:, None]
+    valid = j < K
+    inside = (i < K) & (j[None, :] < K)
+    value = tl.zeros((), tl.float64)
+    if length > 0:
+        finish = _vector(end, K, KP, F, HAS_END)
+        best = _row(nodes, 0, nodes_t, length, K, KP, F)
+        best += _vector(begin, K, KP, F, HAS_BEGIN) + tl.where(length == 1, finish, 0.0)
+        tl.store(bests + j, best, mask=valid)
+        if SHARED:
+            table = _tile(trans, K, one, KP, F, False)
+            x1 = _row(nodes, 1, nodes_t, length, K, KP, F)
+            x2 = _row(nodes, 2, nodes_t, length, K, KP, F)
+            x3 = _row(nodes, 3, nodes_t, length, K, KP, F)
+            for t in range(1, length):
+                x4 = _row(nodes, t + 3, nodes_t, length, K, KP, F)
+                high = tl.maximum(tl.max(best, 0), LEAST)
+                value += high.to(tl.float64)
+                x1 += tl.where(t == length - 1, finish, 0.0)
+                # The shift of the row before is found while this row's maxima are taken.
+                best = tl.max(best[:, None] + table, 0) + (x1 - high)
+                tl.store(bests + t * K + j, best, mask=valid)
+                x1, x2, x3 = x2, x3, x4
+        else:
+            for t in range(1, length):
+                at = trans + (t - 1) * trans_t
+                table = tl.load(at + i * K + j[None, :], mask=inside, other=NOTHING)
+                x = _row(nodes, t, nodes_t, length, K, KP, F)
+                x += tl.where(t == length - 1, finish, 0.0)
+                high = tl.maximum(tl.max(best, 0), LEAST)
+                value += high.to(tl.float64)
+                best = tl.max(best[:, None] + table, 0) + (x - high)
+                tl.store(bests + t * K + j, best, mask=valid)
+        tl.debug_barrier()
+        row = tl.load(bests + (length - 1) * K + j, mask=valid, other=NOTHING)
+        value += tl.max(row, 0).to(tl.float64)
+        y = tl.argmax(row, 0)
+        tl.store(labels + length - 1, y.to(tl.int64))
+        before = tl.load(bests + (length - 2) * K + j, mask=valid & (length > 1), other=NOTHING)
+        for u in range(1, length):
+            t = length - 1 - u
+            row = before
+            before = tl.load(bests + (t - 1) * K + j, mask=valid & (t > 0), other=NOTHING)
+            column = tl.load(trans + t * trans_t + j * K + y, mask=valid, other=NOTHING)
+            y = tl.argmax(row + column, 0)
+            tl.store(labels + t, y.to(tl.int64))
+    for start in range(0, T, TB):
+        t = start + tl.arange(0, TB)
+        outside = (t < T) & (t >= length)
+        tl.store(labels + t, tl.zeros((TB,), tl.int64), mask=outside)
+    if length < 0:
+        value = value * float("nan")
+    tl.store(values + b, value.to(values.dtype.element_ty))

@@ -1,0 +1,444 @@
+"""Triton kernels for chains: one program per sequence, the whole scan in one launch.
+
+The scan works in the linear domain, rescaled at every position, with the transitions in
+registers. All exponentials are taken before it, many positions at once. Where the scaled
+numbers could have lost mass (see `cliquewise._kernels.chain`), the sequence is done again in
+the log domain by the same program.
+
+`rows` arguments: ``stride_b`` and ``stride_t`` are the strides over sequences and positions;
+labels are contiguous. ``KP`` is K rounded up to a power of two.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+NOTHING = tl.constexpr(float("-inf"))
+LEAST = tl.constexpr(-3.0e38)
+
+
+@triton.jit
+def _row(base, t, stride_t, length, K, KP: tl.constexpr, F: tl.constexpr):
+    """Scores of position t; -inf past the labels or outside the sequence."""
+    j = tl.arange(0, KP)
+    here = (j < K) & (t < length) & (t >= 0)
+    return tl.load(base + t * stride_t + j, mask=here, other=NOTHING).to(F)
+
+
+@triton.jit
+def _vector(base, K, KP: tl.constexpr, F: tl.constexpr, PRESENT: tl.constexpr):
+    """Begin or end scores; zeros where there are none."""
+    j = tl.arange(0, KP)
+    out = tl.zeros((KP,), F)
+    if PRESENT:
+        out = tl.load(base + j, mask=j < K, other=0.0).to(F)
+    return out
+
+
+@triton.jit
+def _length(mask, b, T, stride_b, stride_t, HAS_MASK: tl.constexpr, TB: tl.constexpr):
+    """Number of positions of sequence b; -1 where the mask has a gap."""
+    length = T
+    if HAS_MASK:
+        length = 0
+        last = 0
+        for start in range(0, T, TB):
+            t = start + tl.arange(0, TB)
+            on = tl.load(mask + b * stride_b + t * stride_t, mask=t < T, other=0) != 0
+            length += tl.sum(on.to(tl.int32), 0)
+            last = tl.maximum(last, tl.max(tl.where(on, t + 1, 0), 0))
+        if last != length:
+            length = -1
+    return length
+
+
+@triton.jit
+def _zeros(base, first, count, BLOCK: tl.constexpr):
+    """Zeros from entry ``first`` up to entry ``count``."""
+    for start in range(first, count, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(base + at, tl.zeros((BLOCK,), tl.float32), mask=at < count)
+
+
+@triton.jit
+def _tile(trans, K, one, KP: tl.constexpr, F: tl.constexpr, ACROSS: tl.constexpr):
+    """Transitions (or their transpose) with rows inside threads and columns across them.
+
+    ``one`` is 1 and hides from the compiler that the transpose has contiguous columns, for
+    which it would turn the tile round.
+    """
+    i = tl.arange(0, KP)[:, None] * one
+    j = tl.arange(0, KP)[None, :]
+    at = j * K + i if ACROSS else i * K + j
+    return tl.load(trans + at, mask=(i < K) & (j < K), other=NOTHING).to(F)
+
+
+@triton.jit
+def _exponentiate(
+    nodes, begin, end, psis, length, K, stride_t,
+    KP: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """psis = exp(scores - their maximum) at every position; the sum of the maxima."""
+    j = tl.arange(0, KP)[None, :]
+    total = tl.zeros((ROWS,), tl.float64)
+    for start in range(0, length, ROWS):
+        t = start + tl.arange(0, ROWS)
+        here = (t < length)[:, None] & (j < K)
+        x = tl.load(nodes + t[:, None] * stride_t + j, mask=here, other=NOTHING).to(F)
+        if HAS_BEGIN:
+            first = here & (t == 0)[:, None]
+            x += tl.load(begin + j + tl.zeros_like(t)[:, None], mask=first, other=0.0).to(F)
+        if HAS_END:
+            last = here & (t == length - 1)[:, None]
+            x += tl.load(end + j + tl.zeros_like(t)[:, None], mask=last, other=0.0).to(F)
+        high = tl.maximum(tl.max(x, 1), LEAST)
+        tl.store(psis + t[:, None] * K + j, tl.exp(x - high[:, None]), mask=here)
+        total += tl.where(t < length, high, 0.0).to(tl.float64)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def _kept(base, t, length, K, KP: tl.constexpr):
+    """A row of scratch; zeros outside the sequence."""
+    j = tl.arange(0, KP)
+    return tl.load(base + t * K + j, mask=(j < K) & (t >= 0) & (t < length), other=0.0)
+
+
+@triton.jit
+def _scaled_pass(
+    nodes, trans, begin, end, alphas, rights, marginals, edges, length, K, stride_t, one,
+    KP: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
+    LIMIT: tl.constexpr, ROWS: tl.constexpr, GRADIENT: tl.constexpr,
+):  # fmt: skip
+    """log Z of one sequence, its marginals and summed edge marginals; and whether to trust it.
+
+    Every vector is rescaled one step late, so that the sum for the scale is taken while the
+    product with the transitions is. Rows are fetched four positions ahead of their use.
+    """
+    j = tl.arange(0, KP)
+    valid = j < K
+    total = _exponentiate(
+        nodes, begin, end, rights, length, K, stride_t, KP, F, HAS_BEGIN, HAS_END, ROWS
+    )
+    tl.debug_barrier()
+    table = _tile(trans, K, one, KP, F, False)
+    shift = tl.maximum(tl.max(tl.max(table, 1), 0), LEAST)
+    table = tl.exp(table - shift)
+    total += shift.to(tl.float64) * (length - 1)
+    alpha = _kept(rights, 0, length, K, KP)
+    tl.store(alphas + j, alpha, mask=valid)
+    p1 = _kept(rights, 1, length, K, KP)
+    p2 = _kept(rights, 2, length, K, KP)
+    p3 = _kept(rights, 3, length, K, KP)
+    p4 = _kept(rights, 4, length, K, KP)
+    least = tl.full((), 1.0, F)
+    for t in range(1, length):
+        p5 = _kept(rights, t + 4, length, K, KP)
+        s = tl.sum(alpha, 0)
+        alpha = tl.sum(alpha[:, None] * table, 0) * (p1 * (1.0 / s))
+        tl.store(alphas + t * K + j, alpha, mask=valid)
+        total += tl.log(s).to(tl.float64)
+        least = tl.minimum(least, s)
+        p1, p2, p3, p4 = p2, p3, p4, p5
+    s = tl.sum(alpha, 0)
+    total += tl.log(s).to(tl.float64)
+    least = tl.minimum(least, s)
+    tl.debug_barrier()
+
+    # Backward: beta * r is scaled so that sum alpha beta r = 1.
+    across = tl.exp(_tile(trans, K, one, KP, F, True) - shift)
+    last = length - 1
+    beta = tl.where(valid, 1.0, 0.0).to(F)
+    bound = beta
+    right = tl.zeros((KP,), F)
+    a1 = _kept(alphas, last, length, K, KP)
+    a2 = _kept(alphas, last - 1, length, K, KP)
+    a3 = _kept(alphas, last - 2, length, K, KP)
+    a4 = _kept(alphas, last - 3, length, K, KP)
+    p1 = _kept(rights, last, length, K, KP)
+    p2 = _kept(rights, last - 1, length, K, KP)
+    p3 = _kept(rights, last - 2, length, K, KP)
+    p4 = _kept(rights, last - 3, length, K, KP)
+    for u in range(length):
+        t = last - u
+        a5 = _kept(alphas, t - 4, length, K, KP)
+        p5 = _kept(rights, t - 4, length, K, KP)
+        joint = a1 * beta
+        z = tl.sum(joint, 0)
+        r = 1.0 / z
+        bound = tl.maximum(bound, beta * r)
+        # A minimum or maximum passes over NaN; a comparison does not.
+        least = tl.minimum(least, tl.where(z > 0, 1.0, 0.0))
+        q = p1 * beta
+        if GRADIENT:
+            tl.store(marginals + t * K + j, joint * r, mask=valid)
+            # The scale of the edge (t, t + 1) is known only now.
+            tl.store(rights + (t + 1) * K + j, right * r, mask=valid & (t < last))
+        beta = tl.sum(q[:, None] * across, 0) * r
+        right = q * r
+        a1, a2, a3, a4 = a2, a3, a4, a5
+        p1, p2, p3, p4 = p2, p3, p4, p5
+    trust = (tl.max(bound, 0) < LIMIT) & (least > 0) & (total > LEAST) & (total < -LEAST)
+    if GRADIENT:
+        tl.debug_barrier()
+        if trust:
+            _edge_sums(alphas, rights, trans, edges, length, K, shift, one, KP, F, ROWS)
+    return total, trust
+
+
+@triton.jit
+def _edge_sums(
+    alphas, rights, trans, edges, length, K, shift, one,
+    KP: tl.constexpr, F: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """edges = sum over t of alpha_{t-1} (outer) right_t, times the transitions."""
+    j = tl.arange(0, KP)
+    sums = tl.zeros((KP, KP), F)
+    if tl.float64 == F:
+        for t in range(1, length):
+            left = _kept(alphas, t - 1, length, K, KP)
+            sums += left[:, None] * _kept(rights, t, length, K, KP)[None, :]
+    else:
+        for start in range(1, length, ROWS):
+            t = start + tl.arange(0, ROWS)
+            here = (t < length)[:, None] & (j < K)[None, :]
+            left = tl.load(alphas + (t - 1)[:, None] * K + j[None, :], mask=here, other=0.0)
+            right = tl.load(rights + t[:, None] * K + j[None, :], mask=here, other=0.0)
+            sums = tl.dot(tl.trans(left), right, sums, input_precision="tf32x3")
+    table = tl.exp(_tile(trans, K, one, KP, F, False) - shift)
+    inside = valid_pairs(K, KP)
+    tl.store(edges + j[:, None] * K + j[None, :], sums * table, mask=inside)
+
+
+@triton.jit
+def valid_pairs(K, KP: tl.constexpr):
+    """Where a tile has labels on both axes."""
+    j = tl.arange(0, KP)
+    return (j[:, None] < K) & (j[None, :] < K)
+
+
+@triton.jit
+def _log_rows(x, axis: tl.constexpr):
+    """logsumexp along an axis; -inf of -inf alone."""
+    high = tl.maximum(tl.max(x, axis), LEAST)
+    wide = high[None, :] if axis == 0 else high[:, None]
+    return tl.log(tl.sum(tl.exp(x - wide), axis)) + high
+
+
+@triton.jit
+def _log_pass(
+    nodes, trans, begin, end, alphas, marginals, edges, length, K, stride_t, trans_t,
+    KP: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
+    SHARED: tl.constexpr, GRADIENT: tl.constexpr,
+):  # fmt: skip
+    """The same in the log domain, for any scores and for one table per position."""
+    j = tl.arange(0, KP)
+    i = j[:, None]
+    inside = (i < K) & (j[None, :] < K)
+    valid = j < K
+    x = _row(nodes, 0, stride_t, length, K, KP, F)
+    finish = _vector(end, K, KP, F, HAS_END)
+    alpha = x + _vector(begin, K, KP, F, HAS_BEGIN) + tl.where(length == 1, finish, 0.0)
+    high = tl.maximum(tl.max(alpha, 0), LEAST)
+    alpha -= high
+    total = high.to(tl.float64)
+    tl.store(alphas + j, alpha, mask=valid)
+    for t in range(1, length):
+        at = trans + (t - 1) * trans_t
+        table = tl.load(at + i * K + j[None, :], mask=inside, other=NOTHING).to(F)
+        x = _row(nodes, t, stride_t, length, K, KP, F)
+        x += tl.where(t == length - 1, finish, 0.0)
+        alpha = _log_rows(alpha[:, None] + table, 0) + x
+        high = tl.maximum(tl.max(alpha, 0), LEAST)
+        alpha -= high
+        tl.store(alphas + t * K + j, alpha, mask=valid)
+        total += high.to(tl.float64)
+    rest = tl.sum(tl.exp(alpha), 0)
+    total += tl.log(rest).to(tl.float64)
+    tl.debug_barrier()
+    if GRADIENT:
+        # An infeasible sequence has marginals 0, not NaN.
+        some = tl.where(rest > 0, 1.0, 0.0).to(F)
+        node = tl.exp(alpha) * some / tl.maximum(rest, 1e-30)
+        tl.store(marginals + (length - 1) * K + j, node, mask=valid)
+        beta = tl.where(valid, 0.0, NOTHING).to(F)
+        sums = tl.zeros((KP, KP), F)
+        for u in range(length - 1):
+            t = length - 1 - u
+            at = trans + (t - 1) * trans_t
+            table = tl.load(at + i * K + j[None, :], mask=inside, other=NOTHING).to(F)
+            x = _row(nodes, t, stride_t, length, K, KP, F)
+            x += tl.where(t == length - 1, finish, 0.0)
+            joint = table + (x + beta)[None, :]
+            beta = _log_rows(joint, 1)
+            beta -= tl.maximum(tl.max(beta, 0), LEAST)
+            left = tl.load(alphas + (t - 1) * K + j, mask=valid, other=NOTHING)
+            joint += left[:, None]
+            share = tl.exp(joint - tl.maximum(tl.max(tl.max(joint, 1), 0), LEAST))
+            share = share * some / tl.maximum(tl.sum(tl.sum(share, 1), 0), 1e-30)
+            if SHARED:
+                sums += share
+            else:
+                tl.store(edges + (t - 1) * K * K + i * K + j[None, :], share, mask=inside)
+            node = tl.exp(left + beta - tl.maximum(tl.max(left + beta, 0), LEAST))
+            node = node * some / tl.maximum(tl.sum(node, 0), 1e-30)
+            tl.store(marginals + (t - 1) * K + j, node, mask=valid)
+        if SHARED:
+            tl.store(edges + i * K + j[None, :], sums, mask=inside)
+    return tl.where(rest > 0, total, NOTHING)
+
+
+@triton.jit
+def _gold(
+    nodes, trans, begin, end, tags, marginals, edges, length, K, stride_t, trans_t, tags_t,
+    HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, SHARED: tl.constexpr,
+    GRADIENT: tl.constexpr, TB: tl.constexpr,
+):  # fmt: skip
+    """Score of the given labels; they are taken off the marginals."""
+    score = tl.zeros((TB,), tl.float64)
+    for start in range(0, length, TB):
+        t = start + tl.arange(0, TB)
+        on = t < length
+        y = tl.load(tags + t * tags_t, mask=on, other=0)
+        score += tl.load(nodes + t * stride_t + y, mask=on, other=0.0).to(tl.float64)
+        joined = on & (t > 0)
+        before = tl.load(tags + (t - 1) * tags_t, mask=joined, other=0)
+        pair = before * K + y
+        step = trans + (t - 1) * trans_t + pair
+        score += tl.load(step, mask=joined, other=0.0).to(tl.float64)
+        if HAS_BEGIN:
+            score += tl.load(begin + y, mask=t == 0, other=0.0).to(tl.float64)
+        if HAS_END:
+            score += tl.load(end + y, mask=t == length - 1, other=0.0).to(tl.float64)
+        if GRADIENT:
+            own = tl.load(marginals + t * K + y, mask=on, other=0.0)
+            tl.store(marginals + t * K + y, own - 1.0, mask=on)
+            # Every addend is -1, so that the order of the additions does not matter.
+            minus = tl.full((TB,), -1.0, edges.dtype.element_ty)
+            if SHARED:
+                tl.atomic_add(edges + pair, minus, mask=joined)
+            else:
+                tl.atomic_add(edges + (t - 1) * K * K + pair, minus, mask=joined)
+    return tl.sum(score, 0)
+
+
+# Sizes and strides change from batch to batch; none is worth a compilation of its own.
+_SIZES = (
+    "B", "T", "K", "nodes_b", "nodes_t", "trans_b", "trans_t", "mask_b", "mask_t", "tags_b",
+    "tags_t", "one",
+)  # fmt: skip
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def forward_backward(
+    nodes, trans, begin, end, mask, tags, values, lengths, room,
+    B, T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
+    one, KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
+    ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
+    HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, SHARED: tl.constexpr,
+    GRADIENT: tl.constexpr,
+):  # fmt: skip
+    """Everything about sequence ``program_id(0)``.
+
+    ``room`` holds, for all sequences, two kinds of scratch rows, then the marginals (B, T, K)
+    and the edge marginals. Without tags ``values`` is log Z; with tags it is their
+    log-likelihood, and the marginals and edges are those of the model minus those of the tags.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
+    nodes += b * nodes_b
+    trans += b * trans_b
+    rows = B.to(tl.int64) * T * K
+    alphas = room + b * T * K
+    rights = alphas + rows
+    marginals = rights + rows
+    if SHARED:
+        edges = room + 3 * rows + b * K * K
+    else:
+        edges = room + 3 * rows + b * (T - 1) * K * K
+    value = tl.zeros((), tl.float64)
+    trust = length <= 0
+    if length > 0:
+        if SHARED:
+            value, trust = _scaled_pass(
+                nodes, trans, begin, end, alphas, rights, marginals, edges, length, K, nodes_t,
+                one, KP, F, HAS_BEGIN, HAS_END, LIMIT, ROWS, GRADIENT,
+            )  # fmt: skip
+        if trust.to(tl.int32) == 0:
+            tl.debug_barrier()
+            value = _log_pass(
+                nodes, trans, begin, end, alphas, marginals, edges, length, K, nodes_t, trans_t,
+                KP, F, HAS_BEGIN, HAS_END, SHARED, GRADIENT,
+            )  # fmt: skip
+    if GRADIENT:
+        first = tl.maximum(length, 0)
+        _zeros(marginals, first * K, T * K, TB)
+        if SHARED:
+            _zeros(edges, tl.where(length > 0, K * K, 0), K * K, TB)
+        else:
+            _zeros(edges, tl.maximum(first - 1, 0) * K * K, (T - 1) * K * K, TB)
+        tl.debug_barrier()
+    if HAS_TAGS:
+        tags += b * tags_b
+        score = _gold(
+            nodes, trans, begin, end, tags, marginals, edges, length, K, nodes_t, trans_t,
+            tags_t, HAS_BEGIN, HAS_END, SHARED, GRADIENT, TB,
+        )  # fmt: skip
+        value = score - value
+    if length < 0:
+        value = value * float("nan")
+    tl.store(values + b, value.to(values.dtype.element_ty))
+    tl.store(lengths + b, length)
+
+
+@triton.jit(do_not_specialize=["B", "T", "K", "weights_b", "n_node_programs"])
+def weighted_sums(
+    weights, lengths, room, out_nodes, out_trans, out_begin, out_end,
+    B, T, K, weights_b, n_node_programs,
+    HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, SHARED: tl.constexpr,
+    SIGN: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Marginals times the weights of their sequences, and the sums of these over sequences.
+
+    The first programs scale the node marginals; the others each sum one block of columns of
+    the transitions (scale them, if there is one table per position), begin and end scores.
+    """
+    pid = tl.program_id(0)
+    rows_size = B.to(tl.int64) * T * K
+    marginals = room + 2 * rows_size
+    edges = room + 3 * rows_size
+    if pid < n_node_programs:
+        at = pid.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        on = at < rows_size
+        g = tl.load(weights + (at // (T * K)) * weights_b, mask=on, other=0.0)
+        tl.store(out_nodes + at, SIGN * g * tl.load(marginals + at, mask=on, other=0.0), mask=on)
+    else:
+        size = K * K
+        c = (pid - n_node_programs) * COLUMNS + tl.arange(0, COLUMNS)
+        total = tl.zeros((COLUMNS,), out_trans.dtype.element_ty)
+        for start in range(0, B, ROWS):
+            rows = (start + tl.arange(0, ROWS)).to(tl.int64)
+            here = rows < B
+            g = tl.load(weights + rows * weights_b, mask=here, other=0.0)[:, None]
+            if SHARED:
+                on = here[:, None] & (c < size)[None, :]
+                e = tl.load(edges + rows[:, None] * size + c[None, :], mask=on, other=0.0)
+                total += tl.sum(g * e, 0)
+            if HAS_BEGIN:
+                on = here[:, None] & ((c >= size) & (c < size + K))[None, :]
+                at = rows[:, None] * T * K + (c - size)[None, :]
+                total += tl.sum(g * tl.load(marginals + at, mask=on, other=0.0), 0)
+            if HAS_END:
+                n = tl.load(lengths + rows, mask=here, other=0)
+                on = (here & (n > 0))[:, None] & ((c >= size + K) & (c < size + 2 * K))[None, :]
+                at = (rows * T + n - 1)[:, None] * K + (c - size - K)[None, :]
+                total += tl.sum(g * tl.load(marginals + at, mask=on, other=0.0), 0)
+        total = SIGN * total
+        if SHARED:
+            tl.store(out_trans + c, total, mask=c < size)
+        if HAS_BEGIN:
+            tl.store(out_begin + c - size, total, mask=(c >= size) & (c < size + K))
+        if HAS_END:
+            tl.store(out_end + c - size - K, total, mask=(c >= size + K) & (c < size + 2 * K))

@@ -1,0 +1,286 @@
+"""Batched chain oracles as PyTorch functions with analytic gradients.
+
+No graph is recorded through the scans: the gradient of log Z is the marginals, which the
+same pass computes. On the CPU the package's compiled kernels work, or batched products of
+matrices where these are quicker; on a GPU one Triton launch does the whole scan. Plain
+PyTorch stands in wherever neither is available, with the same answers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cliquewise.errors import UnsupportedError
+from cliquewise.torch import _plain
+from cliquewise.torch import _scores as scores_
+from cliquewise.torch._scores import Scores, make_scores
+
+#: What ``backend=`` may be.
+BACKENDS = ("auto", "compiled", "plain", "triton")
+#: On the CPU, products of matrices are quicker than the compiled kernels from here on.
+PLAIN_FROM_LABELS = 100
+
+
+@cache
+def _has(module: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(module) is not None
+
+
+def choose_backend(scores: Scores, backend: str = "auto") -> str:
+    """The path that these scores take."""
+    if backend not in BACKENDS:
+        raise UnsupportedError(f"unknown backend {backend!r}; they are {', '.join(BACKENDS)}")
+    device = scores.nodes.device.type
+    if backend == "auto":
+        if device == "cuda":
+            from cliquewise.torch import _triton
+
+            fits = _has("triton") and _triton.refuses(scores) is None
+            return "triton" if fits else "plain"
+        small = scores.nodes.shape[2] < PLAIN_FROM_LABELS or scores.nodes.shape[0] < 8
+        return "compiled" if device == "cpu" and small and _has("numba") else "plain"
+    if backend == "compiled" and device != "cpu":
+        raise UnsupportedError(f"backend 'compiled' works on the CPU, not on {device!r}")
+    if backend == "triton":
+        from cliquewise.torch import _triton
+
+        reason = _triton.refuses(scores)
+        if reason is not None:
+            raise UnsupportedError(f"backend 'triton' {reason}; take backend='plain'")
+    return backend
+
+
+class _ChainFunction(torch.autograd.Function):
+    """log Z, or the log-likelihood of tags, of every chain."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, nodes: Tensor, trans: Tensor, begin: Tensor | None, end: Tensor | None,
+        mask: Tensor | None, tags: Tensor | None, backend: str,
+    ) -> Tensor:  # fmt: skip
+        scores = Scores(nodes, trans, begin, end, mask)
+        need = any(ctx.needs_input_grad[:4])
+        if backend == "triton":
+            from cliquewise.torch import _triton
+
+            value, saved = _triton.evaluate(scores, tags, need)
+        else:
+            if backend == "compiled":
+                from cliquewise.torch import _compiled
+
+                value, saved = _compiled.evaluate(scores, need)
+            else:
+                value, saved = _plain.evaluate(scores)
+            if tags is not None:
+                value = scores_.path_score(scores, tags) - value
+        if need:
+            ctx.save_for_backward(nodes, trans, begin, end, mask, tags, *saved)
+            ctx.backend = backend
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        nodes, trans, begin, end, mask, tags, *saved = ctx.saved_tensors
+        scores = Scores(nodes, trans, begin, end, mask)
+        if torch.is_grad_enabled():
+            # Asked to be differentiated again: the same numbers by operations that can be.
+            result = _less_tags(_plain.log_domain(scores, grad)[1], scores, tags, grad)
+        elif ctx.backend == "triton":
+            from cliquewise.torch import _triton
+
+            result = _triton.gradient(scores, tuple(saved), grad, tags is not None)
+        elif ctx.backend == "compiled":
+            from cliquewise.torch import _compiled
+
+            result = _less_tags(_compiled.gradient(scores, tuple(saved), grad), scores, tags, grad)
+        else:
+            result = _less_tags(_plain.gradient(scores, grad), scores, tags, grad)
+        return (*result, None, None, None)
+
+
+def _less_tags(
+    model: _plain.Gradient | None, scores: Scores, tags: Tensor | None, grad: Tensor
+) -> _plain.Gradient:
+    """Gradient of log Z; with tags that of the log-likelihood, tags minus model."""
+    assert model is not None
+    if tags is None:
+        return model
+    gold = _plain.gold_gradient(scores, tags, grad)
+    begin = None if model.begin is None or gold.begin is None else gold.begin - model.begin
+    end = None if model.end is None or gold.end is None else gold.end - model.end
+    return _plain.Gradient(gold.nodes - model.nodes, gold.trans - model.trans, begin, end)
+
+
+def log_likelihood(scores: Scores, tags: Tensor | None, backend: str = "auto") -> Tensor:
+    """log Z of checked scores, or with tags their log-likelihood; shape (B,)."""
+    return _ChainFunction.apply(*scores, tags, choose_backend(scores, backend))
+
+
+def log_partition(
+    nodes: Tensor,
+    transitions: Tensor,
+    begin: Tensor | None = None,
+    end: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    backend: str = "auto",
+) -> Tensor:
+    """Log of the sum of exponentiated scores of all labellings, for every chain of a batch.
+
+    Parameters
+    ----------
+    nodes : Tensor of shape (B, T, K)
+        Scores of K labels at T positions of B chains; ``-inf`` forbids a label. Float32 or
+        float64; half precision is worked on in float32.
+    transitions : Tensor of shape (K, K) or (B, T - 1, K, K)
+        Scores of (label, next label), shared or one table per position; ``-inf`` forbids.
+    begin, end : Tensor of shape (K,), optional
+        Scores of the first and the last label of every chain.
+    mask : bool Tensor of shape (B, T), optional
+        True at the positions that exist, which must be the first ones of each row. (On a
+        GPU, where a check would have to wait, another mask gives NaN.)
+    backend : {"auto", "compiled", "plain", "triton"}
+        Which path to take; ``auto`` knows which is quickest.
+
+    Returns
+    -------
+    Tensor of shape (B,)
+        ``-inf`` where nothing is feasible. Its gradient is the marginals, and it can be
+        differentiated any number of times.
+
+    Examples
+    --------
+    >>> import torch
+    >>> nodes = torch.zeros(1, 3, 2, dtype=torch.float64, requires_grad=True)
+    >>> value = log_partition(nodes, torch.zeros(2, 2, dtype=torch.float64))
+    >>> round(value.exp().item())
+    8
+    >>> value.sum().backward()
+    >>> nodes.grad[0, 0]
+    tensor([0.5000, 0.5000], dtype=torch.float64)
+    """
+    return log_likelihood(make_scores(nodes, transitions, begin, end, mask), None, backend)
+
+
+class ChainMarginals(NamedTuple):
+    """log Z (B,), node marginals (B, T, K) and summed or single edge marginals."""
+
+    log_z: Tensor
+    nodes: Tensor
+    edges: Tensor
+
+
+def marginals(
+    nodes: Tensor,
+    transitions: Tensor,
+    begin: Tensor | None = None,
+    end: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    backend: str = "auto",
+) -> ChainMarginals:
+    """Probabilities of the labels at every position, and of pairs of neighbouring labels.
+
+    Arguments as in :func:`log_partition`. With one table of transitions per position,
+    ``edges`` (B, T - 1, K, K) has the probabilities of each pair; with shared transitions
+    it has their sum over positions and chains, (K, K). If one of the scores requires a
+    gradient, the answer can be differentiated (by operations recorded through the scan).
+
+    Examples
+    --------
+    >>> import torch
+    >>> result = marginals(torch.tensor([[[0.0, 1.0]]]), torch.zeros(2, 2))
+    >>> result.nodes
+    tensor([[[0.2689, 0.7311]]])
+    """
+    scores = make_scores(nodes, transitions, begin, end, mask)
+    given = [x for x in scores[:4] if x is not None]
+    weights = torch.ones(len(scores.nodes), dtype=scores.nodes.dtype, device=scores.nodes.device)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+        log_z, result = _plain.log_domain(scores, weights)
+        assert result is not None
+        return ChainMarginals(log_z, result.nodes, result.trans)
+    leaves = [x.detach().requires_grad_() for x in given]
+    rest = iter(leaves)
+    own = Scores(
+        next(rest),
+        next(rest),
+        None if scores.begin is None else next(rest),
+        None if scores.end is None else next(rest),
+        scores.mask,
+    )
+    with torch.enable_grad():
+        log_z = log_likelihood(own, None, backend)
+    by_nodes, by_trans = torch.autograd.grad(log_z.sum(), leaves[:2])
+    return ChainMarginals(log_z.detach(), by_nodes, by_trans)
+
+
+def viterbi(
+    nodes: Tensor,
+    transitions: Tensor,
+    begin: Tensor | None = None,
+    end: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Best score (B,) and labelling (B, T) of every chain; arguments as in `log_partition`.
+
+    The score is differentiable: its gradient is the indicator of the labelling. Where there
+    is no position the label is 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> score, labels = viterbi(torch.tensor([[[0.0, 1.0], [3.0, 0.0]]]), torch.zeros(2, 2))
+    >>> score.item(), labels.tolist()
+    (4.0, [[1, 0]])
+    """
+    scores = make_scores(nodes, transitions, begin, end, mask)
+    value, labels = decode(scores, backend)
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in scores[:4]):
+        exact = scores_.path_score(scores, labels)
+        # The value of the search, the gradient of the lookups.
+        value = torch.where(torch.isfinite(value), exact, value)
+    return value, labels
+
+
+def decode(scores: Scores, backend: str = "auto") -> tuple[Tensor, Tensor]:
+    """`viterbi` of checked scores, without gradient."""
+    with torch.no_grad():
+        chosen = choose_backend(scores, backend)
+        if chosen == "triton":
+            from cliquewise.torch import _triton
+
+            return _triton.viterbi(scores)
+        if chosen == "compiled":
+            from cliquewise.torch import _compiled
+
+            return _compiled.viterbi(scores)
+        return _plain.viterbi(scores)
+
+
+def path_score(
+    labels: Tensor,
+    nodes: Tensor,
+    transitions: Tensor,
+    begin: Tensor | None = None,
+    end: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Score (B,) of given labellings (B, T); differentiable.
+
+    Examples
+    --------
+    >>> import torch
+    >>> nodes = torch.tensor([[[0.0, 1.0], [3.0, 0.0]]])
+    >>> path_score(torch.tensor([[1, 0]]), nodes, torch.zeros(2, 2))
+    tensor([4.])
+    """
+    return scores_.path_score(make_scores(nodes, transitions, begin, end, mask), labels)

@@ -1,0 +1,167 @@
+"""ChainCRF: a layer that drops in for pytorch-crf's, on the oracles of this package."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cliquewise.errors import DataError
+from cliquewise.torch import _scores
+from cliquewise.torch.chain import ChainMarginals, decode, log_likelihood, marginals
+
+_REDUCTIONS = ("none", "sum", "mean", "token_mean")
+
+
+class ChainCRF(nn.Module):
+    """Conditional random field over chains, on top of any encoder.
+
+    Constructor, call, ``decode`` and parameter names are those of pytorch-crf's ``CRF``: it
+    drops in, and old weights load.
+
+    Parameters
+    ----------
+    num_tags : int
+        Number of labels.
+    batch_first : bool, default=False
+        Whether emissions are (batch, time, labels) rather than (time, batch, labels).
+    forbidden : bool Tensor of shape (num_tags, num_tags), optional
+        Transitions that cannot be.
+
+    Attributes
+    ----------
+    start_transitions, end_transitions : Parameter of shape (num_tags,)
+    transitions : Parameter of shape (num_tags, num_tags)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cliquewise.torch import ChainCRF
+    >>> crf = ChainCRF(3, batch_first=True)
+    >>> emissions = torch.zeros(2, 4, 3)
+    >>> tags = torch.tensor([[0, 1, 2, 0], [2, 2, 1, 0]])
+    >>> loss = -crf(emissions, tags, reduction="mean")
+    >>> loss.backward()
+    >>> crf.transitions.grad.shape
+    torch.Size([3, 3])
+    >>> [len(labels) for labels in crf.decode(emissions)]
+    [4, 4]
+    """
+
+    forbidden: Tensor | None
+
+    def __init__(
+        self, num_tags: int, batch_first: bool = False, *, forbidden: Tensor | None = None
+    ) -> None:
+        if num_tags <= 0:
+            raise DataError(f"invalid number of tags: {num_tags}")
+        super().__init__()
+        self.num_tags = num_tags
+        self.batch_first = batch_first
+        self.start_transitions = nn.Parameter(torch.empty(num_tags))
+        self.end_transitions = nn.Parameter(torch.empty(num_tags))
+        self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
+        if forbidden is not None and forbidden.shape != (num_tags, num_tags):
+            raise DataError(f"forbidden must have shape {(num_tags, num_tags)}")
+        # Not in the state_dict: old weights have no such entry.
+        self.register_buffer("forbidden", forbidden, persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights from a uniform distribution between -0.1 and 0.1."""
+        for weight in (self.start_transitions, self.end_transitions, self.transitions):
+            nn.init.uniform_(weight, -0.1, 0.1)
+
+    def extra_repr(self) -> str:
+        """What ``print`` shows."""
+        return f"num_tags={self.num_tags}, batch_first={self.batch_first}"
+
+    def scores(self, emissions: Tensor, mask: Tensor | None = None) -> _scores.Scores:
+        """The scores of a batch, checked."""
+        if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
+            order = "batch, time" if self.batch_first else "time, batch"
+            raise DataError(
+                f"emissions must have shape ({order}, {self.num_tags}), not "
+                f"{tuple(emissions.shape)}"
+            )
+        if not self.batch_first:
+            emissions = emissions.transpose(0, 1)
+            mask = None if mask is None else mask.transpose(0, 1)
+        trans: Tensor = self.transitions
+        if self.forbidden is not None:
+            trans = trans.masked_fill(self.forbidden, -torch.inf)
+        if mask is not None and mask.device.type == "cpu" and not bool(mask[:, :1].all()):
+            raise DataError("mask of the first timestep must all be on")
+        return _scores.make_scores(
+            emissions, trans, self.start_transitions, self.end_transitions, mask
+        )
+
+    def forward(
+        self,
+        emissions: Tensor,
+        tags: Tensor,
+        mask: Tensor | None = None,
+        reduction: str = "sum",
+    ) -> Tensor:
+        """Log-likelihood of the tags.
+
+        Parameters
+        ----------
+        emissions : Tensor of shape (T, B, K), or (B, T, K) with ``batch_first``
+        tags : integer Tensor of shape (T, B) or (B, T)
+        mask : Tensor of the shape of tags, optional
+            True or 1 at the positions that exist: the first ones of every sequence.
+        reduction : {"none", "sum", "mean", "token_mean"}
+            Over sequences; ``token_mean`` divides by the number of positions.
+        """
+        if reduction not in _REDUCTIONS:
+            raise DataError(f"invalid reduction: {reduction}; they are {', '.join(_REDUCTIONS)}")
+        if tags.shape != emissions.shape[:2]:
+            raise DataError(
+                f"tags must have shape {tuple(emissions.shape[:2])}, not {tuple(tags.shape)}"
+            )
+        scores = self.scores(emissions, mask)
+        if not self.batch_first:
+            tags = tags.transpose(0, 1)
+        value = log_likelihood(scores, tags)
+        if reduction == "none":
+            return value
+        if reduction == "sum":
+            return value.sum()
+        if reduction == "mean":
+            return value.mean()
+        count = tags.numel() if scores.mask is None else scores.mask.sum()
+        return value.sum() / count
+
+    def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
+        """Best labels of every sequence, as lists of their lengths."""
+        scores = self.scores(emissions, mask)
+        _, labels = decode(scores)
+        rows: list[list[int]] = labels.tolist()
+        if scores.mask is None:
+            return rows
+        lengths: list[int] = scores.mask.sum(1).tolist()
+        return [row[:n] for row, n in zip(rows, lengths)]
+
+    def marginals(self, emissions: Tensor, mask: Tensor | None = None) -> ChainMarginals:
+        """Probabilities of the labels, (B, T, K) whatever ``batch_first``; and log Z, edges."""
+        return marginals(*self.scores(emissions, mask))
+
+    def top_k(self, emissions: Tensor, k: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The k best labellings (B, k, T) and their scores (B, k), best first."""
+        from cliquewise.torch.draws import top_k
+
+        scores = self.scores(emissions, mask)
+        return top_k(*scores[:2], k, *scores[2:])
+
+    def sample(
+        self,
+        emissions: Tensor,
+        n: int = 1,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Independent draws, (n, B, T)."""
+        from cliquewise.torch.draws import sample
+
+        scores = self.scores(emissions, mask)
+        return sample(*scores[:2], n, *scores[2:], generator=generator)

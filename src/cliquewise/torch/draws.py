@@ -1,0 +1,143 @@
+"""The k best labellings of chains, and independent draws, for batches on any device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cliquewise.errors import DataError
+from cliquewise.torch import _plain
+from cliquewise.torch._scores import Scores, make_scores, path_score
+
+
+def top_k(
+    nodes: Tensor,
+    transitions: Tensor,
+    k: int,
+    begin: Tensor | None = None,
+    end: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The k best labellings of every chain, best first, all different.
+
+    Parameters
+    ----------
+    nodes, transitions, begin, end, mask
+        As in :func:`cliquewise.torch.log_partition`.
+    k : int
+        How many.
+
+    Returns
+    -------
+    scores : Tensor of shape (B, k)
+        ``-inf`` past the number of feasible labellings. Differentiable.
+    labels : Tensor of shape (B, k, T)
+
+    Examples
+    --------
+    >>> import torch
+    >>> scores, labels = top_k(torch.tensor([[[0.0, 1.0], [3.0, 0.0]]]), torch.zeros(2, 2), 2)
+    >>> scores.tolist(), labels.tolist()
+    ([[4.0, 3.0]], [[[1, 0], [0, 0]]])
+    """
+    if k < 1:
+        raise DataError(f"k = {k}; it must be at least 1")
+    scores = make_scores(nodes, transitions, begin, end, mask)
+    with torch.no_grad():
+        feasible, labels = _best_lists(scores, k)
+    found = path_score(scores, labels.transpose(0, 1)).transpose(0, 1)
+    return torch.where(feasible, found, torch.full_like(found, -torch.inf)), labels
+
+
+def _best_lists(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
+    """Which of the k labellings per chain exist, (B, k), and they themselves (B, k, T)."""
+    size, length, n = scores.nodes.shape
+    device = scores.nodes.device
+    if length == 0 or size == 0:
+        first = torch.arange(k, device=device) == 0
+        return first.expand(size, k), torch.zeros(size, k, length, dtype=torch.long, device=device)
+    nodes = scores.full_nodes().transpose(0, 1)
+    # lists[b, j * k + r] is the r-th best prefix that ends in label j.
+    lists = nodes.new_full((size, n, k), -torch.inf)
+    lists[:, :, 0] = nodes[0]
+    lists = lists.flatten(1)
+    own = torch.arange(n * k, device=device).expand(size, -1)
+    back = []
+    for t in range(1, length):
+        table = _plain._table(scores.trans, t).repeat_interleave(k, dim=-2)
+        best, origin = (lists.unsqueeze(-1) + table).topk(k, dim=1)
+        new = (best + nodes[t].unsqueeze(1)).transpose(1, 2).flatten(1)
+        # Shifted to keep the digits that matter in long chains.
+        new = new - new.amax(1, keepdim=True).clamp(min=torch.finfo(new.dtype).min)
+        origin = origin.transpose(1, 2).flatten(1)
+        if scores.mask is not None:
+            new = torch.where(scores.mask[:, t, None], new, lists)
+            origin = torch.where(scores.mask[:, t, None], origin, own)
+        lists = new
+        back.append(origin)
+    if scores.mask is not None:
+        # A chain without positions has one labelling, the empty one.
+        only = torch.where(own == 0, 0.0, -torch.inf).to(lists.dtype)
+        lists = torch.where(scores.mask[:, 0, None], lists, only)
+    best, at = lists.topk(min(k, n * k), dim=1)
+    labels = [at // k]
+    for origin in reversed(back):
+        at = origin.gather(1, at)
+        labels.append(at // k)
+    out = torch.stack(labels[::-1], 2)
+    feasible = best > -torch.inf
+    out = out.masked_fill(~feasible.unsqueeze(-1), 0)
+    if scores.mask is not None:
+        out = out.masked_fill(~scores.mask.unsqueeze(1), 0)
+    return feasible, out
+
+
+def sample(
+    nodes: Tensor,
+    transitions: Tensor,
+    n: int = 1,
+    begin: Tensor | None = None,
+    end: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Independent exact draws of labellings, shape (n, B, T).
+
+    Arguments as in :func:`cliquewise.torch.log_partition`; ``generator`` makes the draws
+    repeatable. Labels are 0 where there is no position, or nothing feasible.
+
+    Examples
+    --------
+    >>> import torch
+    >>> nodes = torch.tensor([[[0.0, -torch.inf], [0.0, 0.0]]])
+    >>> draws = sample(nodes, torch.tensor([[-torch.inf, 0.0], [0.0, 0.0]]), 3)
+    >>> draws.shape, draws[0].tolist()
+    (torch.Size([3, 1, 2]), [[0, 1]])
+    """
+    scores = make_scores(nodes, transitions, begin, end, mask)
+    size, length, k = scores.nodes.shape
+    device = scores.nodes.device
+    if n < 0:
+        raise DataError(f"n = {n}; it must not be negative")
+    if length == 0 or size == 0 or n == 0:
+        return torch.zeros(n, size, length, dtype=torch.long, device=device)
+    with torch.no_grad():
+        _, trans, alphas, total = _plain.log_messages(scores)
+        y = _draw(alphas[-1].expand(n, -1, -1), generator)
+        labels = [y]
+        for t in range(length - 1, 0, -1):
+            table = _plain._table(trans, t)
+            columns = table.mT.expand(size, k, k)[torch.arange(size, device=device), y]
+            new = _draw(alphas[t - 1] + columns, generator)
+            y = new if scores.mask is None else torch.where(scores.mask[:, t], new, y)
+            labels.append(y)
+        out = torch.stack(labels[::-1], 2)
+        out = out.masked_fill((total < _plain.FORBIDDEN / 2)[None, :, None], 0)
+    return out if scores.mask is None else out.masked_fill(~scores.mask, 0)
+
+
+def _draw(logits: Tensor, generator: torch.Generator | None) -> Tensor:
+    """One index per row of the last axis."""
+    rows = torch.softmax(logits, -1).reshape(-1, logits.shape[-1])
+    return torch.multinomial(rows, 1, generator=generator).view(logits.shape[:-1])

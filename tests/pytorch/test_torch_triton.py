@@ -1,0 +1,62 @@
+"""The Triton kernels give the answers of plain PyTorch: on a GPU, or interpreted."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
+pytest.importorskip("triton", reason="Triton is not installed")
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if not (torch.cuda.is_available() or INTERPRETED):
+    pytest.skip("Triton kernels need a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
+
+from torch_cases import Batch  # noqa: E402
+
+from cliquewise import torch as cwt  # noqa: E402
+from cliquewise.torch._scores import make_scores  # noqa: E402
+from cliquewise.torch.chain import log_likelihood  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+KINDS = [
+    {},
+    {"shared": False},
+    {"ends": False, "masked": False},
+    {"forbidden": 0.3},
+    {"scale": 1e4},
+]
+
+
+def on_device(batch):
+    return {n: None if x is None else x.to(DEVICE) for n, x in batch.scores.items()}
+
+
+def answers(batch, backend, with_tags):
+    scores = on_device(batch)
+    leaves = {n: x.clone().requires_grad_() for n, x in scores.items() if x is not None}
+    mask = leaves.pop("mask").detach() if scores["mask"] is not None else None
+    tags = batch.tags.to(DEVICE) if with_tags else None
+    value = log_likelihood(make_scores(**leaves, mask=mask), tags, backend)
+    weights = torch.linspace(0.5, 1.5, len(value), dtype=value.dtype, device=DEVICE)
+    finite = torch.where(torch.isfinite(value), value, torch.zeros_like(value))
+    gradients = torch.autograd.grad((finite * weights).sum(), list(leaves.values()))
+    best, _ = cwt.viterbi(**scores, backend=backend)
+    return [value.detach(), best, *gradients]
+
+
+@pytest.mark.parametrize("with_tags", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(3, 1, 2), (4, 6, 3), (3, 9, 20), (2, 5, 40)])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_values_gradients_and_maxima_equal_plain_pytorch(kind, shape, dtype, with_tags):
+    if with_tags and "forbidden" in kind:
+        pytest.skip("random tags are infeasible")
+    batch = Batch(0, *shape, dtype=dtype, **kind)
+    batch.tags = batch.tags.contiguous()
+    tol = (1e-5 if dtype == torch.float32 else 1e-10) * kind.get("scale", 1.0)
+    pairs = zip(answers(batch, "triton", with_tags), answers(batch, "plain", with_tags))
+    for mine, plain in pairs:
+        assert torch.equal(torch.isfinite(mine), torch.isfinite(plain))
+        some = torch.isfinite(plain)
+        torch.testing.assert_close(mine[some], plain[some], rtol=tol, atol=tol)
