@@ -130,6 +130,15 @@ class ExampleProblem:
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(part, cuts[:-1], cuts[1:]))
 
+    def exp(self, w: Floats, i: int, mu: float = 1.0) -> tuple[float, Rows]:
+        """``mu log sum over y of exp(psi / mu)`` and its gradient, a single row."""
+        raise UnsupportedError(f"a {self.kind} problem has no exp oracle; smooth with top-K")
+
+    @property
+    def row_entries(self) -> float:
+        """About how many entries a row of :meth:`top_k` has, to foretell memory."""
+        return float(self.dimension)
+
     # ---- values
 
     def value(self, penalty_norm: float, total_loss: float) -> float:

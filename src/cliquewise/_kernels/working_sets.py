@@ -149,3 +149,46 @@ def weights_of_atoms(atoms, C, w):
                 w[atoms.indices[e]] -= C * atoms.alpha[a] * atoms.values[e]
             a = atoms.next[a]
     return total
+
+
+@kernel(helper=True)
+def _unlink(atoms):
+    """Take the atoms without weight out of the lists."""
+    for i in range(atoms.head.shape[0]):
+        before, a = -1, atoms.head[i]
+        while a >= 0:
+            after = atoms.next[a]
+            if atoms.alpha[a] > 0:
+                before = a
+            elif before < 0:
+                atoms.head[i] = after
+            else:
+                atoms.next[before] = after
+            a = after
+
+
+@kernel
+def compact(atoms, used):
+    """Move the atoms that have weight to the front, in order; how many there are."""
+    _unlink(atoms)
+    number = np.empty(used, np.int64)
+    count, end = 0, 0
+    for a in range(used):
+        number[a] = count
+        if not atoms.alpha[a] > 0:
+            continue
+        # Nothing behind the place that is written has still to be read.
+        for e in range(atoms.indptr[a], atoms.indptr[a + 1]):
+            atoms.indices[end], atoms.values[end] = atoms.indices[e], atoms.values[e]
+            end += 1
+        atoms.next[count], atoms.cost[count] = atoms.next[a], atoms.cost[a]
+        atoms.alpha[count] = atoms.alpha[a]
+        atoms.indptr[count + 1] = end
+        count += 1
+    for a in range(count):
+        if atoms.next[a] >= 0:
+            atoms.next[a] = number[atoms.next[a]]
+    for i in range(atoms.head.shape[0]):
+        if atoms.head[i] >= 0:
+            atoms.head[i] = number[atoms.head[i]]
+    return count
