@@ -1,8 +1,10 @@
 """Efficient Subwindow Search: the best boxes of an image, by best-first branch and bound.
 
 A set of boxes is a range for each side: first and last top, bottom, left, right (bottom and
-right are exclusive ends). Its bound is the positive weight in the largest box, plus the
-negative weight in the smallest, plus the greatest cost that a box of the set can have.
+right are exclusive ends). The classical bound is the positive weight in the largest box plus
+the negative weight in the smallest. Where the smallest is not empty, a better one is used: the
+weight in it, plus what each side can add at best by moving out, one at a time. A strip beside
+the smallest box is known exactly; one above it has between the smallest and the largest width.
 """
 
 import numpy as np
@@ -30,23 +32,72 @@ def _overlap(a, b, c, d):
 
 
 @kernel(helper=True)
-def _bound(positive, negative, truth, cost, sets, s):
-    """No box of set ``s`` scores higher; exact if there is one box only."""
+def _outwards(positive, negative, low, high, inner0, inner1, outer0, outer1, is_row, is_end):
+    """Most that a side adds by moving out over ``low : high``, across what may be wider.
+
+    Rows (``is_row``) or columns are added from the side of the smallest box on: from ``low``
+    (``is_end``) or from ``high``. Negative weight counts over ``inner``, positive over ``outer``.
+    """
+    best = 0.0
+    for at in range(low, high + 1):
+        first, last = (low, at) if is_end else (at, high)
+        if is_row:
+            total = _sum(positive, first, last, outer0, outer1)
+            total += _sum(negative, first, last, inner0, inner1)
+        else:
+            total = _sum(positive, outer0, outer1, first, last)
+            total += _sum(negative, inner0, inner1, first, last)
+        if total > best:
+            best = total
+    return best
+
+
+@kernel(helper=True)
+def _by_sides(positive, negative, sets, s, rows_are_wide):
+    """Bound from the four sides; rows or columns reach across the corners."""
+    t0, t1, b0, b1 = sets[s, 0], sets[s, 1], sets[s, 2], sets[s, 3]
+    l0, l1, r0, r1 = sets[s, 4], sets[s, 5], sets[s, 6], sets[s, 7]
+    total = _sum(positive, t1, b0, l1, r0) + _sum(negative, t1, b0, l1, r0)
+    wide = (l0, r1) if rows_are_wide else (l1, r0)
+    total += _outwards(positive, negative, t0, t1, l1, r0, wide[0], wide[1], True, False)
+    total += _outwards(positive, negative, b0, b1, l1, r0, wide[0], wide[1], True, True)
+    wide = (t1, b0) if rows_are_wide else (t0, b1)
+    total += _outwards(positive, negative, l0, l1, t1, b0, wide[0], wide[1], False, False)
+    total += _outwards(positive, negative, r0, r1, t1, b0, wide[0], wide[1], False, True)
+    return total
+
+
+@kernel(helper=True)
+def _costliest(truth, cost, sets, s):
+    """``cost`` times the greatest 1 - IoU with the truth that a box of the set may have.
+
+    IoU is at least the smallest box's overlap over the largest's union with the truth.
+    """
     top0, top1, bottom0, bottom1 = sets[s, 0], sets[s, 1], sets[s, 2], sets[s, 3]
     left0, left1, right0, right1 = sets[s, 4], sets[s, 5], sets[s, 6], sets[s, 7]
-    total = _sum(positive, top0, bottom1, left0, right1)
-    total += _sum(negative, top1, bottom0, left1, right0)
+    inner = 0
+    if top1 < bottom0 and left1 < right0:
+        inner = _overlap(top1, bottom0, truth[0], truth[2])
+        inner *= _overlap(left1, right0, truth[1], truth[3])
+    common = _overlap(top0, bottom1, truth[0], truth[2])
+    common *= _overlap(left0, right1, truth[1], truth[3])
+    area = (truth[2] - truth[0]) * (truth[3] - truth[1])
+    union = (bottom1 - top0) * (right1 - left0) + area - common
+    return cost * (1.0 - inner / union)
+
+
+@kernel(helper=True)
+def _bound(positive, negative, truth, cost, sets, s):
+    """No box of set ``s`` scores higher; exact if there is one box only."""
+    if sets[s, 1] < sets[s, 2] and sets[s, 5] < sets[s, 6]:
+        total = min(
+            _by_sides(positive, negative, sets, s, True),
+            _by_sides(positive, negative, sets, s, False),
+        )
+    else:
+        total = _sum(positive, sets[s, 0], sets[s, 3], sets[s, 4], sets[s, 7])
     if cost > 0:
-        # IoU is at least the smallest box's overlap over the largest's union with the truth.
-        inner = 0
-        if top1 < bottom0 and left1 < right0:
-            inner = _overlap(top1, bottom0, truth[0], truth[2])
-            inner *= _overlap(left1, right0, truth[1], truth[3])
-        common = _overlap(top0, bottom1, truth[0], truth[2])
-        common *= _overlap(left0, right1, truth[1], truth[3])
-        area = (truth[2] - truth[0]) * (truth[3] - truth[1])
-        union = (bottom1 - top0) * (right1 - left0) + area - common
-        total += cost * (1.0 - inner / union)
+        total += _costliest(truth, cost, sets, s)
     return total
 
 
@@ -174,7 +225,10 @@ def all_boxes(positive, negative, truth, cost, boxes, scores):
                     for f in range(2):
                         sets[0, f], sets[0, 2 + f] = top, bottom
                         sets[0, 4 + f], sets[0, 6 + f] = left, right
-                    score = _bound(positive, negative, truth, cost, sets, 0)
+                    score = _sum(positive, top, bottom, left, right)
+                    score += _sum(negative, top, bottom, left, right)
+                    if cost > 0:
+                        score += _costliest(truth, cost, sets, 0)
                     if found == k and not score > scores[k - 1]:
                         continue
                     at = min(found, k - 1)
