@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -67,6 +69,8 @@ def same_length(X: Any, y: Any) -> tuple[list[Any], list[Any]]:
     """Both as lists, one entry per example."""
     if y is None:
         raise DataError("y is missing; training needs the true outputs")
+    if issparse(X) or isinstance(X, str | dict) or not isinstance(X, Iterable):
+        raise DataError("X must be a list with one entry per example")
     examples, truths = list(X), list(y)
     if len(examples) != len(truths):
         raise DataError(f"{len(examples)} examples in X and {len(truths)} in y")

@@ -164,7 +164,10 @@ def _numbers(truths: list[Any]) -> NDArray[np.int64]:
 
 
 def _tables(costs: Any, data: CandidateSets) -> list[Floats]:
-    tables = [np.asarray(c, dtype=np.float64) for c in costs]
+    try:
+        tables = [np.asarray(c, dtype=np.float64) for c in costs]
+    except (TypeError, ValueError) as error:
+        raise DataError(f"costs must be lists of numbers ({error})") from None
     sizes = np.diff(data.offsets).tolist()
     if len(tables) != len(sizes):
         raise DataError(f"{len(sizes)} examples and {len(tables)} lists of costs")

@@ -177,10 +177,10 @@ def _columns(truths: list[Any], shapes: Ints) -> list[Ints]:
         if array.ndim != 2 and not (array.size == 0 and p > 0):
             out.append(array.astype(np.int64))
             continue
-        columns = np.full(p, -1, dtype=np.int64)
-        pairs = array.astype(np.int64).reshape(-1, 2) if array.size else np.empty((0, 2), np.int64)
         if array.size and array.shape[1] != 2:
             raise DataError(f"example {i}: pairs are (row, column), not of shape {array.shape}")
+        columns = np.full(p, -1, dtype=np.int64)
+        pairs = array.astype(np.int64).reshape(-1, 2)
         if len(pairs) and (pairs.min() < 0 or pairs[:, 0].max() >= p):
             raise DataError(f"example {i}: its pairs name rows or columns that it does not have")
         if len(np.unique(pairs[:, 0])) < len(pairs):
