@@ -62,12 +62,12 @@ class ExampleProblem:
     Attributes
     ----------
     kind : str
-        ``candidates``, ``matching``.
+        ``candidates``, ``matching``; ``examples`` for a class of your own.
     losses_known : tuple of str
         What ``loss`` may be.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str] = "examples"
     losses_known: ClassVar[tuple[str, ...]] = ("hinge",)
     is_convex: ClassVar[bool] = True
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cliquewise.errors import DataError, InfeasibleError
+from cliquewise.errors import DataError, InfeasibleError, TooLargeError
 from cliquewise.oracles.matching import (
     matching_max_marginals,
     max_matching,
@@ -197,3 +197,9 @@ def test_tables_without_rows_or_columns_have_the_empty_matching():
 
 def test_the_refusal_of_the_exp_oracle_says_why():
     assert "permanent" in str(no_exp_oracle())
+
+
+def test_a_table_that_nobody_could_hold_is_refused_before_it_is_made():
+    rows = np.broadcast_to(0.0, (60_000, 1))
+    with pytest.raises(TooLargeError, match="GiB"):
+        max_matching(rows, 0.0)

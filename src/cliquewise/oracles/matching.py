@@ -9,14 +9,19 @@ The exp oracle is missing for a reason: the sum over all matchings is a permanen
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from cliquewise.errors import DataError, InfeasibleError, UnsupportedError
+from cliquewise.errors import DataError, InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph import Floats
 from cliquewise.structure import Ints
+
+#: Refuse tables that would take more than this many bytes.
+MAX_MEMORY = 4 * 2**30
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,14 @@ class Assignment:
             if not np.all(np.isfinite(columns)):
                 raise DataError(
                     "unmatched_columns must be finite; to force columns, exchange rows and columns"
+                )
+            memory = 8.0 * p * (p + q)
+            if memory > MAX_MEMORY:
+                raise TooLargeError(
+                    f"partial matchings of {p} rows and {q} columns need a table of "
+                    f"{memory / 2**30:.3g} GiB (limit: {MAX_MEMORY / 2**30:g}); exchange rows and "
+                    "columns, or cut the problem",
+                    memory,
                 )
             alone = np.full((p, p), -np.inf)
             np.fill_diagonal(alone, rows)
@@ -264,13 +277,15 @@ def k_best_assignments(problem: Assignment, k: int) -> list[tuple[Ints, float]]:
     if best is None:
         raise _infeasible(problem)
     sets = [_Set(problem, (), (), best)]
-    changed = [sets[0]]
+    changed, heap, numbers = [sets[0]], [], count()
     while len(sets) < k and problem.scores.size:
         for one in changed:
             one.look_ahead()
-        top = max(sets, key=lambda one: one.second)
-        if top.second == -np.inf:
+            if one.second > -np.inf:
+                heapq.heappush(heap, (-one.second, next(numbers), one))
+        if not heap:
             break
+        top = heapq.heappop(heap)[2]
         changed = [top, top.split()]
         sets.append(changed[1])
     sets.sort(key=lambda one: -one.value)

@@ -58,7 +58,7 @@ class BCFWExamples(Solver):
 
     name: ClassVar[str] = "bcfw_examples"
     losses: ClassVar[frozenset[str]] = frozenset({"hinge"})
-    problems: ClassVar[frozenset[str]] = frozenset({"candidates", "matching"})
+    problems: ClassVar[frozenset[str]] = frozenset({"examples", "candidates", "matching"})
     cached_passes: int = 200
     inner_rounds: int = 5
 
