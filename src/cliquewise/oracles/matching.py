@@ -277,7 +277,8 @@ def k_best_assignments(problem: Assignment, k: int) -> list[tuple[Ints, float]]:
     if best is None:
         raise _infeasible(problem)
     sets = [_Set(problem, (), (), best)]
-    changed, heap, numbers = [sets[0]], [], count()
+    changed, numbers = [sets[0]], count()
+    heap: list[tuple[float, int, _Set]] = []
     while len(sets) < k and problem.scores.size:
         for one in changed:
             one.look_ahead()
