@@ -24,6 +24,13 @@ from cliquewise.structure import Ints, Structure
 
 LOSSES = ("log", "softmax_margin", "hinge")
 ENTROPIES = ("gini", "gini-otrw")
+#: What names of solvers mean on graphs.
+ON_GRAPHS = {
+    "auto": "idal",
+    "sdca": "sdca_graph",
+    "bcfw": "bcfw_graph",
+    "subgradient": "subgradient_graph",
+}
 
 
 class GraphProblem:
@@ -273,7 +280,7 @@ class GraphProblem:
     # ---- which solver
 
     def resolve(self, solver: Any) -> Any:
-        """What ``auto`` and ``sdca`` mean on graphs."""
-        if solver == "auto":
-            return "idal"
-        return "sdca_graph" if solver == "sdca" else solver
+        """What ``auto`` and the names of solvers for chains mean on graphs."""
+        if not isinstance(solver, str):
+            return solver
+        return ON_GRAPHS.get(solver, solver)
