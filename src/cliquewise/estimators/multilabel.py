@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
 from cliquewise.estimators._graphs import GraphEstimator
+from cliquewise.estimators._training import check_sample_weight
 from cliquewise.graph import Floats
 from cliquewise.models.multilabel import label_pairs, multilabel_data, multilabel_model
 
@@ -84,8 +85,11 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, Y: Any) -> MultiLabelClassifier:
-        """Train on ``X`` (n, d), dense or sparse, and ``Y`` (n, L) of 0 and 1."""
+    def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> MultiLabelClassifier:
+        """Train on ``X`` (n, d), dense or sparse, and ``Y`` (n, L) of 0 and 1.
+
+        ``sample_weight`` has one weight per row for its loss.
+        """
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         targets = _indicator(Y)
         if targets.shape[0] != X.shape[0]:
@@ -95,7 +99,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         pairs = label_pairs(self.n_labels_, self.label_graph)
         model = multilabel_model(self.n_labels_, X.shape[1], pairs, self.intercept)
         data = multilabel_data(csr_matrix(X), self.n_labels_, pairs, targets)
-        self._train(model, data)
+        self._train(model, data, check_sample_weight(sample_weight, len(data)))
         return self
 
     def _rows(self, X: Any) -> GraphDataset:
