@@ -24,6 +24,13 @@ from cliquewise.structure import Ints, Structure
 
 LOSSES = ("log", "softmax_margin", "hinge")
 ENTROPIES = ("gini", "gini-otrw")
+#: What names of solvers mean on graphs.
+ON_GRAPHS = {
+    "auto": "idal",
+    "sdca": "sdca_graph",
+    "bcfw": "bcfw_graph",
+    "subgradient": "subgradient_graph",
+}
 
 
 class GraphProblem:
@@ -46,6 +53,15 @@ class GraphProblem:
         Share of the nodes' entropies that "gini-otrw" takes off (Appendix C of idal).
     cost : float array, optional
         Another cost than Hamming's: one number per node and label, flat.
+    weights : float array (n_examples), optional
+        Weight of each example's loss; 1 by default.
+
+    Notes
+    -----
+    A weighted loss is that of scaled features, costs and entropy: ``c (max <theta + cost, mu> +
+    gamma H(mu) - <theta, y>) = max <c theta + c cost, mu> + c gamma H(mu) - <c theta, y>``. The
+    cliques hold the scaled numbers, so that solvers need not know of weights; exact inference
+    on example i runs at the temperature ``temperatures[i] = gamma c_i``.
 
     Examples
     --------
@@ -69,6 +85,7 @@ class GraphProblem:
         entropy: str = "gini",
         epsilon: float = 0.9,
         cost: Floats | None = None,
+        weights: Floats | None = None,
     ):
         if not (np.isfinite(C) and C > 0):
             raise DataError(f"C = {C}; it must be a positive number")
@@ -89,6 +106,33 @@ class GraphProblem:
         if loss != "log" and cost is None:
             cost = self._hamming()
         self.cliques = model.cliques(data, None if loss == "log" else cost)
+        self.weights = np.ones(len(data)) if weights is None else np.asarray(weights, np.float64)
+        self._check_weights()
+        if not np.all(self.weights == 1.0):
+            self.cliques = _weighted(self.cliques, self.clique_weights, self._owners)
+
+    def _check_weights(self) -> None:
+        c = self.weights
+        if c.shape != (len(self.data),) or not np.all(np.isfinite(c)) or (c < 0).any():
+            raise DataError(f"weights must be {len(self.data)} finite numbers, none negative")
+
+    @cached_property
+    def _owners(self) -> Ints:
+        """The example of every clique."""
+        d, each = self.data, np.arange(len(self.data))
+        return np.concatenate(
+            [np.repeat(each, np.diff(o)) for o in (d.node_offsets, d.edge_offsets)]
+        )
+
+    @property
+    def clique_weights(self) -> Floats:
+        """Weight of the example of every clique."""
+        return self.weights[self._owners]
+
+    @property
+    def temperatures(self) -> Floats:
+        """Weight of the entropy of every example."""
+        return self.gamma * self.weights
 
     def _check_truth(self) -> None:
         labels = self.data.labels
@@ -146,7 +190,9 @@ class GraphProblem:
             curvature, slack = np.ones(self.n_cliques), np.empty((0, 2))
         else:
             curvature, slack = self._oriented_trees()
-        return Terms(curvature, slack, self.C, self.gamma)
+        c = self.clique_weights
+        slack = slack * c[self.data.n_nodes :, None] if len(slack) else slack
+        return Terms(curvature * c, slack, self.C, self.gamma)
 
     def _oriented_trees(self) -> tuple[Floats, Floats]:
         """Curvatures of the Gini-OTRW entropy (Eq. 10 of idal), from each example's graph."""
@@ -243,9 +289,12 @@ class GraphProblem:
                 for entry in graph._entries(best.labels[None]):
                     mu[at[entry[0]]] = 1.0
                 continue
-            graph = FactorGraph.from_structure(self.structures[i], scores[at] / self.gamma)
+            temperature = float(self.temperatures[i])
+            if temperature == 0:
+                continue
+            graph = FactorGraph.from_structure(self.structures[i], scores[at] / temperature)
             answer = graph.marginals()
-            values[i] = self.gamma * answer.bound
+            values[i] = temperature * answer.bound
             mu[at] = answer.factors.flat
         return mu, values
 
@@ -273,7 +322,25 @@ class GraphProblem:
     # ---- which solver
 
     def resolve(self, solver: Any) -> Any:
-        """What ``auto`` and ``sdca`` mean on graphs."""
-        if solver == "auto":
-            return "idal"
-        return "sdca_graph" if solver == "sdca" else solver
+        """What ``auto`` and the names of solvers for chains mean on graphs."""
+        if not isinstance(solver, str):
+            return solver
+        return ON_GRAPHS.get(solver, solver)
+
+
+def _weighted(g: Any, c: Floats, owners: Ints) -> Any:
+    """Cliques whose features and costs are multiplied by ``c``, one number per clique."""
+    # Rows that several examples share (a constant feature of edges) become one per example.
+    codes = g.row * (int(owners.max(initial=0)) + 1) + owners
+    _, first, row = np.unique(codes, return_index=True, return_inverse=True)
+    old, factor = g.row[first], c[first]
+    sizes = np.diff(g.indptr)[old]
+    indptr = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    entries = np.arange(int(indptr[-1])) + np.repeat(g.indptr[old] - indptr[:-1], sizes)
+    cost = g.cost
+    if len(cost):
+        cost = cost * np.repeat(c[: len(g.degree)], np.diff(g.offsets[: len(g.degree) + 1]))
+    return g._replace(
+        row=row.astype(np.int64), indptr=indptr, indices=g.indices[entries],
+        values=g.values[entries] * np.repeat(factor, sizes), cost=cost,
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from scipy.sparse import csr_matrix
 
 import cliquewise as cw
 from cliquewise.errors import CliquewiseError
+from cliquewise.models.multilabel import label_pairs, mutual_information
 
 
 def rows(n: int, seed: int = 0):
@@ -104,3 +105,51 @@ def test_bad_input_is_a_clear_error(name):
     with pytest.raises(ValueError) as caught:
         cw.MultiLabelClassifier(random_state=0, **params).fit(X, Y)
     assert len(str(caught.value)) > 10
+
+
+def test_a_tree_of_labels_joins_those_that_tell_most_of_each_other():
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 2, 400)
+    flipped = [np.where(rng.random(400) < p, 1 - first, first) for p in (0.05, 0.2)]
+    Y = np.stack([first, flipped[0], flipped[1], rng.integers(0, 2, 400)], axis=1)
+    tree = label_pairs(4, "tree", Y)
+    assert len(tree) == 3
+    assert {(0, 1), (0, 2)} <= set(map(tuple, tree.tolist()))
+    assert label_pairs(4, 1, Y).tolist() == [[0, 1]]
+    assert len(label_pairs(4, 99, Y)) == 6
+    assert len(label_pairs(4, 0, Y)) == 0
+
+
+def test_mutual_information_is_that_of_the_counts():
+    from sklearn.metrics import mutual_info_score
+
+    rng = np.random.default_rng(1)
+    Y = (rng.random((50, 5)) < [0.0, 0.1, 0.5, 0.9, 1.0]).astype(float)
+    ours = mutual_information(Y)
+    for i in range(5):
+        for j in range(5):
+            assert ours[i, j] == pytest.approx(mutual_info_score(Y[:, i], Y[:, j]), abs=1e-12)
+
+
+@pytest.mark.parametrize("graph", ["tree", 2])
+def test_sparse_label_graphs_train_predict_and_survive_a_file(graph, tmp_path):
+    X, Y = rows(60)
+    classifier = cw.MultiLabelClassifier(label_graph=graph, random_state=0).fit(X, Y)
+    assert classifier.certificate_.gap <= 1e-3
+    classifier.save(tmp_path / "m.cw")
+    assert np.array_equal(cw.load(tmp_path / "m.cw").predict(X), classifier.predict(X))
+    classifier.max_memory = 1e-5  # a few rows at a time
+    assert np.mean(classifier.predict(X) == cw.load(tmp_path / "m.cw").predict(X)) > 0.99
+    assert classifier.predict_proba(X).shape == Y.shape
+
+
+@pytest.mark.parametrize("graph", ["no such", -1, 0.5])
+def test_label_graphs_that_make_no_sense_are_refused(graph):
+    with pytest.raises(CliquewiseError, match="label_graph"):
+        cw.MultiLabelClassifier(label_graph=graph).fit(*rows(20))
+
+
+def test_a_complete_graph_over_hundreds_of_labels_is_refused_with_the_remedy():
+    X, Y = np.zeros((5000, 1)), np.zeros((5000, 300), dtype=int)
+    with pytest.raises(CliquewiseError, match=r'44850 pairs.*GiB.*label_graph="tree"'):
+        cw.MultiLabelClassifier().fit(X, Y)

@@ -21,16 +21,16 @@ from cliquewise.relaxation import relaxed_beliefs
 
 #: Solvers that train on the local polytope; prediction then uses the same relaxation.
 RELAXED = ("idal", "soft_sdca", "soft_bcfw", "gdmm")
-_NOT_SAVED = {"verbose", "solver", "random_state", "label_graph", "node_types"}
+_NOT_SAVED = {"verbose", "solver", "random_state", "label_graph", "node_types", "class_weight"}
 
 
 class GraphEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators over pairwise graphs; ``model_``, ``coef_`` are the fitted state."""
 
-    def _train(self, model: PairwiseModel, data: GraphDataset) -> None:
+    def _train(self, model: PairwiseModel, data: GraphDataset, weights: Floats) -> None:
         _training.check_parameters(self)
         problem = GraphProblem(
-            model, data, self.C, self.loss, self.gamma, self.entropy, self.epsilon
+            model, data, self.C, self.loss, self.gamma, self.entropy, self.epsilon, weights=weights
         )
         fit = _training.train(self, problem)
         self.model_, self.coef_ = model, fit.weights

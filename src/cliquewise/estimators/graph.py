@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
+from cliquewise.estimators import _training
 from cliquewise.estimators._graphs import GraphEstimator, as_lists, check_examples
 from cliquewise.estimators._training import plain_classes
 from cliquewise.graph import Floats
@@ -34,9 +35,12 @@ class GraphLabeler(GraphEstimator):
         Entropy of the relaxed problem that cliquewise solvers minimise.
     epsilon : float, default=0.9
         See :class:`~cliquewise.graph_problem.GraphProblem`.
+    class_weight : dict or "balanced", optional
+        Weight of each class; an example's loss is multiplied by the mean over its nodes.
     solver : str or Solver, default="auto"
         ``idal`` (which is ``auto``), ``soft_sdca``, ``soft_bcfw``: cliquewise, on any graph.
-        ``sdca``, ``lbfgs``: by exact inference, for graphs of small treewidth.
+        ``sdca``, ``lbfgs``: by exact inference, for graphs of small treewidth. ``bcfw``,
+        ``subgradient``: structural SVMs (``loss="hinge"``) through MAP calls.
     inference : str, default="auto"
         ``relaxed``: the relaxation that cliquewise training uses; or the name of a method of
         :meth:`FactorGraph.map`. ``auto`` is ``relaxed`` after cliquewise training and exact
@@ -72,6 +76,7 @@ class GraphLabeler(GraphEstimator):
         pairwise: str = "table",
         entropy: str = "gini",
         epsilon: float = 0.9,
+        class_weight: Any = None,
         solver: Any = "auto",
         inference: str = "auto",
         tol: float = 1e-3,
@@ -88,6 +93,7 @@ class GraphLabeler(GraphEstimator):
         self.pairwise = pairwise
         self.entropy = entropy
         self.epsilon = epsilon
+        self.class_weight = class_weight
         self.solver = solver
         self.inference = inference
         self.tol = tol
@@ -98,7 +104,7 @@ class GraphLabeler(GraphEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> GraphLabeler:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GraphLabeler:
         """Train.
 
         Parameters
@@ -108,6 +114,8 @@ class GraphLabeler(GraphEstimator):
             ``features``, ``edges``, ``edge_features``, ``types``.
         y : list of sequences of labels
             One label per node.
+        sample_weight : (n_examples,), optional
+            Weight of each example's loss.
         """
         data = self._data(X)
         if len(data) == 0 or data.n_nodes == 0:
@@ -125,10 +133,23 @@ class GraphLabeler(GraphEstimator):
             [len(labels) for labels in self.labels_], data.features.shape[1], width, self.pairwise,
             self.intercept,
         )  # fmt: skip
-        self._train(model, data.with_labels(numbers))
+        self._train(model, data.with_labels(numbers), self._weights(sample_weight, numbers, data))
         self._name_classes()
         self.n_features_in_ = data.features.shape[1]
         return self
+
+    def _weights(self, given: Any, numbers: NDArray[np.int64], data: GraphDataset) -> Floats:
+        """Weights of the examples: those given, times the mean class weight of the nodes."""
+        weights = _training.check_sample_weight(given, len(data))
+        if self.class_weight is None:
+            return weights
+        if len(self.labels_) > 1:
+            raise DataError("class_weight does not work with node types; use sample_weight")
+        per_class = _training.class_weights(self.class_weight, self.labels_[0].classes, numbers)
+        sums = np.concatenate(([0.0], np.cumsum(per_class[numbers])))
+        sizes = np.diff(data.node_offsets)
+        means = np.diff(sums[data.node_offsets]) / np.maximum(sizes, 1)
+        return weights * np.where(sizes > 0, means, 1.0)
 
     def _name_classes(self) -> None:
         classes = [labels.classes for labels in self.labels_]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
 from cliquewise.estimators._graphs import GraphEstimator
+from cliquewise.estimators._training import check_sample_weight
 from cliquewise.graph import Floats
-from cliquewise.models.multilabel import label_pairs, multilabel_data, multilabel_model
+from cliquewise.models.multilabel import (
+    check_size,
+    label_pairs,
+    multilabel_data,
+    multilabel_model,
+    row_bytes,
+)
 
 
 class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[misc]
@@ -25,8 +33,11 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
     loss, C, gamma, entropy, epsilon, solver, inference
         As in :class:`~cliquewise.GraphLabeler`. With up to about 20 labels exact training
         and exact prediction are possible, too.
-    label_graph : {"complete", "none"} or pairs of label numbers, default="complete"
-        The pairs of labels that have a table; ``none`` makes the labels independent.
+    label_graph : {"complete", "none", "tree"}, int or pairs of label numbers, default="complete"
+        The pairs of labels that have a table. ``none`` makes the labels independent; ``tree`` is
+        the spanning tree of largest mutual information between labels, a number that many pairs
+        of largest mutual information. With hundreds of labels the complete graph is refused for
+        want of memory.
     tol, max_epochs, max_seconds, max_memory, random_state, verbose
         As in :class:`~cliquewise.SequenceTagger`.
     intercept : bool, default=True
@@ -84,25 +95,32 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, Y: Any) -> MultiLabelClassifier:
-        """Train on ``X`` (n, d), dense or sparse, and ``Y`` (n, L) of 0 and 1."""
+    def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> MultiLabelClassifier:
+        """Train on ``X`` (n, d), dense or sparse, and ``Y`` (n, L) of 0 and 1.
+
+        ``sample_weight`` has one weight per row for its loss.
+        """
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         targets = _indicator(Y)
         if targets.shape[0] != X.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and Y has {targets.shape[0]}")
         self.n_labels_ = targets.shape[1]
         self.classes_ = [np.array([0, 1])] * self.n_labels_
-        pairs = label_pairs(self.n_labels_, self.label_graph)
+        pairs = label_pairs(self.n_labels_, self.label_graph, targets)
+        check_size(X.shape[0], self.n_labels_, pairs, self.max_memory)
         model = multilabel_model(self.n_labels_, X.shape[1], pairs, self.intercept)
         data = multilabel_data(csr_matrix(X), self.n_labels_, pairs, targets)
-        self._train(model, data)
+        self._train(model, data, check_sample_weight(sample_weight, len(data)))
         return self
 
-    def _rows(self, X: Any) -> GraphDataset:
+    def _parts(self, X: Any) -> Iterator[GraphDataset]:
+        """The rows as graphs, in as many parts as ``max_memory`` asks for."""
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        data: GraphDataset = multilabel_data(csr_matrix(X), self.n_labels_, self.model_.pair_list)
-        return data
+        X = csr_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+        pairs = self.model_.pair_list
+        size = max(1, int(self.max_memory * 2**30 / row_bytes(self.n_labels_, pairs)))
+        for first in range(0, X.shape[0], size):
+            yield multilabel_data(X[first : first + size], self.n_labels_, pairs)
 
     def predict(self, X: Any, method: str | None = None, **options: Any) -> NDArray[np.int64]:
         """The labels of every row, (n, L) of 0 and 1.
@@ -115,13 +133,13 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         **options
             For the method.
         """
-        found = self._labels(self._rows(X), method, **options)
-        return np.asarray(found.reshape(-1, self.n_labels_))
+        found = [self._labels(part, method, **options) for part in self._parts(X)]
+        return np.concatenate(found).reshape(-1, self.n_labels_)
 
     def predict_proba(self, X: Any, method: str | None = None, **options: Any) -> Floats:
         """Probability (or relaxed belief) of every label, (n, L)."""
-        beliefs = self._beliefs(self._rows(X), method, **options)
-        return np.asarray(beliefs.reshape(-1, self.n_labels_, 2)[:, :, 1])
+        beliefs = [self._beliefs(part, method, **options) for part in self._parts(X)]
+        return np.asarray(np.concatenate(beliefs).reshape(-1, self.n_labels_, 2)[:, :, 1])
 
     def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose set of labels is right."""

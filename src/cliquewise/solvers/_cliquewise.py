@@ -23,6 +23,8 @@ from cliquewise.structure import Ints
 
 #: Share of visits that gap sampling draws uniformly.
 UNIFORM_SHARE = 0.2
+#: Passes between two looks at the certificate, at most.
+LOOK = 10.0
 
 
 @dataclass
@@ -45,7 +47,13 @@ class Ascent:
     dual: float = float("nan")
     next_look: int = 4  # outer step after which the solver certifies itself
     share: float = float("nan")  # of the inner gap in the whole one, at the last look
+    lag: float = float("inf")  # the same, not taken away once it was acted upon
     last_gap: float = float("nan")  # at the look before
+    last_passes: float = 0.0
+    inner: float = 0.5  # visits per outer step, as a share of the cliques
+    factor: float = 2.0  # by which rho changes next
+    direction: float = 0.0  # of its last change
+    changed: bool = False  # whether it was changed at the last look
     changes: int = 0  # of rho
 
 
@@ -121,7 +129,8 @@ class Cliquewise(Solver):
         from cliquewise._kernels.cliquewise import cliques_by_example
 
         point.w[:] = weights_of_beliefs(problem, point.mu)
-        state = Ascent(point, rho, np.empty(problem.n_cliques), np.full(problem.n_cliques, np.inf))
+        n = problem.n_cliques
+        state = Ascent(point, rho, np.empty(n), np.full(n, np.inf), inner=float(self.inner))
         self._set_rho(problem, state, rho)
         if self.sampling == "examples":
             state.order = np.empty(problem.n_cliques, dtype=np.int64)
@@ -144,7 +153,7 @@ class Cliquewise(Solver):
 
     def _order(self, n: int, state: Ascent, rng: np.random.Generator) -> Ints:
         """The cliques of the next visits."""
-        count = max(1, round(self.inner * n))
+        count = max(1, round(state.inner * n))
         if self.sampling == "uniform":
             return rng.integers(0, n, count)
         if self.sampling == "gap" and state.visits >= n:
@@ -186,7 +195,7 @@ class Cliquewise(Solver):
             visits, apart, along = sweep(
                 g, problem.terms, x, state.rho, state.steps, self.method, state.gaps,
                 data.node_offsets, data.edge_offsets, rng.permutation(len(data)), state.order,
-                state.place, float(self.inner), length, momentum, state.previous, seed,
+                state.place, float(state.inner), length, momentum, state.previous, seed,
             )  # fmt: skip
         else:
             if length > 0:
@@ -204,15 +213,16 @@ class Cliquewise(Solver):
         return state, Info(visits / n, visits, np.inf, proof, self._is_finished(state))
 
     def _look(self, problem: GraphProblem, state: Ascent) -> Certificate:
-        """A certificate after a number of steps that grows up to one in twenty.
+        """A certificate after a number of steps that grows up to ten passes.
 
         The steps do not depend on the clock, so that the same seed gives the same bits. Rounding
         errors of the running weights are swept out on the same occasion.
         """
         proof = self.certify(problem, state)
-        state.share = state.inner_gap / max(state.primal - state.dual, 1e-300)
+        state.share = state.lag = state.inner_gap / max(state.primal - state.dual, 1e-300)
         state.point.w[:] = weights_of_beliefs(problem, state.point.mu)
-        state.next_look = state.outer + min(max(4, state.outer // 4), 20)
+        most = max(4, int(np.ceil(LOOK / state.inner)))
+        state.next_look = state.outer + min(max(4, state.outer // 4), most)
         return proof
 
     def _multiplier_step(self, problem: GraphProblem, state: Ascent) -> tuple[float, float]:

@@ -13,8 +13,12 @@ from cliquewise.solvers.base import register
 
 #: Shares of the whole gap that the inner problem's should stay between.
 LEAST, MOST = 0.03, 0.5
-#: From one look to the next a gap should fall below this part of itself.
-SLOW = 0.6
+#: Below this share the multipliers may have momentum, and at most so much.
+CALM, FASTEST = 0.1, 0.8
+#: In one pass a gap should fall to this part of itself: by half in 14.
+SLOW = 0.95
+#: Most visits per outer step that an adaptive run makes, as a share of the cliques.
+MOST_INNER = 2.0
 
 
 @register
@@ -29,9 +33,11 @@ class IDAL(Cliquewise):
     accelerated : bool, default=False
         Nesterov's extrapolation of the multipliers, started anew whenever it points uphill.
     adaptive : bool, default=False
-        Start with rho and change it when the gap hardly falls: rho is raised if most of the gap
-        is that of the inner problem, which then lags behind the multipliers, and lowered if
-        hardly any of it is.
+        Start with the given rho and inner and change them when the gap hardly falls. If most of
+        the gap is that of the inner problem, which then lags behind the multipliers, visits per
+        step are doubled (up to two passes), then rho is raised. If hardly any of it is, visits
+        are halved again and rho is lowered, unless the multipliers have momentum. Every change
+        of direction halves the next change of rho, on a logarithmic scale.
     """
 
     name: ClassVar[str] = "idal"
@@ -44,19 +50,38 @@ class IDAL(Cliquewise):
         if self.accelerated:
             if not len(state.previous):
                 state.previous = state.point.xi.copy()
-            following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * state.momentum**2))
-            momentum, state.momentum = (state.momentum - 1.0) / following, following
+            # Extrapolating from inner problems that lag behind would pile up their errors.
+            if state.lag < CALM:
+                following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * state.momentum**2))
+                momentum, state.momentum = (state.momentum - 1.0) / following, following
+                momentum = min(momentum, FASTEST)
+            else:
+                state.momentum = 1.0
         length = 1.0 / state.rho
         if self.adaptive and np.isfinite(state.share):
             self._adapt(problem, state)
         return length, momentum
 
     def _adapt(self, problem: GraphProblem, state: Ascent) -> None:
-        """Another rho if the gap has hardly fallen; each change is smaller than the last."""
-        gap = state.primal - state.dual
-        if gap > SLOW * state.last_gap and not LEAST <= state.share <= MOST:
-            state.changes += 1
-            factor = 4.0 ** (1.0 / state.changes)
-            rho = state.rho * factor if state.share > MOST else state.rho / factor
-            self._set_rho(problem, state, rho)
-        state.last_gap, state.share = gap, np.nan
+        """More visits or another rho if the gap has hardly fallen since the last look."""
+        gap, passes = state.primal - state.dual, state.visits / max(problem.n_cliques, 1)
+        slow = gap > state.last_gap * SLOW ** (passes - state.last_passes)
+        settled = not state.changed
+        state.changed = False
+        if slow and settled and state.share > MOST:
+            if state.inner < MOST_INNER:
+                state.inner = min(2.0 * state.inner, MOST_INNER)
+            else:
+                self._scale_rho(problem, state, 1.0)
+        elif slow and settled and state.share < LEAST:
+            state.inner = max(0.5 * state.inner, self.inner)
+            if not self.accelerated:  # momentum is another remedy for slow multipliers
+                self._scale_rho(problem, state, -1.0)
+        state.last_gap, state.last_passes, state.share = gap, passes, np.nan
+
+    def _scale_rho(self, problem: GraphProblem, state: Ascent, direction: float) -> None:
+        if state.direction * direction < 0:
+            state.factor = float(np.sqrt(state.factor))
+        # The messages jump with rho: the next look says nothing about the new one.
+        state.direction, state.changed = direction, True
+        self._set_rho(problem, state, state.rho * state.factor**direction)

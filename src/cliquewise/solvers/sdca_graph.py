@@ -91,7 +91,7 @@ class GraphSDCA(Solver):
         """One reshuffled pass over the examples."""
         n = problem.n_examples
         calls = sum(self._visit(problem, state, int(i)) for i in rng.permutation(n))
-        gap = problem.gamma * float(state.gaps.sum()) / max(n, 1)
+        gap = float(problem.temperatures @ state.gaps) / max(n, 1)
         dual = self._dual(problem, state)
         return state, Info(1.0, calls, gap / max(abs(dual + gap), 1e-12))
 
@@ -99,7 +99,10 @@ class GraphSDCA(Solver):
         """Move the distribution of one example; returns the number of inferences."""
         from cliquewise._kernels.clique_features import add_example, example_scores
 
-        at, gamma, C = problem.entries(i), problem.gamma, problem.C
+        at, gamma, C = problem.entries(i), float(problem.temperatures[i]), problem.C
+        if gamma == 0:  # an example without weight
+            state.gaps[i] = 0.0
+            return 0
         d = problem.data
         nodes = (int(d.node_offsets[i]), int(d.node_offsets[i + 1]))
         edges = (int(d.edge_offsets[i]), int(d.edge_offsets[i + 1]))
@@ -136,8 +139,11 @@ class GraphSDCA(Solver):
         return calls
 
     def _dual(self, problem: GraphProblem, state: TableDuals) -> float:
-        entropy = float(state.log_z.sum() - state.theta @ state.mu)
-        total = problem.gamma * entropy + float(problem.costs @ state.mu)
+        entropies = state.log_z.copy()
+        for i in range(problem.n_examples):
+            at = problem.entries(i)
+            entropies[i] -= float(state.theta[at] @ state.mu[at])
+        total = float(problem.temperatures @ entropies) + float(problem.costs @ state.mu)
         return total / max(problem.n_examples, 1) - 0.5 * problem.lam * float(state.w @ state.w)
 
     def certify(self, problem: GraphProblem, state: TableDuals) -> Certificate:
