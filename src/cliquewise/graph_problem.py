@@ -273,7 +273,11 @@ class GraphProblem:
     # ---- which solver
 
     def resolve(self, solver: Any) -> Any:
-        """What ``auto`` and ``sdca`` mean on graphs."""
-        if solver == "auto":
-            return "idal"
-        return "sdca_graph" if solver == "sdca" else solver
+        """What ``auto``, ``sdca`` and ``gdmm`` mean on graphs."""
+        if isinstance(solver, str):
+            return {"auto": "idal", "sdca": "sdca_graph", "gdmm": "gdmm_graph"}.get(solver, solver)
+        if solver.name == "gdmm":
+            from cliquewise.solvers.gdmm_graph import GraphGDMM
+
+            return GraphGDMM.like(solver)
+        return solver
