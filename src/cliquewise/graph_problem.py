@@ -30,6 +30,7 @@ ON_GRAPHS = {
     "sdca": "sdca_graph",
     "bcfw": "bcfw_graph",
     "subgradient": "subgradient_graph",
+    "gdmm": "gdmm_graph",
 }
 
 
@@ -323,9 +324,13 @@ class GraphProblem:
 
     def resolve(self, solver: Any) -> Any:
         """What ``auto`` and the names of solvers for chains mean on graphs."""
-        if not isinstance(solver, str):
-            return solver
-        return ON_GRAPHS.get(solver, solver)
+        if isinstance(solver, str):
+            return ON_GRAPHS.get(solver, solver)
+        if solver.name == "gdmm":
+            from cliquewise.solvers.gdmm_graph import GraphGDMM
+
+            return GraphGDMM.like(solver)
+        return solver
 
 
 def _weighted(g: Any, c: Floats, owners: Ints) -> Any:

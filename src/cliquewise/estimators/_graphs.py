@@ -20,7 +20,7 @@ from cliquewise.persistence import write_arrays
 from cliquewise.relaxation import relaxed_beliefs
 
 #: Solvers that train on the local polytope; prediction then uses the same relaxation.
-RELAXED = ("idal", "soft_sdca", "soft_bcfw", "gdmm")
+RELAXED = ("idal", "soft_sdca", "soft_bcfw", "gdmm_graph", "gdmm_multilabel")
 _NOT_SAVED = {"verbose", "solver", "random_state", "label_graph", "node_types", "class_weight"}
 
 

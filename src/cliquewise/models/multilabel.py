@@ -1,7 +1,7 @@
 """The multilabel model: a graph over the labels, the same for every row (Finley, Joachims 2008).
 
 Each label is a node type of its own with the states no and yes; each pair of labels has a
-table. All nodes of a row share its features, which are stored once.
+table, or a weight for both being on. All nodes of a row share its features, stored once.
 """
 
 from __future__ import annotations
@@ -151,16 +151,16 @@ def row_bytes(n_labels: int, pairs: Ints) -> float:
 
 
 def multilabel_model(
-    n_labels: int, n_features: int, pairs: Ints, intercept: bool = True
+    n_labels: int, n_features: int, pairs: Ints, intercept: bool = True, pairwise: str = "table"
 ) -> PairwiseModel:
-    """Weights: features x 2 per label, 2 x 2 per pair.
+    """Weights: features x 2 per label, 2 x 2 per pair (one, if only co-occurrence counts).
 
     Examples
     --------
     >>> multilabel_model(3, 4, label_pairs(3)).dimension      # 3 x 5 x 2 + 3 x 4
     42
     """
-    return PairwiseModel([2] * n_labels, n_features, 0, "table", intercept, pairs)
+    return PairwiseModel([2] * n_labels, n_features, 0, pairwise, intercept, pairs)
 
 
 def multilabel_data(X: csr_matrix, n_labels: int, pairs: Ints, Y: ArrayLike | None = None) -> Any:

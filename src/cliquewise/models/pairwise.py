@@ -2,7 +2,8 @@
 
 A clique of type t with features x scores its state s by ``sum_f x_f w[base_t + f * params_t +
 tie_t(s)]``. The tie says which states share a weight: each state of a node has its own; an edge
-has a full table, a symmetric one, or a single weight for equal labels (Potts).
+has a full table, a symmetric one, a single weight for equal labels (Potts), or a single one for
+both ends having their last label (co-occurrence, for labels that are on or off).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cliquewise.errors import DataError
 from cliquewise.graph import Floats
 from cliquewise.structure import Ints, Structure
 
-PAIRWISE = ("table", "symmetric", "potts")
+PAIRWISE = ("table", "symmetric", "potts", "co-occurrence")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class PairwiseModel:
         Number of labels of each node type.
     n_features, n_edge_features : int
         Without the constant ones. With no edge features an edge has the constant one.
-    pairwise : {"table", "symmetric", "potts"}
+    pairwise : {"table", "symmetric", "potts", "co-occurrence"}
     intercept : bool
         A constant feature on nodes (and on edges beside their features).
     pairs : sequence of (int, int), optional
@@ -66,7 +67,7 @@ class PairwiseModel:
         object.__setattr__(self, "pair_list", array)
         cards = np.asarray(self.cardinalities, dtype=np.int64)
         unequal = cards[array[:, 0]] != cards[array[:, 1]]
-        if self.pairwise != "table" and unequal.any():
+        if self.pairwise in ("symmetric", "potts") and unequal.any():
             i, j = array[int(np.argmax(unequal))]
             raise DataError(
                 f"pairwise={self.pairwise!r} needs equal numbers of labels, but node types {i} and "
@@ -237,6 +238,8 @@ def _tie(pairwise: str, ki: int, kj: int) -> Ints:
     if pairwise == "table":
         return np.arange(ki * kj)
     a, b = np.divmod(np.arange(ki * kj), kj)
+    if pairwise == "co-occurrence":
+        return np.where((a == ki - 1) & (b == kj - 1), 0, -1)
     if pairwise == "potts":
         return np.where(a == b, 0, -1)
     low, high = np.minimum(a, b), np.maximum(a, b)

@@ -38,6 +38,7 @@ class Ascent:
     previous: Floats = field(default_factory=lambda: np.empty(0))
     order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     place: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    active: Any = None  # cliques that a greedy solver visits
     visits: int = 0
     outer: int = 0
     momentum: float = 1.0
