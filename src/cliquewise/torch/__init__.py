@@ -34,6 +34,11 @@ _WHERE = {
     "graph_log_partition": "graphs",
     "graph_map": "graphs",
     "graph_loss": "graphs",
+    "StructuredClassifier": "estimator",
+    "DeepProblem": "problem",
+    "ProxLinear": "prox_linear",
+    "SGD": "stochastic",
+    "Adam": "stochastic",
 }
 
 __all__ = [*_WHERE]

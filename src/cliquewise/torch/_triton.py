@@ -13,8 +13,11 @@ from cliquewise.torch._scores import Scores
 #: More labels than this do not fit into the registers of one program.
 MAX_LABELS = {torch.float32: 128, torch.float64: 64}
 _WARPS = {16: 1, 32: 1, 64: 4, 128: 16}
+_FINISH_WARPS = {16: 1, 32: 2, 64: 8, 128: 16}
 #: Positions that are exponentiated, or summed over, at once.
 _ROWS = {16: 64, 32: 32, 64: 32, 128: 32}
+#: Whether to go round Triton's search for the compiled kernel.
+FAST_LAUNCH = False
 _BLOCK, _CHAINS, _COLUMNS = 1024, 32, 64
 
 
@@ -26,10 +29,41 @@ def refuses(scores: Scores) -> str | None:
     return None
 
 
+_launchers: dict[Any, Any] = {}
+
+
+def _launch(
+    kernel: Any, programs: int, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    """Launch a kernel; from the second time on without the search for its compiled form.
+
+    That search costs more than the launch. A compiled form may be used again if types,
+    options and alignment are the same.
+    """
+    if FAST_LAUNCH:
+        key: list[Any] = [kernel, *options.values()]
+        for x in arguments:
+            if isinstance(x, Tensor):
+                key.append(x.dtype)
+                key.append(x.data_ptr() % 16 == 0)
+            else:
+                key.append(x < 2**31)
+        key.append(arguments[0].device)
+        known = _launchers.get(tuple(key))
+        if known is not None:
+            compiled, constants = known
+            compiled[(programs, 1, 1)](*arguments, *constants)
+            return
+    compiled = kernel[(programs,)](*arguments, **options)
+    if FAST_LAUNCH and compiled is not None:
+        names = kernel.arg_names[len(arguments) :]
+        _launchers[tuple(key)] = compiled, [options[name] for name in names]
+
+
 def _kernels() -> tuple[Any, Any]:
     from cliquewise.torch import _triton_kernels as kernels
 
-    return kernels.forward_backward, kernels.weighted_sums
+    return (kernels.scan, kernels.finish), kernels.weighted_sums
 
 
 def _common(scores: Scores) -> tuple[Scores, int, int, dict[str, Any]]:
@@ -67,28 +101,36 @@ def evaluate(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """log Z, or the log-likelihood of tags; and the marginals, less the tags."""
     size, length, k = scores.nodes.shape
-    values = torch.empty(size, dtype=scores.nodes.dtype, device=scores.nodes.device)
+    device = scores.nodes.device
+    values = torch.empty(size, dtype=scores.nodes.dtype, device=device)
     if size == 0 or length == 0:
         return values.zero_(), (values, values)
+    # Rounded only once, after the score of the tags is taken off.
+    exact = torch.empty(size, dtype=torch.float64, device=device)
     scores, trans_b, trans_t, options = _common(scores)
     nodes, trans, begin, end, mask = scores
-    tables = 1 if trans.dim() == 2 else length - 1
+    shared = trans.dim() == 2
     # One allocation for the scratch rows and the answers.
-    room = torch.empty(size * (3 * length * k + tables * k * k), dtype=nodes.dtype,
-                       device=nodes.device)  # fmt: skip
-    lengths = torch.empty(size, dtype=torch.int32, device=nodes.device)
+    tables = 1 if shared else length - 1
+    room = torch.empty(size * (3 * length * k + tables * k * k), dtype=nodes.dtype, device=device)
+    lengths = torch.empty(2 * size, dtype=torch.int32, device=device)
     mask_b, mask_t = (0, 0) if mask is None else mask.stride()
     tags_b, tags_t = (0, 0) if tags is None else tags.stride()
-    kernel, _ = _kernels()
-    kernel[(size,)](
+    arguments = (
         nodes, trans, nodes if begin is None else begin, nodes if end is None else end,
         lengths if mask is None else mask, lengths if tags is None else tags,
-        values, lengths, room, size, length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t,
-        mask_b, mask_t, tags_b, tags_t, 1,
-        LIMIT=1e18 if nodes.dtype == torch.float32 else 1e200,
-        ROWS=_ROWS[options["KP"]], HAS_TAGS=tags is not None, GRADIENT=need_gradient,
-        **options,
+        values, exact, lengths, room, size, length, k, nodes.stride(0), nodes.stride(1),
+        trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
     )  # fmt: skip
+    padded = options["KP"]
+    options |= {
+        "LIMIT": 1e18 if nodes.dtype == torch.float32 else 1e200,
+        "ROWS": _ROWS[padded], "HAS_TAGS": tags is not None, "GRADIENT": need_gradient,
+    }  # fmt: skip
+    (scan, finish), _ = _kernels()
+    if shared:
+        _launch(scan, size, arguments, options)
+    _launch(finish, size, arguments, options | {"num_warps": _FINISH_WARPS[padded]})
     return values, (room, lengths)
 
 
@@ -117,13 +159,16 @@ def gradient(
     n_nodes = -(-size * length * k // _BLOCK)
     n_columns = -(-(k * k + 2 * k) // _COLUMNS)
     _, kernel = _kernels()
-    kernel[(n_nodes + n_columns,)](
+    arguments = (
         weights, lengths, room, out_nodes, out_trans,
         out_nodes if out_begin is None else out_begin, out_nodes if out_end is None else out_end,
         size, length, k, weights.stride(0), n_nodes,
-        HAS_BEGIN=begin is not None, HAS_END=end is not None, SHARED=shared, SIGN=sign,
-        BLOCK=_BLOCK, ROWS=_CHAINS, COLUMNS=_COLUMNS, num_warps=4,
     )  # fmt: skip
+    options = {
+        "HAS_BEGIN": begin is not None, "HAS_END": end is not None, "SHARED": shared,
+        "SIGN": sign, "BLOCK": _BLOCK, "ROWS": _CHAINS, "COLUMNS": _COLUMNS, "num_warps": 4,
+    }  # fmt: skip
+    _launch(kernel, n_nodes + n_columns, arguments, options)
     return Gradient(out_nodes, out_trans, out_begin, out_end)
 
 
@@ -141,10 +186,10 @@ def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
     nodes, trans, begin, end, mask = scores
     bests = torch.empty((size, length, k), dtype=nodes.dtype, device=device)
     mask_b, mask_t = (0, 0) if mask is None else mask.stride()
-    kernel[(size,)](
+    arguments = (
         nodes, trans, nodes if begin is None else begin, nodes if end is None else end,
         labels if mask is None else mask, values, labels, bests,
-        length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t, mask_b, mask_t, 1,
-        **options,
+        length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t, mask_b, mask_t,
     )  # fmt: skip
+    _launch(kernel, size, arguments, options)
     return values, labels

@@ -20,7 +20,7 @@ from cliquewise.torch._triton_kernels import (
 def viterbi(
     nodes, trans, begin, end, mask, values, labels, bests,
     T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t,
-    one, KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr,
+    KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr,
     HAS_END: tl.constexpr, HAS_MASK: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """Best labelling of sequence ``program_id(0)`` and its score.
@@ -45,19 +45,15 @@ def viterbi(
         best += _vector(begin, K, KP, F, HAS_BEGIN) + tl.where(length == 1, finish, 0.0)
         tl.store(bests + j, best, mask=valid)
         if SHARED:
-            table = _tile(trans, K, one, KP, F, False)
-            x1 = _row(nodes, 1, nodes_t, length, K, KP, F)
-            x2 = _row(nodes, 2, nodes_t, length, K, KP, F)
-            x3 = _row(nodes, 3, nodes_t, length, K, KP, F)
+            table = _tile(trans, K, KP, F)
             for t in range(1, length):
-                x4 = _row(nodes, t + 3, nodes_t, length, K, KP, F)
+                x = _row(nodes, t, nodes_t, length, K, KP, F)
+                x += tl.where(t == length - 1, finish, 0.0)
                 high = tl.maximum(tl.max(best, 0), LEAST)
                 value += high.to(tl.float64)
-                x1 += tl.where(t == length - 1, finish, 0.0)
                 # The shift of the row before is found while this row's maxima are taken.
-                best = tl.max(best[:, None] + table, 0) + (x1 - high)
+                best = tl.max(best[:, None] + table, 0) + (x - high)
                 tl.store(bests + t * K + j, best, mask=valid)
-                x1, x2, x3 = x2, x3, x4
         else:
             for t in range(1, length):
                 at = trans + (t - 1) * trans_t

@@ -62,16 +62,11 @@ def _zeros(base, first, count, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _tile(trans, K, one, KP: tl.constexpr, F: tl.constexpr, ACROSS: tl.constexpr):
-    """Transitions (or their transpose) with rows inside threads and columns across them.
-
-    ``one`` is 1 and hides from the compiler that the transpose has contiguous columns, for
-    which it would turn the tile round.
-    """
-    i = tl.arange(0, KP)[:, None] * one
+def _tile(trans, K, KP: tl.constexpr, F: tl.constexpr):
+    """Transitions; -inf past the labels."""
+    i = tl.arange(0, KP)[:, None]
     j = tl.arange(0, KP)[None, :]
-    at = j * K + i if ACROSS else i * K + j
-    return tl.load(trans + at, mask=(i < K) & (j < K), other=NOTHING).to(F)
+    return tl.load(trans + i * K + j, mask=(i < K) & (j < K), other=NOTHING).to(F)
 
 
 @triton.jit
@@ -108,89 +103,75 @@ def _kept(base, t, length, K, KP: tl.constexpr):
 
 @triton.jit
 def _scaled_pass(
-    nodes, trans, begin, end, alphas, rights, marginals, edges, length, K, stride_t, one,
+    nodes, trans, begin, end, alphas, rights, marginals, edges, length, K, stride_t,
     KP: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
     LIMIT: tl.constexpr, ROWS: tl.constexpr, GRADIENT: tl.constexpr,
 ):  # fmt: skip
-    """log Z of one sequence, its marginals and summed edge marginals; and whether to trust it.
+    """log Z of one sequence, and whether to trust it; its marginals, and rows for its edges.
 
     Every vector is rescaled one step late, so that the sum for the scale is taken while the
-    product with the transitions is. Rows are fetched four positions ahead of their use.
+    product with the transitions is; and what a step loads is used after its product.
     """
+    i = tl.arange(0, KP)[:, None]
     j = tl.arange(0, KP)
     valid = j < K
+    inside = (i < K) & valid[None, :]
     total = _exponentiate(
         nodes, begin, end, rights, length, K, stride_t, KP, F, HAS_BEGIN, HAS_END, ROWS
     )
-    tl.debug_barrier()
-    table = _tile(trans, K, one, KP, F, False)
+    table = _tile(trans, K, KP, F)
     shift = tl.maximum(tl.max(tl.max(table, 1), 0), LEAST)
     table = tl.exp(table - shift)
+    # The transpose, by way of memory, so that both tiles are laid out alike.
+    tl.store(edges + j[None, :] * K + i, table, mask=inside)
     total += shift.to(tl.float64) * (length - 1)
+    tl.debug_barrier()
     alpha = _kept(rights, 0, length, K, KP)
     tl.store(alphas + j, alpha, mask=valid)
-    p1 = _kept(rights, 1, length, K, KP)
-    p2 = _kept(rights, 2, length, K, KP)
-    p3 = _kept(rights, 3, length, K, KP)
-    p4 = _kept(rights, 4, length, K, KP)
     least = tl.full((), 1.0, F)
     for t in range(1, length):
-        p5 = _kept(rights, t + 4, length, K, KP)
+        psi = _kept(rights, t, length, K, KP)
         s = tl.sum(alpha, 0)
-        alpha = tl.sum(alpha[:, None] * table, 0) * (p1 * (1.0 / s))
+        alpha = tl.sum(alpha[:, None] * table, 0) * (psi * (1.0 / s))
         tl.store(alphas + t * K + j, alpha, mask=valid)
         total += tl.log(s).to(tl.float64)
         least = tl.minimum(least, s)
-        p1, p2, p3, p4 = p2, p3, p4, p5
     s = tl.sum(alpha, 0)
     total += tl.log(s).to(tl.float64)
     least = tl.minimum(least, s)
-    tl.debug_barrier()
 
     # Backward: beta * r is scaled so that sum alpha beta r = 1.
-    across = tl.exp(_tile(trans, K, one, KP, F, True) - shift)
+    table = tl.load(edges + i * K + j[None, :], mask=inside, other=0.0)
     last = length - 1
-    beta = tl.where(valid, 1.0, 0.0).to(F)
-    bound = beta
-    right = tl.zeros((KP,), F)
-    a1 = _kept(alphas, last, length, K, KP)
-    a2 = _kept(alphas, last - 1, length, K, KP)
-    a3 = _kept(alphas, last - 2, length, K, KP)
-    a4 = _kept(alphas, last - 3, length, K, KP)
-    p1 = _kept(rights, last, length, K, KP)
-    p2 = _kept(rights, last - 1, length, K, KP)
-    p3 = _kept(rights, last - 2, length, K, KP)
-    p4 = _kept(rights, last - 3, length, K, KP)
-    for u in range(length):
+    r = 1.0 / s
+    if GRADIENT:
+        tl.store(marginals + last * K + j, alpha * r, mask=valid)
+    bound = tl.where(valid, r, 0.0)
+    right = _kept(rights, last, length, K, KP)
+    tl.debug_barrier()
+    for u in range(1, length):
         t = last - u
-        a5 = _kept(alphas, t - 4, length, K, KP)
-        p5 = _kept(rights, t - 4, length, K, KP)
-        joint = a1 * beta
+        a = _kept(alphas, t, length, K, KP)
+        psi = _kept(rights, t, length, K, KP)
+        beta = tl.sum(right[:, None] * table, 0) * r
+        joint = a * beta
         z = tl.sum(joint, 0)
-        r = 1.0 / z
-        bound = tl.maximum(bound, beta * r)
+        scale = 1.0 / z
+        bound = tl.maximum(bound, beta * scale)
         # A minimum or maximum passes over NaN; a comparison does not.
         least = tl.minimum(least, tl.where(z > 0, 1.0, 0.0))
-        q = p1 * beta
         if GRADIENT:
-            tl.store(marginals + t * K + j, joint * r, mask=valid)
-            # The scale of the edge (t, t + 1) is known only now.
-            tl.store(rights + (t + 1) * K + j, right * r, mask=valid & (t < last))
-        beta = tl.sum(q[:, None] * across, 0) * r
-        right = q * r
-        a1, a2, a3, a4 = a2, a3, a4, a5
-        p1, p2, p3, p4 = p2, p3, p4, p5
+            tl.store(marginals + t * K + j, joint * scale, mask=valid)
+            tl.store(rights + (t + 1) * K + j, right * (r * scale), mask=valid)
+        right = psi * beta
+        r = scale
     trust = (tl.max(bound, 0) < LIMIT) & (least > 0) & (total > LEAST) & (total < -LEAST)
-    if GRADIENT:
-        tl.debug_barrier()
-        if trust:
-            _edge_sums(alphas, rights, trans, edges, length, K, shift, one, KP, F, ROWS)
     return total, trust
 
 
 @triton.jit
 def _edge_sums(
-    alphas, rights, trans, edges, length, K, shift, one,
+    alphas, rights, trans, edges, length, K,
     KP: tl.constexpr, F: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """edges = sum over t of alpha_{t-1} (outer) right_t, times the transitions."""
@@ -207,16 +188,10 @@ def _edge_sums(
             left = tl.load(alphas + (t - 1)[:, None] * K + j[None, :], mask=here, other=0.0)
             right = tl.load(rights + t[:, None] * K + j[None, :], mask=here, other=0.0)
             sums = tl.dot(tl.trans(left), right, sums, input_precision="tf32x3")
-    table = tl.exp(_tile(trans, K, one, KP, F, False) - shift)
-    inside = valid_pairs(K, KP)
-    tl.store(edges + j[:, None] * K + j[None, :], sums * table, mask=inside)
-
-
-@triton.jit
-def valid_pairs(K, KP: tl.constexpr):
-    """Where a tile has labels on both axes."""
-    j = tl.arange(0, KP)
-    return (j[:, None] < K) & (j[None, :] < K)
+    table = _tile(trans, K, KP, F)
+    shift = tl.maximum(tl.max(tl.max(table, 1), 0), LEAST)
+    inside = (j[:, None] < K) & (j[None, :] < K)
+    tl.store(edges + j[:, None] * K + j[None, :], sums * tl.exp(table - shift), mask=inside)
 
 
 @triton.jit
@@ -327,51 +302,83 @@ def _gold(
 # Sizes and strides change from batch to batch; none is worth a compilation of its own.
 _SIZES = (
     "B", "T", "K", "nodes_b", "nodes_t", "trans_b", "trans_t", "mask_b", "mask_t", "tags_b",
-    "tags_t", "one",
+    "tags_t",
 )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=_SIZES)
-def forward_backward(
-    nodes, trans, begin, end, mask, tags, values, lengths, room,
+def scan(
+    nodes, trans, begin, end, mask, tags, values, exact, lengths, room,
     B, T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
-    one, KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
+    KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
     ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, SHARED: tl.constexpr,
     GRADIENT: tl.constexpr,
 ):  # fmt: skip
-    """Everything about sequence ``program_id(0)``.
+    """The scaled passes of sequence ``program_id(0)``.
 
     ``room`` holds, for all sequences, two kinds of scratch rows, then the marginals (B, T, K)
-    and the edge marginals. Without tags ``values`` is log Z; with tags it is their
-    log-likelihood, and the marginals and edges are those of the model minus those of the tags.
+    and the edge marginals; ``exact`` takes log Z, and ``lengths`` the lengths, then whether to
+    trust the pass.
     """
     b = tl.program_id(0).to(tl.int64)
     length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
-    nodes += b * nodes_b
-    trans += b * trans_b
     rows = B.to(tl.int64) * T * K
     alphas = room + b * T * K
-    rights = alphas + rows
-    marginals = rights + rows
+    tl.store(lengths + b, length)
+    if length > 0:
+        value, trust = _scaled_pass(
+            nodes + b * nodes_b, trans, begin, end, alphas, alphas + rows, alphas + 2 * rows,
+            room + 3 * rows + b * K * K, length, K, nodes_t,
+            KP, F, HAS_BEGIN, HAS_END, LIMIT, ROWS, GRADIENT,
+        )  # fmt: skip
+        tl.store(exact + b, value)
+        tl.store(lengths + B + b, trust.to(tl.int32))
+    else:
+        tl.store(exact + b, 0.0)
+        tl.store(lengths + B + b, 1)
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def finish(
+    nodes, trans, begin, end, mask, tags, values, exact, lengths, room,
+    B, T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
+    KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
+    ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
+    HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, SHARED: tl.constexpr,
+    GRADIENT: tl.constexpr,
+):  # fmt: skip
+    """What is left after `scan`: edge marginals, the tags, and sequences not to be trusted.
+
+    These, and all with one table per position, are done in the log domain. Without tags
+    ``values`` is log Z; with tags it is their log-likelihood, and the marginals and edges are
+    those of the model minus those of the tags.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    rows = B.to(tl.int64) * T * K
+    alphas = room + b * T * K
+    marginals = alphas + 2 * rows
+    nodes += b * nodes_b
+    trans += b * trans_b
     if SHARED:
         edges = room + 3 * rows + b * K * K
+        length = tl.load(lengths + b)
+        value = tl.load(exact + b)
+        trust = tl.load(lengths + B + b)
     else:
         edges = room + 3 * rows + b * (T - 1) * K * K
-    value = tl.zeros((), tl.float64)
-    trust = length <= 0
+        length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
+        tl.store(lengths + b, length)
+        value = tl.zeros((), tl.float64)
+        trust = 0
     if length > 0:
-        if SHARED:
-            value, trust = _scaled_pass(
-                nodes, trans, begin, end, alphas, rights, marginals, edges, length, K, nodes_t,
-                one, KP, F, HAS_BEGIN, HAS_END, LIMIT, ROWS, GRADIENT,
-            )  # fmt: skip
-        if trust.to(tl.int32) == 0:
-            tl.debug_barrier()
+        if trust == 0:
             value = _log_pass(
                 nodes, trans, begin, end, alphas, marginals, edges, length, K, nodes_t, trans_t,
                 KP, F, HAS_BEGIN, HAS_END, SHARED, GRADIENT,
             )  # fmt: skip
+        elif GRADIENT:
+            _edge_sums(alphas, alphas + rows, trans, edges, length, K, KP, F, ROWS)
     if GRADIENT:
         first = tl.maximum(length, 0)
         _zeros(marginals, first * K, T * K, TB)
@@ -389,8 +396,7 @@ def forward_backward(
         value = score - value
     if length < 0:
         value = value * float("nan")
-    tl.store(values + b, value.to(values.dtype.element_ty))
-    tl.store(lengths + b, length)
+    tl.store(values + b, value)
 
 
 @triton.jit(do_not_specialize=["B", "T", "K", "weights_b", "n_node_programs"])

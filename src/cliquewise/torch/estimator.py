@@ -1,0 +1,295 @@
+"""StructuredClassifier: train, use and keep a network with a structured output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cliquewise.errors import DataError, FormatError, UnsupportedError
+from cliquewise.persistence import read_arrays, write_arrays
+from cliquewise.report.progress import training_line
+from cliquewise.solvers.base import Info, Solver
+from cliquewise.solvers.run import run
+from cliquewise.torch.heads import Scorer, make_head
+from cliquewise.torch.problem import DeepProblem
+from cliquewise.torch.prox_linear import ProxLinear
+from cliquewise.torch.stochastic import SGD, Adam
+
+_SOLVERS: dict[str, Any] = {"adam": Adam, "sgd": SGD, "prox_linear": ProxLinear}
+Inputs = Tensor | Sequence[Tensor]
+
+
+def deep_solver(solver: str | Solver) -> Solver:
+    """A solver for networks by its name, or itself.
+
+    Examples
+    --------
+    >>> deep_solver("prox_linear").name
+    'prox_linear'
+    """
+    if isinstance(solver, Solver):
+        return solver
+    if solver not in _SOLVERS:
+        raise UnsupportedError(
+            f"unknown solver {solver!r} for networks; they are: {', '.join(_SOLVERS)}"
+        )
+    return _SOLVERS[solver]()
+
+
+@dataclass
+class _Watched:
+    """A state of the solver inside, and the best weights on the validation set so far."""
+
+    inner: Any
+    best: Any = None
+    score: float = -np.inf
+    waited: int = 0
+
+    @property
+    def w(self) -> Any:
+        return self.inner.w
+
+
+class EarlyStopping(Solver):
+    """Another solver, stopped when a validation score has not risen for some steps."""
+
+    solver: Solver
+    score: Any
+    patience: int
+
+    def __init__(self, solver: Solver, score: Any, patience: int) -> None:
+        # The base is a frozen dataclass, and its class attributes belong to the solver inside.
+        own = {"solver": solver, "score": score, "patience": patience, "name": solver.name}
+        for name, value in (own | {"columns": (*solver.columns, "validation")}).items():
+            object.__setattr__(self, name, value)
+
+    def init(self, problem: Any, warm: Any = None) -> _Watched:
+        """A state of the solver inside."""
+        return _Watched(self.solver.init(problem, warm))
+
+    def step(self, problem: Any, state: _Watched, rng: Any) -> tuple[_Watched, Info]:
+        """A step of the solver inside, then the validation score."""
+        inner, info = self.solver.step(problem, state.inner, rng)
+        score = self.score(inner.w)
+        if score > state.score:
+            new = _Watched(inner, inner.w.clone(), score, 0)
+        else:
+            new = _Watched(inner, state.best, state.score, state.waited + 1)
+        info.finished = info.finished or new.waited >= self.patience
+        return new, info
+
+    def weights(self, problem: Any, state: _Watched) -> Any:
+        """The best ones."""
+        if state.best is None:
+            return self.solver.weights(problem, state.inner)
+        return state.best.cpu().double().numpy()
+
+    def certify(self, problem: Any, state: _Watched) -> Any:
+        """What the solver inside says."""
+        return self.solver.certify(problem, state.inner)
+
+    def extras(self, problem: Any, state: _Watched) -> dict[str, float]:
+        """Those of the solver inside, and the best validation score."""
+        return self.solver.extras(problem, state.inner) | {"validation": state.score}
+
+    def pack(self, state: _Watched) -> dict[str, Any]:
+        """For a checkpoint."""
+        best = state.inner.w if state.best is None else state.best
+        own = {"watched_best": best.cpu().numpy(), "watched": np.array([state.score, state.waited])}
+        return self.solver.pack(state.inner) | own
+
+    def unpack(self, problem: Any, arrays: dict[str, Any]) -> _Watched:
+        """Back from :meth:`pack`."""
+        score, waited = arrays["watched"]
+        best = torch.as_tensor(arrays["watched_best"].copy()).to(problem.weights())
+        return _Watched(self.solver.unpack(problem, arrays), best, float(score), int(waited))
+
+
+class StructuredClassifier:
+    """A network with a structured output: a chain of labels, one of many candidates, or a set.
+
+    Parameters
+    ----------
+    module : nn.Module
+        From inputs to scores: (B, T, K) of a chain, (B, M) of candidates, (B, L) of labels.
+    structure : {"chain", "candidates", "multilabel"}
+    loss : {"log", "hinge", "smooth_hinge", "softmax_margin"}
+    solver : str or Solver
+        ``adam``, ``sgd``, ``prox_linear``, or an instance with its settings.
+    n_labels : int, optional
+        K of a chain or L of a set.
+    edges : sequence of pairs, optional
+        Labels of a set that depend on each other; all pairs by default.
+    lam : float
+        Weight of the L2 penalty, per example.
+    gamma : float
+        Smoothing of the loss.
+    batch_size, max_epochs, max_seconds
+    patience : int
+        With validation data: passes without a better score before stopping.
+    device : str
+        ``auto`` takes a GPU if there is one.
+    random_state : int, optional
+    verbose : int
+        Whether to show progress.
+
+    Attributes
+    ----------
+    trace_, certificate_
+        The course of the training; the certificate's status is ``none``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cliquewise.torch import StructuredClassifier
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(200, 6, 4)
+    >>> y = (x[:, :, 0] > 0).long()
+    >>> tagger = StructuredClassifier(
+    ...     torch.nn.Linear(4, 2), "chain", n_labels=2, max_epochs=20, random_state=0,
+    ...     solver="sgd")
+    >>> tagger.fit(x, y).score(x, y) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        structure: str = "chain",
+        loss: str = "log",
+        solver: str | Solver = "adam",
+        *,
+        n_labels: int = 0,
+        edges: Any = None,
+        lam: float = 1e-5,
+        gamma: float = 1.0,
+        batch_size: int = 32,
+        max_epochs: float = 20,
+        max_seconds: float = float("inf"),
+        patience: int = 3,
+        device: str = "auto",
+        random_state: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        if structure != "candidates" and n_labels < 1:
+            raise DataError(f"structure {structure!r} needs n_labels, the number of labels")
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.structure, self.loss, self.n_labels = structure, loss, n_labels
+        self.solver = deep_solver(solver)
+        self.device = torch.device(device)
+        self.scorer = Scorer(module, make_head(structure, n_labels, edges)).to(self.device)
+        self.lam, self.gamma, self.batch_size = lam, gamma, batch_size
+        self.max_epochs, self.max_seconds, self.patience = max_epochs, max_seconds, patience
+        self.random_state, self.verbose = random_state, verbose
+
+    def _on_device(self, inputs: Inputs) -> tuple[Tensor, ...]:
+        given = (inputs,) if isinstance(inputs, (Tensor, np.ndarray)) else tuple(inputs)
+        return tuple(torch.as_tensor(x).to(self.device) for x in given)
+
+    def _problem(self, inputs: Inputs, target: Any, extra: Any) -> DeepProblem:
+        own = None if extra is None else torch.as_tensor(extra).to(self.device)
+        return DeepProblem(
+            self.scorer, self._on_device(inputs), torch.as_tensor(target).to(self.device), own,
+            loss=self.loss, lam=self.lam, gamma=self.gamma, batch_size=self.batch_size,
+        )  # fmt: skip
+
+    def fit(
+        self,
+        inputs: Inputs,
+        target: Any,
+        extra: Any = None,
+        *,
+        validation: tuple[Any, ...] | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+    ) -> StructuredClassifier:
+        """Train; with ``validation=(inputs, target[, extra])``, keep what does best there.
+
+        ``extra`` is the mask of chains (n, T), or the costs of candidates (n, M); a checkpoint
+        is written about once a minute, and ``resume`` goes on from it.
+        """
+        problem = self._problem(inputs, target, extra)
+        solver = self.solver
+        reason = solver.refuses(problem)
+        if reason is not None:
+            raise UnsupportedError(f"solver {solver.name!r} {reason}")
+        if validation is not None:
+            solver = EarlyStopping(solver, self._validation(problem, validation), self.patience)
+        with training_line(self.verbose, 0.0) as show:
+            fit = run(
+                problem, solver, tol=0.0, max_epochs=self.max_epochs,
+                max_seconds=self.max_seconds, random_state=self.random_state, callback=show,
+                checkpoint=checkpoint, resume=resume,
+            )  # fmt: skip
+        problem.set_weights(torch.as_tensor(fit.weights).to(problem.weights()))
+        self.trace_, self.certificate_, self.solver_ = fit.trace, fit.certificate, fit.solver
+        return self
+
+    def _validation(self, problem: DeepProblem, data: tuple[Any, ...]) -> Any:
+        """From weights to the score on the validation set."""
+        kept = problem.weights()
+
+        def score(w: Tensor) -> float:
+            problem.set_weights(w)
+            try:
+                return self.score(*data)
+            finally:
+                problem.set_weights(kept)
+
+        return score
+
+    def _apply(self, what: str, inputs: Inputs, extra: Any) -> Any:
+        given = self._on_device(inputs)
+        own = None if extra is None else torch.as_tensor(extra).to(self.device)
+        found = []
+        self.scorer.eval()
+        method = getattr(self.scorer.head, what)
+        with torch.no_grad():
+            for first in range(0, len(given[0]), 256):
+                part = slice(first, first + 256)
+                scores = self.scorer(*(x[part] for x in given))
+                found.append(method(scores, None if own is None else own[part]).cpu())
+        return torch.cat(found).numpy()
+
+    def predict(self, inputs: Inputs, extra: Any = None) -> Any:
+        """Best labels (n, T), candidates (n,) or label sets (n, L); 0 at masked positions."""
+        return self._apply("predict", inputs, extra)
+
+    def predict_marginals(self, inputs: Inputs, extra: Any = None) -> Any:
+        """Probabilities: (n, T, K), (n, M), or of yes (n, L)."""
+        return self._apply("probabilities", inputs, extra)
+
+    def score(self, inputs: Inputs, target: Any, extra: Any = None) -> float:
+        """Share of right labels (of positions, examples, or single labels of a set)."""
+        right = self.predict(inputs, extra) == torch.as_tensor(target).cpu().numpy()
+        if self.structure == "chain" and extra is not None:
+            right = right[torch.as_tensor(extra).cpu().numpy().astype(bool)]
+        return float(right.mean())
+
+    def save(self, path: str | Path) -> None:
+        """Write all weights to a safetensors file; the module's code is not in it."""
+        arrays = {n: x.detach().cpu().numpy() for n, x in self.scorer.state_dict().items()}
+        header = {"kind": "torch", "structure": self.structure, "loss": self.loss}
+        write_arrays(path, arrays, header | {"n_labels": self.n_labels})
+
+    def load_weights(self, path: str | Path) -> StructuredClassifier:
+        """Take the weights of a file of :meth:`save` into this classifier's module."""
+        arrays, header = read_arrays(path)
+        if header.get("kind") != "torch" or header.get("structure") != self.structure:
+            raise FormatError(
+                f"holds a {header.get('structure')!r} of kind {header.get('kind')!r}, not a "
+                f"network for {self.structure!r}", path,
+            )  # fmt: skip
+        state = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        try:
+            self.scorer.load_state_dict(state)
+        except RuntimeError as error:
+            raise FormatError(f"the weights do not fit this module: {error}", path) from error
+        return self

@@ -1,0 +1,179 @@
+"""DeepProblem: the regularised objective of a network on one data set.
+
+    F(w) = lam / 2 ||w||^2 + 1/n sum_i h_i(g_i(w))            (Eq. 59 of casimir)
+
+``g_i`` are the scores that the network gives example i; ``h_i`` is convex. The solvers see a
+flat vector ``w`` of all weights that require a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError
+from cliquewise.torch.heads import Scorer, Scores
+from cliquewise.torch.losses import check_loss
+from cliquewise.torch.smoothing import check_gamma
+
+
+class Batch(NamedTuple):
+    """Some examples."""
+
+    inputs: tuple[Tensor, ...]
+    target: Tensor
+    extra: Tensor | None
+
+
+class DeepProblem:
+    """Structured loss of a network, with an L2 penalty on all its weights.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        The network with its head. Used in evaluation mode: it must be a function of weights
+        and input alone (no dropout, no running statistics).
+    inputs : Tensor or sequence of Tensors
+        What the network takes; the first axis of each counts the examples.
+    target : Tensor
+    extra : Tensor, optional
+        Mask of a chain, costs of candidates.
+    loss : {"log", "hinge", "smooth_hinge", "softmax_margin"}
+    lam : float
+        Weight of the penalty, per example.
+    gamma : float
+        Smoothing that belongs to the loss.
+    batch_size : int
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cliquewise.torch.heads import Scorer, make_head
+    >>> scorer = Scorer(torch.nn.Linear(2, 3), make_head("candidates", 3))
+    >>> x, y = torch.eye(2), torch.tensor([0, 2])
+    >>> problem = DeepProblem(scorer, x, y, loss="log", lam=0.1)
+    >>> problem.n_examples, problem.dimension
+    (2, 9)
+    """
+
+    kind = "deep"
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        inputs: Tensor | Sequence[Tensor],
+        target: Tensor,
+        extra: Tensor | None = None,
+        *,
+        loss: str = "hinge",
+        lam: float = 1e-3,
+        gamma: float = 1.0,
+        batch_size: int = 32,
+    ) -> None:
+        check_loss(loss)
+        check_gamma(gamma)
+        if not lam >= 0:
+            raise DataError(f"lam = {lam}; it must not be negative")
+        if batch_size < 1:
+            raise DataError(f"batch_size = {batch_size}; it must be at least 1")
+        self.scorer = scorer.eval()
+        self.inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+        self.target, self.extra = target, extra
+        given = (*self.inputs, target) if extra is None else (*self.inputs, target, extra)
+        lengths = {len(x) for x in given}
+        if len(lengths) != 1 or len(target) == 0:
+            raise DataError(f"inputs, target and extra have unequal or no examples: {lengths}")
+        self.loss, self.lam, self.gamma, self.batch_size = loss, lam, gamma, batch_size
+        named = [(n, p) for n, p in scorer.named_parameters() if p.requires_grad]
+        self.names = [n for n, _ in named]
+        self.shapes = [p.shape for _, p in named]
+        self.sizes = [p.numel() for _, p in named]
+
+    @property
+    def n_examples(self) -> int:
+        """Number of examples."""
+        return len(self.target)
+
+    @property
+    def dimension(self) -> int:
+        """Number of weights."""
+        return sum(self.sizes)
+
+    # ---- weights
+
+    def weights(self) -> Tensor:
+        """The present weights of the network, as one vector."""
+        return torch.cat([self.scorer.get_parameter(n).detach().flatten() for n in self.names])
+
+    def set_weights(self, w: Tensor) -> None:
+        """Give the network these weights."""
+        with torch.no_grad():
+            for name, value in self.unflatten(w).items():
+                self.scorer.get_parameter(name).copy_(value)
+
+    def unflatten(self, w: Tensor) -> dict[str, Tensor]:
+        """The vector as named tensors (views)."""
+        parts = w.split(self.sizes)
+        return {n: p.view(s) for n, p, s in zip(self.names, parts, self.shapes)}
+
+    # ---- batches
+
+    def batch(self, index: Tensor | slice) -> Batch:
+        """The examples of an index."""
+        extra = None if self.extra is None else self.extra[index]
+        inputs, target = [x[index] for x in self.inputs], self.target[index]
+        if extra is not None and extra.dtype == torch.bool and extra.dim() == 2:
+            # A mask: the batch ends with its longest chain.
+            whole = extra.shape[1]
+            longest = max(int(extra.sum(1).max()), 1)
+            cut = [x.dim() > 1 and x.shape[1] == whole for x in inputs]
+            inputs = [x[:, :longest] if c else x for x, c in zip(inputs, cut)]
+            target, extra = target[:, :longest], extra[:, :longest]
+        return Batch(tuple(inputs), target, extra)
+
+    def batches(self, order: Tensor | None = None) -> list[Batch]:
+        """All examples in mini-batches, in order or in the given one."""
+        if order is None:
+            starts = range(0, self.n_examples, self.batch_size)
+            return [self.batch(slice(s, s + self.batch_size)) for s in starts]
+        return [self.batch(part) for part in order.to(self.target.device).split(self.batch_size)]
+
+    # ---- values
+
+    def scores(self, w: Tensor, batch: Batch) -> Scores:
+        """g(w) of a batch; differentiable, forwards and backwards."""
+        return functional_call(self.scorer, self.unflatten(w), batch.inputs)
+
+    def losses(
+        self, scores: Scores, batch: Batch, smoothing: tuple[str, float] | None = None
+    ) -> Tensor:
+        """h of every example, smoothed by (loss, gamma) instead of its own if asked."""
+        loss, gamma = smoothing or (self.loss, self.gamma)
+        return self.scorer.head.losses(scores, batch.target, batch.extra, loss, gamma)
+
+    def value(self, w: Tensor) -> float:
+        """The objective F(w), one pass over the data."""
+        total = 0.5 * self.lam * float(w.double().square().sum())
+        with torch.no_grad():
+            for batch in self.batches():
+                losses = self.losses(self.scores(w, batch), batch)
+                total += float(losses.double().sum()) / self.n_examples
+        return total
+
+    def gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, float]:
+        """Gradient of the mean loss of a batch (without penalty), and that loss."""
+        leaf = w.detach().requires_grad_()
+        with torch.enable_grad():
+            loss = self.losses(self.scores(leaf, batch), batch).mean()
+        (grad,) = torch.autograd.grad(loss, leaf)
+        return grad, float(loss.detach())
+
+    def certificate(self, w: Any) -> Certificate:
+        """The objective; nothing is proved about a network."""
+        vector = torch.as_tensor(w, dtype=self.weights().dtype, device=self.target.device)
+        return Certificate(self.value(vector), status="none")
