@@ -114,15 +114,23 @@ def reference_bracket(problem: GraphProblem) -> tuple[float, float]:
 
     E = np.concatenate([sums, A])
     right = np.concatenate([np.ones(len(sums)), np.zeros(len(A))])
-    start = np.repeat(1.0 / np.diff(problem.cliques.offsets), np.diff(problem.cliques.offsets))
+    sizes = np.diff(problem.cliques.offsets)
     rows = independent_rows(E)
-    found = minimize(
-        negative, start, jac=lambda mu: Q @ mu - linear, bounds=[(0, 1)] * size, method="SLSQP",
-        constraints=[{"type": "eq", "fun": lambda mu: E[rows] @ mu - right[rows],
-                      "jac": lambda mu: E[rows]}],
-        options={"ftol": 1e-12, "maxiter": 500},
-    )  # fmt: skip
-    assert found.success
+
+    def solve(start):
+        return minimize(
+            negative, start, jac=lambda mu: Q @ mu - linear, bounds=[(0, 1)] * size,
+            constraints=[{"type": "eq", "fun": lambda mu: E[rows] @ mu - right[rows],
+                          "jac": lambda mu: E[rows]}],
+            method="SLSQP", options={"ftol": 1e-14, "maxiter": 1000},
+        )  # fmt: skip
+
+    # SLSQP may stop short of the optimum where the program is flat: the best of several starts.
+    found = [solve(np.repeat(1.0 / sizes, sizes)), solve(problem.truth)]
+    found.append(solve(found[0].x))
+    assert any(f.success for f in found)
+    feasible = [f for f in found if np.abs(E @ f.x - right).max() < 1e-9]
+    found = min(feasible, key=lambda f: f.fun)
     total = -found.fun + constant - 0.5 * problem.C * target @ target
     slope = linear - Q @ found.x
     best = linprog(-slope, A_eq=E[rows], b_eq=right[rows], bounds=(0, 1))

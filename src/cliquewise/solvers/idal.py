@@ -31,8 +31,10 @@ class IDAL(Cliquewise):
     rho, inner, sampling
         See :class:`Cliquewise`.
     accelerated : bool, default=False
-        Nesterov's extrapolation of the multipliers, started anew whenever it points uphill.
-    adaptive : bool, default=False
+        Nesterov's extrapolation of the multipliers (by at most 0.8 of the last step), started
+        anew whenever it points uphill, and only while the inner problem has less than a tenth
+        of the gap.
+    adaptive : bool, default=True
         Start with the given rho and inner and change them when the gap hardly falls. If most of
         the gap is that of the inner problem, which then lags behind the multipliers, visits per
         step are doubled (up to two passes), then rho is raised. If hardly any of it is, visits
@@ -42,7 +44,7 @@ class IDAL(Cliquewise):
 
     name: ClassVar[str] = "idal"
     accelerated: bool = False
-    adaptive: bool = False
+    adaptive: bool = True
 
     def _multiplier_step(self, problem: GraphProblem, state: Ascent) -> tuple[float, float]:
         """``xi <- xi - A mu / rho`` (line 6 of Algorithm 1)."""
