@@ -10,11 +10,16 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
+from cliquewise.estimators import _training
 from cliquewise.estimators._graphs import GraphEstimator
 from cliquewise.graph import Floats
 from cliquewise.models.multilabel import label_pairs, multilabel_data, multilabel_model
+from cliquewise.multilabel_problem import MultiLabelProblem
+from cliquewise.multilabel_relaxation import relaxed_labels
+
+#: Labels and pairs of labels that prediction lists at a time.
+CLIQUES = 2_000_000
 
 
 class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[misc]
@@ -27,6 +32,11 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         and exact prediction are possible, too.
     label_graph : {"complete", "none"} or pairs of label numbers, default="complete"
         The pairs of labels that have a table; ``none`` makes the labels independent.
+    pairs : {"table", "co-occurrence"}, default="table"
+        What a pair of labels has: a 2 x 2 table, or one weight for both being on. The second
+        says as much with fewer weights, and ``loss="hinge"`` with ``solver="gdmm"`` then trains
+        on hundreds of labels, all of them interacting, in memory and time that do not grow with
+        the pairs.
     tol, max_epochs, max_seconds, max_memory, random_state, verbose
         As in :class:`~cliquewise.SequenceTagger`.
     intercept : bool, default=True
@@ -56,6 +66,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         *,
         gamma: float = 1.0,
         label_graph: Any = "complete",
+        pairs: str = "table",
         entropy: str = "gini",
         epsilon: float = 0.9,
         solver: Any = "auto",
@@ -72,6 +83,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         self.C = C
         self.gamma = gamma
         self.label_graph = label_graph
+        self.pairs = pairs
         self.entropy = entropy
         self.epsilon = epsilon
         self.solver = solver
@@ -92,17 +104,57 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
             raise DataError(f"X has {X.shape[0]} rows and Y has {targets.shape[0]}")
         self.n_labels_ = targets.shape[1]
         self.classes_ = [np.array([0, 1])] * self.n_labels_
+        if self.pairs not in ("table", "co-occurrence"):
+            raise DataError(f'pairs is "table" or "co-occurrence", not {self.pairs!r}')
         pairs = label_pairs(self.n_labels_, self.label_graph)
-        model = multilabel_model(self.n_labels_, X.shape[1], pairs, self.intercept)
-        data = multilabel_data(csr_matrix(X), self.n_labels_, pairs, targets)
-        self._train(model, data)
+        model = multilabel_model(self.n_labels_, X.shape[1], pairs, self.intercept, self.pairs)
+        if self._is_sparse(pairs):
+            self._train_sparse(model, csr_matrix(X), targets)
+        else:
+            self._train(model, multilabel_data(csr_matrix(X), self.n_labels_, pairs, targets))
         return self
 
-    def _rows(self, X: Any) -> GraphDataset:
+    def _is_sparse(self, pairs: Any) -> bool:
+        """Whether the solver is the one that never lists the pairs of a row."""
+        n = self.n_labels_
+        if self.loss != "hinge" or self.pairs == "table" or len(pairs) != n * (n - 1) // 2:
+            return False
+        if isinstance(self.solver, str):
+            return self.solver in ("auto", "gdmm", "gdmm_multilabel")
+        from cliquewise.solvers.gdmm_graph import parameters_of
+
+        greedy = parameters_of(self.solver).get("step", "bgcd") == "bgcd"
+        return bool(
+            self.solver.name == "gdmm_multilabel" or (self.solver.name == "gdmm" and greedy)
+        )
+
+    def _train_sparse(self, model: Any, X: csr_matrix, targets: Any) -> None:
+        _training.check_parameters(self)
+        problem = MultiLabelProblem(X, targets, self.C, self.intercept)
+        self.model_, self.coef_ = model, _training.train(self, problem).weights
+
+    def _checked(self, X: Any) -> csr_matrix:
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        data: GraphDataset = multilabel_data(csr_matrix(X), self.n_labels_, self.model_.pair_list)
-        return data
+        return csr_matrix(
+            validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        )
+
+    def _parts(self, X: csr_matrix) -> Any:
+        """The rows as graphs, so many at a time that their pairs fit into memory."""
+        pairs = self.model_.pair_list
+        step = max(1, CLIQUES // (self.n_labels_ + len(pairs)))
+        for first in range(0, X.shape[0], step):
+            yield multilabel_data(X[first : first + step], self.n_labels_, pairs)
+
+    def _sparse_beliefs(self, X: csr_matrix, method: str | None) -> Floats | None:
+        """Beliefs without a list of pairs, where the model allows that."""
+        n = self.n_labels_
+        complete = len(self.model_.pair_list) == n * (n - 1) // 2
+        if self._method(method) != "relaxed" or self.loss != "hinge" or not complete:
+            return None
+        if self.model_.pairwise != "co-occurrence":
+            return None
+        return relaxed_labels(X, self.coef_, n, intercept=self.intercept)[0]
 
     def predict(self, X: Any, method: str | None = None, **options: Any) -> NDArray[np.int64]:
         """The labels of every row, (n, L) of 0 and 1.
@@ -115,13 +167,21 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         **options
             For the method.
         """
-        found = self._labels(self._rows(X), method, **options)
-        return np.asarray(found.reshape(-1, self.n_labels_))
+        rows = self._checked(X)
+        beliefs = self._sparse_beliefs(rows, method)
+        if beliefs is not None:
+            return (beliefs > 0.5).astype(np.int64)
+        found = [self._labels(part, method, **options) for part in self._parts(rows)]
+        return np.concatenate(found).reshape(-1, self.n_labels_)
 
     def predict_proba(self, X: Any, method: str | None = None, **options: Any) -> Floats:
         """Probability (or relaxed belief) of every label, (n, L)."""
-        beliefs = self._beliefs(self._rows(X), method, **options)
-        return np.asarray(beliefs.reshape(-1, self.n_labels_, 2)[:, :, 1])
+        rows = self._checked(X)
+        sparse = self._sparse_beliefs(rows, method)
+        if sparse is not None:
+            return sparse
+        beliefs = [self._beliefs(part, method, **options) for part in self._parts(rows)]
+        return np.concatenate(beliefs).reshape(-1, self.n_labels_, 2)[:, :, 1]
 
     def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose set of labels is right."""
@@ -133,7 +193,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         return self.model_.unary(self.coef_, label)
 
     def table(self, i: int, j: int) -> Floats:
-        """(2, 2) weights of a pair of labels."""
+        """(2, 2) scores of a pair of labels."""
         low, high = min(i, j), max(i, j)
         found = np.flatnonzero((self.model_.pair_list == [low, high]).all(axis=1))
         if not len(found):
