@@ -94,13 +94,9 @@ def _solve(
     rows: Any, w: Floats, Y: csr_matrix, cost: float, tol: float, max_sweeps: int
 ) -> tuple[ActiveSets, float, tuple[float, float], Floats]:
     """Active sets at fixed weights, the mean gap, both bounds of the sum, and beliefs."""
-    from cliquewise._kernels.multilabel import (
-        Plan,
-        background,
-        loss_bound,
-        start_at_truth,
-        value_of_sets,
-    )
+    from cliquewise._kernels.multilabel import Plan
+    from cliquewise._kernels.multilabel_bounds import background, loss_bound, value_of_sets
+    from cliquewise._kernels.multilabel_steps import start_at_truth
 
     n, n_labels = Y.shape
     size = len(w) - n_labels * (n_labels - 1) // 2

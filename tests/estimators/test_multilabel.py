@@ -78,6 +78,63 @@ def test_sparse_input_and_a_saved_model_give_the_same_answers(tmp_path):
     assert np.array_equal(cw.load(tmp_path / "m.cw").predict(X), one.predict(X))
 
 
+def test_co_occurrence_learns_the_same_dependence_by_every_solver():
+    X, Y = rows(60)
+    found = {}
+    for solver in ("gdmm", "idal", cw.solvers.GraphGDMM("bcfw")):
+        classifier = cw.MultiLabelClassifier(
+            "hinge", C=0.3, pairs="co-occurrence", solver=solver, tol=1e-2, random_state=0
+        )
+        classifier.fit(X, Y)
+        found[classifier.solver_] = classifier
+        assert not classifier.table(1, 2)[0].any() and not classifier.table(1, 2)[1, 0]
+        assert np.mean(classifier.predict(X)[:, 1] == classifier.predict(X)[:, 2]) > 0.97
+    assert set(found) == {"gdmm_multilabel", "idal", "gdmm_graph"}
+    values = [c.certificate_.primal for c in found.values()]
+    assert max(values) <= 1.02 * min(values)
+    weights = [c.table(1, 3)[1, 1] for c in found.values()]
+    assert max(weights) < 0 and np.ptp(weights) < 0.1
+
+
+def test_sparse_beliefs_are_those_of_the_listed_pairs(tmp_path):
+    X, Y = rows(40)
+    classifier = cw.MultiLabelClassifier(
+        "hinge", C=0.3, pairs="co-occurrence", solver="gdmm", tol=1e-2, random_state=0
+    ).fit(X, Y)
+    classifier.save(tmp_path / "m.cw")
+    again = cw.load(tmp_path / "m.cw")
+    assert np.array_equal(again.predict(X), classifier.predict(X))
+    exact = classifier.predict(X, "junction-tree")
+    assert np.mean(exact == classifier.predict(X)) > 0.95
+
+
+def test_hundreds_of_labels_are_learned_and_predicted_without_a_list_of_pairs():
+    rng = np.random.default_rng(0)
+    topic = rng.integers(0, 100, 40)
+    X = csr_matrix((np.ones(40), (np.arange(40), topic)), shape=(40, 100))
+    Y = np.zeros((40, 300), dtype=int)
+    Y[np.arange(40), topic] = Y[np.arange(40), 100 + topic] = 1  # twins; 200 labels hardly come
+    classifier = cw.MultiLabelClassifier(
+        "hinge", C=2.0, pairs="co-occurrence", solver="gdmm", tol=0.2, random_state=0
+    ).fit(X, Y)
+    assert classifier.certificate_.gap <= 0.2
+    assert np.mean(classifier.predict(X) == Y) > 0.999
+    visited = classifier.trace_.oracle_calls[-1] / (40 * classifier.n_iter_)
+    assert visited < 0.05 * 300 * 299 / 2
+
+
+def test_prediction_lists_a_few_rows_at_a_time(monkeypatch):
+    from cliquewise.estimators import multilabel as module
+
+    X, Y = rows(30)
+    classifier = cw.MultiLabelClassifier(random_state=0).fit(X, Y)
+    whole = classifier.predict(X, "junction-tree")
+    monkeypatch.setattr(module, "CLIQUES", 25)
+    assert np.array_equal(classifier.predict(X, "junction-tree"), whole)
+    assert np.mean(classifier.predict(X) == whole) > 0.9
+    assert classifier.predict_proba(X).shape == (30, 4)
+
+
 def test_one_label_and_one_row_work():
     classifier = cw.MultiLabelClassifier(random_state=0).fit([[1.0]], [[1]])
     assert classifier.predict([[1.0]]).tolist() == [[1]]
@@ -96,6 +153,7 @@ BAD = {
     "pair twice": (X2, Y2, {"label_graph": [(0, 1), (1, 0)]}),
     "unknown graph": (X2, Y2, {"label_graph": "star"}),
     "negative C": (X2, Y2, {"C": -1.0}),
+    "unknown pairs": (X2, Y2, {"pairs": "both"}),
 }
 
 

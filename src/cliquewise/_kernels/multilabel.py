@@ -7,15 +7,17 @@ other label has belief 0. Any other pair gives nothing to both being on, which a
 labels as long as ``p_j + p_k <= 1``; a pair that breaks this becomes active.
 
 Pairs that are not active still need messages in the bound of Eq. 8 of gdmm, or each would
-count ``max(V_jk, 0)``. They get them by rule: all of ``max(V_jk, 0)`` is moved to the end that is not
-active, or split by ``H`` between two such ends. No such pair is violated then, and among the
+count ``max(V_jk, 0)``. They get them by rule: all of it is moved to the end that is not active, or
+split by ``H`` between two such ends. No such pair is violated then, and among the
 factors that are not active the most violated one is the label with the largest
 
     cost + u_k + S_k + sum over active j of (1 - H_jk) max(V_jk, 0),
     S_k = sum over all j of H_jk max(V_jk, 0),
 
-or a pair of active labels with ``V_jk > 0``. S is kept under changes of V, and ``near`` lists for each
-label those that it ever had a weight with: no search looks at all pairs of labels.
+or a pair of active labels with ``V_jk > 0``. S is kept under changes of V, and ``near`` lists for
+each label those that it ever had a weight with: no search looks at all pairs of labels. (Most of S
+is about labels that are far from being on; the search leaves it out as long as the bound does
+not suffer from that, see ``thorough``.)
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from cliquewise._kernels.cliquewise import _random_below
 #: Feature rows with their squared norms.
 Rows = namedtuple("Rows", ["indptr", "indices", "values", "norms"])
 
-#: Active labels and pairs of all examples in two arenas. Those of example i begin at ``start[i, 0]``
-#: and ``start[i, 1]``; ``count`` and ``capacity`` likewise. ``ends`` are a pair's two places among its
-#: example's labels; ``pairs`` has q10, q01, q11 and the multipliers of both ends. ``used`` is the
-#: end of both arenas.
+#: Active labels and pairs of all examples in two arenas. Those of example i begin at
+#: ``start[i, 0]`` and ``start[i, 1]``; ``count`` and ``capacity`` likewise. ``ends`` are a pair's
+#: two places among its example's labels; ``pairs`` has q10, q01, q11 and the multipliers of both
+#: ends. ``used`` is the end of both arenas.
 Sets = namedtuple(
     "Sets", ["start", "count", "capacity", "label", "truth", "p", "ends", "pairs", "used"]
 )
@@ -52,14 +54,11 @@ Plan = namedtuple(
 )  # fmt: skip
 
 #: Where an example is worked on: scores, messages by rule, inflows, degrees and old beliefs of
-#: labels; ``place[k]`` is one more than the place of label k among the active; ``listed[j, k]`` says
-#: that a pair is active.
+#: labels; ``place[k]`` is one more than the place of label k among the active; ``listed[j, k]``
+#: says that a pair is active.
 Desk = namedtuple("Desk", ["u", "delta", "inflow", "degree", "old", "place", "listed", "t"])
 
 SUBLINEAR, FULL, SAMPLED = 0, 1, 2
-
-#: Multipliers of a pair that may be forgotten with it.
-SMALL = 0.01
 
 
 @kernel
@@ -317,386 +316,3 @@ def _join_pairs(w, plan, sets, i, desk):
             desk.listed[j, k] = desk.listed[k, j] = True
             found += 1
     return found
-
-
-# ---- steps
-
-
-@kernel
-def _project4(t):
-    """Nearest point of the simplex for four numbers."""
-    tau = -1e300
-    for _ in range(4):
-        count, high = 0, 0.0
-        for s in range(4):
-            if t[s] > tau:
-                count += 1
-                high += t[s]
-        new = (high - 1.0) / count
-        if new <= tau:
-            break
-        tau = new
-    for s in range(4):
-        t[s] = max(t[s] - tau, 0.0)
-
-
-@kernel
-def _pair_step(w, plan, sets, s, e, desk):
-    """The proximal problem of one pair (Eq. 19 of gdmm)."""
-    t = desk.t
-    a, b = sets.ends[e, 0], sets.ends[e, 1]
-    j, k = sets.label[s + a], sets.label[s + b]
-    q10, q01, q11 = sets.pairs[e, 0], sets.pairs[e, 1], sets.pairs[e, 2]
-    to_a = -sets.pairs[e, 3] + plan.rho * (sets.p[s + a] - q10 - q11)
-    to_b = -sets.pairs[e, 4] + plan.rho * (sets.p[s + b] - q01 - q11)
-    step = 1.0 / (plan.C + plan.rho)
-    t[0] = 1.0 - q10 - q01 - q11
-    t[1] = q10 + step * to_a
-    t[2] = q01 + step * to_b
-    t[3] = q11 + step * (w.V[j, k] + to_a + to_b)
-    _project4(t)
-    sets.pairs[e, 0], sets.pairs[e, 1], sets.pairs[e, 2] = t[1], t[2], t[3]
-    desk.inflow[a] += plan.rho * (t[1] + t[3] - q10 - q11)
-    desk.inflow[b] += plan.rho * (t[2] + t[3] - q01 - q11)
-    if plan.C > 0.0 and t[3] != q11:
-        _move_pair(w, j, k, plan.C * (q11 - t[3]))
-
-
-@kernel
-def _multipliers(sets, i, rho, length, desk):
-    """``xi -= length (p - belief of the pair)``; inflows and degrees afresh."""
-    s, first = sets.start[i, 0], sets.start[i, 1]
-    apart = 0.0
-    for a in range(sets.count[i, 0]):
-        desk.inflow[a] = desk.degree[a] = 0.0
-    for e in range(first, first + sets.count[i, 1]):
-        a, b = sets.ends[e, 0], sets.ends[e, 1]
-        left = sets.pairs[e, 0] + sets.pairs[e, 2]
-        right = sets.pairs[e, 1] + sets.pairs[e, 2]
-        da, db = sets.p[s + a] - left, sets.p[s + b] - right
-        apart += da * da + db * db
-        sets.pairs[e, 3] -= length * da
-        sets.pairs[e, 4] -= length * db
-        desk.inflow[a] += sets.pairs[e, 3] + rho * left
-        desk.inflow[b] += sets.pairs[e, 4] + rho * right
-        desk.degree[a] += 1.0
-        desk.degree[b] += 1.0
-    return apart
-
-
-@kernel
-def _rounds(rows, w, plan, sets, i, desk):
-    """Multipliers, labels and pairs of one example, several times; U is left for later."""
-    s, m, first = sets.start[i, 0], sets.count[i, 0], sets.start[i, 1]
-    bend = 2.0 * plan.C * rows.norms[i]
-    apart = 0.0
-    for _ in range(plan.rounds):
-        apart = _multipliers(sets, i, plan.rho, plan.length, desk)
-        for a in range(m):
-            k, p = sets.label[s + a], sets.p[s + a]
-            sign = -1.0 if sets.truth[s + a] else 1.0
-            pull = plan.rho * desk.degree[a]
-            slope = sign * plan.cost + desk.u[k] + desk.inflow[a] - pull * p
-            if bend + pull > 0.0:
-                new = min(max(p + slope / (bend + pull), 0.0), 1.0)
-            else:
-                new = 1.0 if slope > 0.0 else (0.0 if slope < 0.0 else p)
-            desk.u[k] -= bend * (new - p)
-            sets.p[s + a] = new
-        for e in range(first, first + sets.count[i, 1]):
-            _pair_step(w, plan, sets, s, e, desk)
-    return apart
-
-
-@kernel
-def _write_back(rows, w, C, sets, i, desk):
-    """U follows the beliefs of example i."""
-    s = sets.start[i, 0]
-    for a in range(sets.count[i, 0]):
-        d = C * (desk.old[a] - sets.p[s + a])
-        if d != 0.0:
-            k = sets.label[s + a]
-            for q in range(rows.indptr[i], rows.indptr[i + 1]):
-                w.U[rows.indices[q], k] += d * rows.values[q]
-
-
-@kernel
-def greedy_sweep(rows, w, plan, sets, examples, begin, random):
-    """Visit ``examples[begin:]`` (Algorithm 3 of gdmm); stops early where an arena is full.
-
-    Returns the place in ``examples`` that was reached, the factors visited and the disagreement.
-    """
-    desk = _desk(w.V.shape[0])
-    visits, apart = 0, 0.0
-    for n in range(begin, len(examples)):
-        i = examples[n]
-        _unary(rows, w.U, i, desk.u)
-        _lay_out(sets, i, desk, True)
-        full = _search(w, plan, sets, i, desk, random) < 0
-        full = full or _join_pairs(w, plan, sets, i, desk) < 0
-        if full:
-            _lay_out(sets, i, desk, False)
-            return n, visits, apart
-        s = sets.start[i, 0]
-        for a in range(sets.count[i, 0]):
-            desk.old[a] = sets.p[s + a]
-        apart += _rounds(rows, w, plan, sets, i, desk)
-        _lay_out(sets, i, desk, False)
-        visits += sets.count[i, 0] + sets.count[i, 1]
-        if plan.C > 0.0:
-            _write_back(rows, w, plan.C, sets, i, desk)
-    return len(examples), visits, apart
-
-
-@kernel
-def start_at_truth(sets, true_start, true_label):
-    """The true labels of every example and their pairs become active; needs the room."""
-    for i in range(len(true_start) - 1):
-        m = true_start[i + 1] - true_start[i]
-        sets.start[i, 0], sets.start[i, 1] = sets.used[0], sets.used[1]
-        sets.capacity[i, 0], sets.capacity[i, 1] = m, m * (m - 1) // 2
-        sets.used[0] += m
-        sets.used[1] += m * (m - 1) // 2
-        sets.count[i, 0] = sets.count[i, 1] = 0
-        for q in range(true_start[i], true_start[i + 1]):
-            _join_label(sets, i, true_label[q], 1.0)
-        for a in range(m):
-            for b in range(a):
-                e = sets.start[i, 1] + sets.count[i, 1]
-                sets.ends[e, 0], sets.ends[e, 1] = a, b
-                for f in range(5):
-                    sets.pairs[e, f] = 1.0 if f == 2 else 0.0
-                sets.count[i, 1] += 1
-
-
-@kernel
-def tidy(w, sets, least):
-    """Drop pairs that would be the same if they were not active, and labels that are off."""
-    place = np.zeros(w.V.shape[0] + 1, dtype=np.int64)
-    for i in range(len(sets.count)):
-        s, first = sets.start[i, 0], sets.start[i, 1]
-        m, kept = sets.count[i, 0], 0
-        for a in range(m):
-            place[a] = 1 if sets.truth[s + a] or sets.p[s + a] > 0.0 else 0
-        for e in range(first, first + sets.count[i, 1]):
-            a, b = sets.ends[e, 0], sets.ends[e, 1]
-            true = sets.truth[s + a] and sets.truth[s + b]
-            small = max(abs(sets.pairs[e, 3]), abs(sets.pairs[e, 4])) <= SMALL
-            off = sets.pairs[e, 2] <= 0.0 and w.V[sets.label[s + a], sets.label[s + b]] <= least
-            if not true and off and small and sets.p[s + a] + sets.p[s + b] <= 1.0:
-                continue
-            place[a] = place[b] = 1
-            at = first + kept
-            sets.ends[at, 0], sets.ends[at, 1] = a, b
-            for f in range(5):
-                sets.pairs[at, f] = sets.pairs[e, f]
-            kept += 1
-        sets.count[i, 1] = kept
-        kept = 0
-        for a in range(m):
-            if place[a] > 0:
-                sets.label[s + kept] = sets.label[s + a]
-                sets.truth[s + kept] = sets.truth[s + a]
-                sets.p[s + kept] = sets.p[s + a]
-                place[a] = kept
-                kept += 1
-        sets.count[i, 0] = kept
-        for e in range(first, first + sets.count[i, 1]):
-            sets.ends[e, 0], sets.ends[e, 1] = place[sets.ends[e, 0]], place[sets.ends[e, 1]]
-
-
-# ---- weights and bounds
-
-
-@kernel
-def background(w):
-    """S and the neighbours afresh, from V."""
-    n = w.V.shape[0]
-    for k in range(n):
-        w.S[k] = 0.0
-        w.degree[k] = 0
-    for j in range(n):
-        for k in range(n):
-            if w.V[j, k] != 0.0:
-                w.near[j, w.degree[j]] = k
-                w.degree[j] += 1
-                w.S[k] += w.H[j, k] * max(w.V[j, k], 0.0)
-
-
-@kernel
-def _agree(sets, i, weight, desk, both):
-    """Beliefs of example i that agree, in ``desk.old`` and ``both``.
-
-    A label's is the mean of its own (counted ``weight`` times) and its pairs'; what a pair gives to
-    both being on is cut to what its labels allow.
-    """
-    s, m, first, c = sets.start[i, 0], sets.count[i, 0], sets.start[i, 1], sets.count[i, 1]
-    for a in range(m):
-        desk.old[a], desk.degree[a] = weight * sets.p[s + a], weight
-    for e in range(first, first + c):
-        a, b = sets.ends[e, 0], sets.ends[e, 1]
-        desk.old[a] += sets.pairs[e, 0] + sets.pairs[e, 2]
-        desk.old[b] += sets.pairs[e, 1] + sets.pairs[e, 2]
-        desk.degree[a] += 1.0
-        desk.degree[b] += 1.0
-    for a in range(m):
-        desk.old[a] = min(max(desk.old[a] / desk.degree[a], 0.0), 1.0)
-    for e in range(c):
-        pa, pb = desk.old[sets.ends[first + e, 0]], desk.old[sets.ends[first + e, 1]]
-        low = max(pa + pb - 1.0, 0.0)
-        both[e] = min(max(sets.pairs[first + e, 2], low), min(pa, pb))
-
-
-@kernel
-def weights_of_sets(rows, C, sets, weight, U, V):
-    """``w = C sum B (y - mu)`` of the beliefs; returns their cost.
-
-    Of those that agree (see ``_agree``) if ``weight`` is positive, else of those that are stored.
-    """
-    n = V.shape[0]
-    desk = _desk(n)
-    most = 0
-    for i in range(len(sets.count)):
-        most = max(most, sets.count[i, 1])
-    both = np.empty(most)
-    for j in range(n):
-        for k in range(n):
-            V[j, k] = 0.0
-    for f in range(U.shape[0]):
-        for k in range(n):
-            U[f, k] = 0.0
-    cost = 0.0
-    for i in range(len(sets.count)):
-        s, m, first, c = sets.start[i, 0], sets.count[i, 0], sets.start[i, 1], sets.count[i, 1]
-        if weight > 0.0:
-            _agree(sets, i, weight, desk, both)
-        else:
-            for a in range(m):
-                desk.old[a] = sets.p[s + a]
-            for e in range(c):
-                both[e] = sets.pairs[first + e, 2]
-        for a in range(m):
-            d = (1.0 if sets.truth[s + a] else 0.0) - desk.old[a]
-            cost += abs(d)
-            if d != 0.0:
-                for q in range(rows.indptr[i], rows.indptr[i + 1]):
-                    U[rows.indices[q], sets.label[s + a]] += C * d * rows.values[q]
-        for e in range(c):
-            a, b = sets.ends[first + e, 0], sets.ends[first + e, 1]
-            j, k = sets.label[s + a], sets.label[s + b]
-            d = (1.0 if sets.truth[s + a] and sets.truth[s + b] else 0.0) - both[e]
-            V[j, k] += C * d
-            V[k, j] = V[j, k]
-        if weight > 0.0:
-            _add_forced(sets, i, C, desk, V)
-    return cost
-
-
-@kernel
-def _add_forced(sets, i, C, desk, V):
-    """Pairs that are not active but whose beliefs sum to more than one."""
-    s, m = sets.start[i, 0], sets.count[i, 0]
-    _lay_out(sets, i, desk, True)
-    for a in range(m):
-        if desk.old[a] <= 0.5:
-            continue
-        j = sets.label[s + a]
-        for b in range(m):
-            k = sets.label[s + b]
-            over = desk.old[a] + desk.old[b] - 1.0
-            if over <= 0.0 or a == b or desk.listed[j, k] or (desk.old[b] > 0.5 and b > a):
-                continue
-            V[j, k] -= C * over
-            V[k, j] = V[j, k]
-    _lay_out(sets, i, desk, False)
-
-
-@kernel
-def loss_bound(rows, w, plan, sets, out, alarms):
-    """An upper bound of the relaxed loss of every example (Eq. 8 of gdmm), from its messages.
-
-    Those of active pairs are ``xi - rho (p - belief)``, others are by rule; a pair that is not
-    active though its labels are sends its message to the one with the smaller belief. ``alarms``
-    adds up what labels contribute that are not active. Returns ``||A mu||^2``.
-    """
-    n = w.V.shape[0]
-    desk = _desk(n)
-    apart = 0.0
-    for i in range(len(out)):
-        _unary(rows, w.U, i, desk.u)
-        _lay_out(sets, i, desk, True)
-        _by_rule(w, sets, i, desk, True)
-        s, m, first = sets.start[i, 0], sets.count[i, 0], sets.start[i, 1]
-        total = 0.0
-        for a in range(m):
-            desk.inflow[a] = 0.0
-        for k in range(n):
-            alarm = plan.cost + desk.u[k] + desk.delta[k]
-            if alarm > 0.0 and desk.place[k] == 0:
-                total += alarm
-                alarms[k] += alarm
-        for e in range(first, first + sets.count[i, 1]):
-            a, b = sets.ends[e, 0], sets.ends[e, 1]
-            da = sets.p[s + a] - sets.pairs[e, 0] - sets.pairs[e, 2]
-            db = sets.p[s + b] - sets.pairs[e, 1] - sets.pairs[e, 2]
-            apart += da * da + db * db
-            to_a = sets.pairs[e, 3] - plan.rho * da
-            to_b = sets.pairs[e, 4] - plan.rho * db
-            v = w.V[sets.label[s + a], sets.label[s + b]]
-            total += max(max(0.0, -to_a), max(-to_b, v - to_a - to_b))
-            if sets.truth[s + a] and sets.truth[s + b]:
-                total -= v
-            desk.inflow[a] += to_a
-            desk.inflow[b] += to_b
-        for a in range(m):
-            j = sets.label[s + a]
-            for c in range(w.degree[j]):
-                k = w.near[j, c]
-                b = desk.place[k] - 1
-                if b > a and w.V[j, k] > 0.0 and not desk.listed[j, k]:
-                    desk.inflow[b if sets.p[s + b] < sets.p[s + a] else a] += w.V[j, k]
-        for a in range(m):
-            k = sets.label[s + a]
-            if sets.truth[s + a]:
-                total += max(plan.cost, desk.u[k] + desk.inflow[a]) - desk.u[k]
-            else:
-                total += max(0.0, plan.cost + desk.u[k] + desk.inflow[a])
-        _lay_out(sets, i, desk, False)
-        out[i] = total
-    return apart
-
-
-@kernel
-def value_of_sets(rows, w, sets, weight, cost, beliefs, out):
-    """What beliefs that agree earn at fixed weights, relative to the truth: a lower bound of
-    the relaxed loss of every example. ``beliefs`` is laid out as ``sets.p``.
-    """
-    n = w.V.shape[0]
-    desk = _desk(n)
-    forced = np.zeros((n, n))
-    most = 0
-    for i in range(len(out)):
-        most = max(most, sets.count[i, 1])
-    both = np.empty(most)
-    for i in range(len(out)):
-        _unary(rows, w.U, i, desk.u)
-        _agree(sets, i, weight, desk, both)
-        s, m, first = sets.start[i, 0], sets.count[i, 0], sets.start[i, 1]
-        total = 0.0
-        for a in range(m):
-            u, p = desk.u[sets.label[s + a]], desk.old[a]
-            beliefs[s + a] = p
-            total += (1.0 - p) * (cost - u) if sets.truth[s + a] else p * (cost + u)
-        for e in range(sets.count[i, 1]):
-            a, b = sets.ends[first + e, 0], sets.ends[first + e, 1]
-            true = 1.0 if sets.truth[s + a] and sets.truth[s + b] else 0.0
-            total += w.V[sets.label[s + a], sets.label[s + b]] * (both[e] - true)
-        _add_forced(sets, i, -1.0, desk, forced)
-        for a in range(m):
-            j = sets.label[s + a]
-            for b in range(a):
-                k = sets.label[s + b]
-                if forced[j, k] > 0.0:
-                    total += w.V[j, k] * forced[j, k]
-                    forced[j, k] = forced[k, j] = 0.0
-        out[i] = total

@@ -12,7 +12,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cliquewise.data.graphs import GraphDataset
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.estimators import _training
 from cliquewise.estimators._graphs import GraphEstimator
 from cliquewise.estimators._training import check_sample_weight
 from cliquewise.graph import Floats
@@ -23,6 +24,8 @@ from cliquewise.models.multilabel import (
     multilabel_model,
     row_bytes,
 )
+from cliquewise.multilabel_problem import MultiLabelProblem
+from cliquewise.multilabel_relaxation import relaxed_labels
 
 
 class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[misc]
@@ -38,6 +41,11 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         the spanning tree of largest mutual information between labels, a number that many pairs
         of largest mutual information. With hundreds of labels the complete graph is refused for
         want of memory.
+    pairs : {"table", "co-occurrence"}, default="table"
+        What a pair of labels has: a 2 x 2 table, or one weight for both being on. The second
+        says as much with fewer weights, and ``loss="hinge"`` with ``solver="gdmm"`` then trains
+        on hundreds of labels, all of them interacting, in memory and time that do not grow with
+        the pairs.
     tol, max_epochs, max_seconds, max_memory, random_state, verbose
         As in :class:`~cliquewise.SequenceTagger`.
     intercept : bool, default=True
@@ -67,6 +75,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         *,
         gamma: float = 1.0,
         label_graph: Any = "complete",
+        pairs: str = "table",
         entropy: str = "gini",
         epsilon: float = 0.9,
         solver: Any = "auto",
@@ -83,6 +92,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         self.C = C
         self.gamma = gamma
         self.label_graph = label_graph
+        self.pairs = pairs
         self.entropy = entropy
         self.epsilon = epsilon
         self.solver = solver
@@ -106,21 +116,64 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
             raise DataError(f"X has {X.shape[0]} rows and Y has {targets.shape[0]}")
         self.n_labels_ = targets.shape[1]
         self.classes_ = [np.array([0, 1])] * self.n_labels_
+        if self.pairs not in ("table", "co-occurrence"):
+            raise DataError(f'pairs is "table" or "co-occurrence", not {self.pairs!r}')
         pairs = label_pairs(self.n_labels_, self.label_graph, targets)
-        check_size(X.shape[0], self.n_labels_, pairs, self.max_memory)
-        model = multilabel_model(self.n_labels_, X.shape[1], pairs, self.intercept)
-        data = multilabel_data(csr_matrix(X), self.n_labels_, pairs, targets)
-        self._train(model, data, check_sample_weight(sample_weight, len(data)))
+        model = multilabel_model(self.n_labels_, X.shape[1], pairs, self.intercept, self.pairs)
+        weights = check_sample_weight(sample_weight, X.shape[0])
+        if self._is_sparse(pairs):
+            if np.ptp(weights) > 0 or weights.max(initial=1.0) != 1.0:
+                raise UnsupportedError(
+                    'pairs="co-occurrence" with gdmm takes no sample_weight; use pairs="table"'
+                )
+            self._train_sparse(model, csr_matrix(X), targets)
+        else:
+            check_size(X.shape[0], self.n_labels_, pairs, self.max_memory)
+            data = multilabel_data(csr_matrix(X), self.n_labels_, pairs, targets)
+            self._train(model, data, weights)
         return self
 
-    def _parts(self, X: Any) -> Iterator[GraphDataset]:
-        """The rows as graphs, in as many parts as ``max_memory`` asks for."""
+    def _is_sparse(self, pairs: Any) -> bool:
+        """Whether the solver is the one that never lists the pairs of a row."""
+        n = self.n_labels_
+        if self.loss != "hinge" or self.pairs == "table" or len(pairs) != n * (n - 1) // 2:
+            return False
+        if isinstance(self.solver, str):
+            return self.solver in ("auto", "gdmm", "gdmm_multilabel")
+        from cliquewise.solvers.gdmm_graph import parameters_of
+
+        greedy = parameters_of(self.solver).get("step", "bgcd") == "bgcd"
+        return bool(
+            self.solver.name == "gdmm_multilabel" or (self.solver.name == "gdmm" and greedy)
+        )
+
+    def _train_sparse(self, model: Any, X: csr_matrix, targets: Any) -> None:
+        _training.check_parameters(self)
+        problem = MultiLabelProblem(X, targets, self.C, self.intercept)
+        self.model_, self.coef_ = model, _training.train(self, problem).weights
+
+    def _checked(self, X: Any) -> csr_matrix:
         check_is_fitted(self, "coef_")
-        X = csr_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+        return csr_matrix(
+            validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        )
+
+    def _parts(self, X: csr_matrix) -> Iterator[GraphDataset]:
+        """The rows as graphs, in as many parts as ``max_memory`` asks for."""
         pairs = self.model_.pair_list
         size = max(1, int(self.max_memory * 2**30 / row_bytes(self.n_labels_, pairs)))
         for first in range(0, X.shape[0], size):
             yield multilabel_data(X[first : first + size], self.n_labels_, pairs)
+
+    def _sparse_beliefs(self, X: csr_matrix, method: str | None) -> Floats | None:
+        """Beliefs without a list of pairs, where the model allows that."""
+        n = self.n_labels_
+        complete = len(self.model_.pair_list) == n * (n - 1) // 2
+        if self._method(method) != "relaxed" or self.loss != "hinge" or not complete:
+            return None
+        if self.model_.pairwise != "co-occurrence":
+            return None
+        return relaxed_labels(X, self.coef_, n, intercept=self.intercept)[0]
 
     def predict(self, X: Any, method: str | None = None, **options: Any) -> NDArray[np.int64]:
         """The labels of every row, (n, L) of 0 and 1.
@@ -133,12 +186,20 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         **options
             For the method.
         """
-        found = [self._labels(part, method, **options) for part in self._parts(X)]
+        rows = self._checked(X)
+        beliefs = self._sparse_beliefs(rows, method)
+        if beliefs is not None:
+            return (beliefs > 0.5).astype(np.int64)
+        found = [self._labels(part, method, **options) for part in self._parts(rows)]
         return np.concatenate(found).reshape(-1, self.n_labels_)
 
     def predict_proba(self, X: Any, method: str | None = None, **options: Any) -> Floats:
         """Probability (or relaxed belief) of every label, (n, L)."""
-        beliefs = [self._beliefs(part, method, **options) for part in self._parts(X)]
+        rows = self._checked(X)
+        sparse = self._sparse_beliefs(rows, method)
+        if sparse is not None:
+            return sparse
+        beliefs = [self._beliefs(part, method, **options) for part in self._parts(rows)]
         return np.asarray(np.concatenate(beliefs).reshape(-1, self.n_labels_, 2)[:, :, 1])
 
     def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
@@ -151,7 +212,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         return self.model_.unary(self.coef_, label)
 
     def table(self, i: int, j: int) -> Floats:
-        """(2, 2) weights of a pair of labels."""
+        """(2, 2) scores of a pair of labels."""
         low, high = min(i, j), max(i, j)
         found = np.flatnonzero((self.model_.pair_list == [low, high]).all(axis=1))
         if not len(found):

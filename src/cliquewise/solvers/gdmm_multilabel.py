@@ -28,6 +28,8 @@ CUT = 0.02
 ALARM = 0.1
 #: Passes before that: at first the weights of pairs are large, and soon no more.
 PATIENCE = 10
+#: Multipliers of a pair that may be forgotten with it, in units of the weight that counts as zero.
+QUIET = 10.0
 #: The penalty, in units of C.
 RHO = 0.3
 #: Parts of the labels of which the sampled search looks at one.
@@ -127,7 +129,7 @@ class MultiLabelGDMM(Solver):
 
     def init(self, problem: MultiLabelProblem, warm: ActiveSets | None = None) -> ActiveSets:
         """Everything at the truth, so that the weights are zero; or at ``warm``."""
-        from cliquewise._kernels.multilabel import start_at_truth
+        from cliquewise._kernels.multilabel_steps import start_at_truth
 
         weights = empty_weights(problem.n_columns, problem.n_labels)
         rho = RHO * problem.C if isinstance(self.rho, str) else float(self.rho)
@@ -145,7 +147,7 @@ class MultiLabelGDMM(Solver):
 
     def _refresh(self, problem: MultiLabelProblem, state: ActiveSets) -> None:
         """Weights and background from the beliefs: rounding errors are swept out."""
-        from cliquewise._kernels.multilabel import background, weights_of_sets
+        from cliquewise._kernels.multilabel_bounds import background, weights_of_sets
 
         w = state.weights
         weights_of_sets(problem.rows, problem.C, state.sets, 0.0, w.U, w.V)
@@ -176,7 +178,7 @@ class MultiLabelGDMM(Solver):
         self, problem: MultiLabelProblem, state: ActiveSets, rng: np.random.Generator
     ) -> tuple[ActiveSets, Info]:
         """One pass over the examples in a random order."""
-        from cliquewise._kernels.multilabel import tidy
+        from cliquewise._kernels.multilabel_steps import tidy
 
         if problem.n_examples == 0:
             return state, Info(1.0, 0, 0.0)
@@ -191,7 +193,7 @@ class MultiLabelGDMM(Solver):
             state.cut = CUT * proof.absolute_gap * n / max(state.n_active, n)
             alarm = state.alarms.sum() / n > ALARM * proof.absolute_gap
             state.thorough = bool(alarm and state.outer >= PATIENCE)
-            tidy(state.weights, state.sets, state.cut)
+            tidy(state.weights, state.sets, state.cut, QUIET * state.cut)
             state.next_look = state.outer + min(max(2, state.outer // 4), 10)
         return state, Info(1.0, visits, np.inf, proof)
 
@@ -199,7 +201,7 @@ class MultiLabelGDMM(Solver):
 
     def certify(self, problem: MultiLabelProblem, state: ActiveSets) -> Certificate:
         """The bound of the messages at the weights, and the dual value of repaired beliefs."""
-        from cliquewise._kernels.multilabel import background, loss_bound, weights_of_sets
+        from cliquewise._kernels.multilabel_bounds import background, loss_bound, weights_of_sets
 
         w = empty_weights(problem.n_columns, problem.n_labels)._replace(H=state.weights.H)
         weights_of_sets(problem.rows, problem.C, state.sets, 0.0, w.U, w.V)
@@ -270,7 +272,7 @@ def empty_sets(counts: Any) -> Any:
 
 def sweep(rows: Any, plan: Any, state: Any, n: int, rng: np.random.Generator) -> tuple[int, float]:
     """Visit all examples; the arena grows by half whenever it is full."""
-    from cliquewise._kernels.multilabel import greedy_sweep
+    from cliquewise._kernels.multilabel_steps import greedy_sweep
 
     order = rng.permutation(n)
     seed = rng.integers(0, 2**63, 1, dtype=np.uint64)
@@ -321,7 +323,7 @@ def squared_norm(w: Any) -> float:
 
 def _repaired_dual(problem: MultiLabelProblem, sets: Any, weight: float, w: Any) -> float:
     """Dual value of beliefs that agree; ``w`` is overwritten."""
-    from cliquewise._kernels.multilabel import weights_of_sets
+    from cliquewise._kernels.multilabel_bounds import weights_of_sets
 
     cost = float(weights_of_sets(problem.rows, problem.C, sets, weight, w.U, w.V))
     return cost / max(problem.n_examples, 1) - 0.5 * problem.lam * squared_norm(w)
