@@ -123,18 +123,6 @@ def test_hundreds_of_labels_are_learned_and_predicted_without_a_list_of_pairs():
     assert visited < 0.05 * 300 * 299 / 2
 
 
-def test_prediction_lists_a_few_rows_at_a_time(monkeypatch):
-    from cliquewise.estimators import multilabel as module
-
-    X, Y = rows(30)
-    classifier = cw.MultiLabelClassifier(random_state=0).fit(X, Y)
-    whole = classifier.predict(X, "junction-tree")
-    monkeypatch.setattr(module, "CLIQUES", 25)
-    assert np.array_equal(classifier.predict(X, "junction-tree"), whole)
-    assert np.mean(classifier.predict(X) == whole) > 0.9
-    assert classifier.predict_proba(X).shape == (30, 4)
-
-
 def test_one_label_and_one_row_work():
     classifier = cw.MultiLabelClassifier(random_state=0).fit([[1.0]], [[1]])
     assert classifier.predict([[1.0]]).tolist() == [[1]]
