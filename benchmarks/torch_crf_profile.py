@@ -51,11 +51,13 @@ def report(label: str, size: tuple[int, int, int], with_kernels: bool) -> None:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    for fast in (False, True):
-        _triton.FAST_LAUNCH = fast
-        for size in SIZES:
-            report(f"fast_launch={fast}", size, not fast)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--variants", action="store_true", help="other numbers of warps too")
+    given = parser.parse_args()
+    for size in SIZES:
+        report("usual", size, True)
+    if not given.variants:
+        return
     for size in SIZES:
         padded = max(16, 1 << (size[2] - 1).bit_length())
         for table, name in ((_triton._WARPS, "scan"), (_triton._FINISH_WARPS, "finish")):

@@ -31,6 +31,8 @@ _WHERE = {
     "Trace": "cliquewise.trace",
 }
 _MODULES = ("builders", "data", "errors", "metrics", "oracles", "solvers")
+#: Needs an extra, and so does not count among the names that are always there.
+_EXTRAS = ("torch",)
 
 __all__ = [*_WHERE, *_MODULES, "__version__"]
 
@@ -38,7 +40,7 @@ __all__ = [*_WHERE, *_MODULES, "__version__"]
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
         value = getattr(importlib.import_module(_WHERE[name]), name)
-    elif name in _MODULES:
+    elif name in _MODULES or name in _EXTRAS:
         value = importlib.import_module(f"cliquewise.{name}")
     else:
         raise AttributeError(f"module 'cliquewise' has no attribute {name!r}")

@@ -261,3 +261,13 @@ def test_empty_batches_and_chains_have_log_z_zero_and_no_gradient(shape):
         assert value.shape == (shape[0],) and not value.detach().any()
         (grad,) = torch.autograd.grad(value.sum(), nodes)
         assert grad.shape == shape
+
+
+def test_oracles_work_where_gradients_are_switched_off():
+    batch = Batch(13, 3, 4, 3)
+    with torch.no_grad():
+        inside = cwt.marginals(**batch.scores)
+    outside = cwt.marginals(**batch.scores)
+    assert torch.equal(inside.nodes, outside.nodes)
+    with torch.no_grad():
+        assert torch.equal(cwt.log_partition(**batch.scores), outside.log_z)

@@ -12,13 +12,13 @@ from cliquewise.torch._scores import Scores
 
 #: More labels than this do not fit into the registers of one program.
 MAX_LABELS = {torch.float32: 128, torch.float64: 64}
-_WARPS = {16: 1, 32: 1, 64: 4, 128: 16}
-_FINISH_WARPS = {16: 1, 32: 2, 64: 8, 128: 16}
+_WARPS = {16: 1, 32: 1, 64: 4, 128: 8}
+_FINISH_WARPS = {16: 1, 32: 4, 64: 4, 128: 8}
 #: Positions that are exponentiated, or summed over, at once.
 _ROWS = {16: 64, 32: 32, 64: 32, 128: 32}
-#: Whether to go round Triton's search for the compiled kernel.
-FAST_LAUNCH = False
-_BLOCK, _CHAINS, _COLUMNS = 1024, 32, 64
+#: Up to here the registers suffice for the scan and what follows it in one kernel.
+_MERGED = 32
+_BLOCK, _CHAINS, _COLUMNS = 1024, 128, 32
 
 
 def refuses(scores: Scores) -> str | None:
@@ -27,37 +27,6 @@ def refuses(scores: Scores) -> str | None:
     if nodes.shape[2] > MAX_LABELS[nodes.dtype]:
         return f"takes at most {MAX_LABELS[nodes.dtype]} labels of type {nodes.dtype}"
     return None
-
-
-_launchers: dict[Any, Any] = {}
-
-
-def _launch(
-    kernel: Any, programs: int, arguments: tuple[Any, ...], options: dict[str, Any]
-) -> None:
-    """Launch a kernel; from the second time on without the search for its compiled form.
-
-    That search costs more than the launch. A compiled form may be used again if types,
-    options and alignment are the same.
-    """
-    if FAST_LAUNCH:
-        key: list[Any] = [kernel, *options.values()]
-        for x in arguments:
-            if isinstance(x, Tensor):
-                key.append(x.dtype)
-                key.append(x.data_ptr() % 16 == 0)
-            else:
-                key.append(x < 2**31)
-        key.append(arguments[0].device)
-        known = _launchers.get(tuple(key))
-        if known is not None:
-            compiled, constants = known
-            compiled[(programs, 1, 1)](*arguments, *constants)
-            return
-    compiled = kernel[(programs,)](*arguments, **options)
-    if FAST_LAUNCH and compiled is not None:
-        names = kernel.arg_names[len(arguments) :]
-        _launchers[tuple(key)] = compiled, [options[name] for name in names]
 
 
 def _kernels() -> tuple[Any, Any]:
@@ -123,21 +92,22 @@ def evaluate(
         trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
     )  # fmt: skip
     padded = options["KP"]
+    merged = padded <= _MERGED
     options |= {
+        "MERGED": merged,
         "LIMIT": 1e18 if nodes.dtype == torch.float32 else 1e200,
         "ROWS": _ROWS[padded], "HAS_TAGS": tags is not None, "GRADIENT": need_gradient,
     }  # fmt: skip
     (scan, finish), _ = _kernels()
     if shared:
-        _launch(scan, size, arguments, options)
-    _launch(finish, size, arguments, options | {"num_warps": _FINISH_WARPS[padded]})
+        scan[(size,)](*arguments, **options)
+    if not (shared and merged):
+        finish[(size,)](*arguments, **(options | {"num_warps": _FINISH_WARPS[padded]}))
     return values, (room, lengths)
 
 
-def gradient(
-    scores: Scores, saved: tuple[Tensor, ...], weights: Tensor, has_tags: bool
-) -> Gradient:
-    """The kept marginals times the weights, from one launch."""
+def gradient(scores: Scores, saved: tuple[Tensor, ...], weights: Tensor, scale: float) -> Gradient:
+    """The kept marginals times the weights (of every chain, or one for all) and the scale."""
     room, lengths = saved
     nodes, trans, begin, end, _ = scores
     size, length, k = nodes.shape
@@ -152,23 +122,22 @@ def gradient(
                 out.zero_()
         return Gradient(out_nodes, out_trans, out_begin, out_end)
     shared = trans.dim() == 2
-    sign = -1.0 if has_tags else 1.0
     if not shared:
         table = room[3 * size * length * k :].view(trans.shape)
-        out_trans = table * (sign * weights).view(-1, 1, 1, 1)
+        out_trans = table * (scale * weights).reshape(-1, 1, 1, 1)
     n_nodes = -(-size * length * k // _BLOCK)
     n_columns = -(-(k * k + 2 * k) // _COLUMNS)
     _, kernel = _kernels()
     arguments = (
         weights, lengths, room, out_nodes, out_trans,
         out_nodes if out_begin is None else out_begin, out_nodes if out_end is None else out_end,
-        size, length, k, weights.stride(0), n_nodes,
+        size, length, k, weights.stride(0) if weights.dim() else 0, n_nodes, scale,
     )  # fmt: skip
     options = {
         "HAS_BEGIN": begin is not None, "HAS_END": end is not None, "SHARED": shared,
-        "SIGN": sign, "BLOCK": _BLOCK, "ROWS": _CHAINS, "COLUMNS": _COLUMNS, "num_warps": 4,
+        "BLOCK": _BLOCK, "ROWS": _CHAINS, "COLUMNS": _COLUMNS, "num_warps": 4,
     }  # fmt: skip
-    _launch(kernel, n_nodes + n_columns, arguments, options)
+    kernel[(n_nodes + n_columns,)](*arguments, **options)
     return Gradient(out_nodes, out_trans, out_begin, out_end)
 
 
@@ -191,5 +160,5 @@ def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
         labels if mask is None else mask, values, labels, bests,
         length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t, mask_b, mask_t,
     )  # fmt: skip
-    _launch(kernel, size, arguments, options)
+    kernel[(size,)](*arguments, **options)
     return values, labels

@@ -299,78 +299,16 @@ def _gold(
     return tl.sum(score, 0)
 
 
-# Sizes and strides change from batch to batch; none is worth a compilation of its own.
-_SIZES = (
-    "B", "T", "K", "nodes_b", "nodes_t", "trans_b", "trans_t", "mask_b", "mask_t", "tags_b",
-    "tags_t",
-)  # fmt: skip
-
-
-@triton.jit(do_not_specialize=_SIZES)
-def scan(
-    nodes, trans, begin, end, mask, tags, values, exact, lengths, room,
-    B, T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
-    KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
-    ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
-    HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, SHARED: tl.constexpr,
-    GRADIENT: tl.constexpr,
+@triton.jit
+def _finish(
+    nodes, trans, begin, end, tags, values, alphas, edges, value, trust, b, rows, length,
+    T, K, nodes_t, trans_t, tags_b, tags_t,
+    KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, ROWS: tl.constexpr,
+    HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, HAS_TAGS: tl.constexpr,
+    SHARED: tl.constexpr, GRADIENT: tl.constexpr,
 ):  # fmt: skip
-    """The scaled passes of sequence ``program_id(0)``.
-
-    ``room`` holds, for all sequences, two kinds of scratch rows, then the marginals (B, T, K)
-    and the edge marginals; ``exact`` takes log Z, and ``lengths`` the lengths, then whether to
-    trust the pass.
-    """
-    b = tl.program_id(0).to(tl.int64)
-    length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
-    rows = B.to(tl.int64) * T * K
-    alphas = room + b * T * K
-    tl.store(lengths + b, length)
-    if length > 0:
-        value, trust = _scaled_pass(
-            nodes + b * nodes_b, trans, begin, end, alphas, alphas + rows, alphas + 2 * rows,
-            room + 3 * rows + b * K * K, length, K, nodes_t,
-            KP, F, HAS_BEGIN, HAS_END, LIMIT, ROWS, GRADIENT,
-        )  # fmt: skip
-        tl.store(exact + b, value)
-        tl.store(lengths + B + b, trust.to(tl.int32))
-    else:
-        tl.store(exact + b, 0.0)
-        tl.store(lengths + B + b, 1)
-
-
-@triton.jit(do_not_specialize=_SIZES)
-def finish(
-    nodes, trans, begin, end, mask, tags, values, exact, lengths, room,
-    B, T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
-    KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
-    ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
-    HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, SHARED: tl.constexpr,
-    GRADIENT: tl.constexpr,
-):  # fmt: skip
-    """What is left after `scan`: edge marginals, the tags, and sequences not to be trusted.
-
-    These, and all with one table per position, are done in the log domain. Without tags
-    ``values`` is log Z; with tags it is their log-likelihood, and the marginals and edges are
-    those of the model minus those of the tags.
-    """
-    b = tl.program_id(0).to(tl.int64)
-    rows = B.to(tl.int64) * T * K
-    alphas = room + b * T * K
+    """Edge marginals, or the log domain, and the tags, of one sequence."""
     marginals = alphas + 2 * rows
-    nodes += b * nodes_b
-    trans += b * trans_b
-    if SHARED:
-        edges = room + 3 * rows + b * K * K
-        length = tl.load(lengths + b)
-        value = tl.load(exact + b)
-        trust = tl.load(lengths + B + b)
-    else:
-        edges = room + 3 * rows + b * (T - 1) * K * K
-        length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
-        tl.store(lengths + b, length)
-        value = tl.zeros((), tl.float64)
-        trust = 0
     if length > 0:
         if trust == 0:
             value = _log_pass(
@@ -399,12 +337,98 @@ def finish(
     tl.store(values + b, value)
 
 
-@triton.jit(do_not_specialize=["B", "T", "K", "weights_b", "n_node_programs"])
+# Sizes and strides change from batch to batch; none is worth a compilation of its own.
+_SIZES = (
+    "B", "T", "K", "nodes_b", "nodes_t", "trans_b", "trans_t", "mask_b", "mask_t", "tags_b",
+    "tags_t",
+)  # fmt: skip
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def scan(
+    nodes, trans, begin, end, mask, tags, values, exact, lengths, room,
+    B, T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
+    KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
+    ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
+    HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, SHARED: tl.constexpr,
+    GRADIENT: tl.constexpr, MERGED: tl.constexpr,
+):  # fmt: skip
+    """The scaled passes of sequence ``program_id(0)``.
+
+    ``room`` holds, for all sequences, two kinds of scratch rows, then the marginals (B, T, K)
+    and the edge marginals; ``exact`` takes log Z, and ``lengths`` the lengths, then whether to
+    trust the pass.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
+    rows = B.to(tl.int64) * T * K
+    alphas = room + b * T * K
+    tl.store(lengths + b, length)
+    nodes += b * nodes_b
+    edges = room + 3 * rows + b * K * K
+    value = tl.zeros((), tl.float64)
+    trust = length <= 0
+    if length > 0:
+        value, trust = _scaled_pass(
+            nodes, trans, begin, end, alphas, alphas + rows, alphas + 2 * rows, edges,
+            length, K, nodes_t, KP, F, HAS_BEGIN, HAS_END, LIMIT, ROWS, GRADIENT,
+        )  # fmt: skip
+    if MERGED:
+        tl.debug_barrier()
+        _finish(
+            nodes, trans, begin, end, tags, values, alphas, edges, value, trust.to(tl.int32), b,
+            rows, length, T, K, nodes_t, trans_t, tags_b, tags_t, KP, TB, F, ROWS, HAS_BEGIN,
+            HAS_END, HAS_TAGS, SHARED, GRADIENT,
+        )  # fmt: skip
+    else:
+        tl.store(exact + b, value)
+        tl.store(lengths + B + b, trust.to(tl.int32))
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def finish(
+    nodes, trans, begin, end, mask, tags, values, exact, lengths, room,
+    B, T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
+    KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
+    ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
+    HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, SHARED: tl.constexpr,
+    GRADIENT: tl.constexpr, MERGED: tl.constexpr,
+):  # fmt: skip
+    """What is left after `scan`: edge marginals, the tags, and sequences not to be trusted.
+
+    These, and all with one table per position, are done in the log domain. Without tags
+    ``values`` is log Z; with tags it is their log-likelihood, and the marginals and edges are
+    those of the model minus those of the tags.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    rows = B.to(tl.int64) * T * K
+    alphas = room + b * T * K
+    nodes += b * nodes_b
+    trans += b * trans_b
+    if SHARED:
+        edges = room + 3 * rows + b * K * K
+        length = tl.load(lengths + b)
+        value = tl.load(exact + b)
+        trust = tl.load(lengths + B + b)
+    else:
+        edges = room + 3 * rows + b * (T - 1) * K * K
+        length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
+        tl.store(lengths + b, length)
+        value = tl.zeros((), tl.float64)
+        trust = 0
+    _finish(
+        nodes, trans, begin, end, tags, values, alphas, edges, value, trust, b, rows, length,
+        T, K, nodes_t, trans_t, tags_b, tags_t, KP, TB, F, ROWS, HAS_BEGIN, HAS_END, HAS_TAGS,
+        SHARED, GRADIENT,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["B", "T", "K", "weights_b", "n_node_programs", "scale"])
 def weighted_sums(
     weights, lengths, room, out_nodes, out_trans, out_begin, out_end,
-    B, T, K, weights_b, n_node_programs,
+    B, T, K, weights_b, n_node_programs, scale,
     HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, SHARED: tl.constexpr,
-    SIGN: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Marginals times the weights of their sequences, and the sums of these over sequences.
 
@@ -419,7 +443,8 @@ def weighted_sums(
         at = pid.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         on = at < rows_size
         g = tl.load(weights + (at // (T * K)) * weights_b, mask=on, other=0.0)
-        tl.store(out_nodes + at, SIGN * g * tl.load(marginals + at, mask=on, other=0.0), mask=on)
+        g *= scale
+        tl.store(out_nodes + at, g * tl.load(marginals + at, mask=on, other=0.0), mask=on)
     else:
         size = K * K
         c = (pid - n_node_programs) * COLUMNS + tl.arange(0, COLUMNS)
@@ -441,7 +466,7 @@ def weighted_sums(
                 on = (here & (n > 0))[:, None] & ((c >= size + K) & (c < size + 2 * K))[None, :]
                 at = (rows * T + n - 1)[:, None] * K + (c - size - K)[None, :]
                 total += tl.sum(g * tl.load(marginals + at, mask=on, other=0.0), 0)
-        total = SIGN * total
+        total *= scale
         if SHARED:
             tl.store(out_trans + c, total, mask=c < size)
         if HAS_BEGIN:

@@ -62,7 +62,7 @@ class _ChainFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, nodes: Tensor, trans: Tensor, begin: Tensor | None, end: Tensor | None,
-        mask: Tensor | None, tags: Tensor | None, backend: str,
+        mask: Tensor | None, tags: Tensor | None, backend: str, reduction: str,
     ) -> Tensor:  # fmt: skip
         scores = Scores(nodes, trans, begin, end, mask)
         need = any(ctx.needs_input_grad[:4])
@@ -79,29 +79,37 @@ class _ChainFunction(torch.autograd.Function):
                 value, saved = _plain.evaluate(scores)
             if tags is not None:
                 value = scores_.path_score(scores, tags) - value
+        ctx.scale = 1.0
         if need:
             ctx.save_for_backward(nodes, trans, begin, end, mask, tags, *saved)
             ctx.backend = backend
-        return value
+        # Here rather than by the caller, whose graph would cost more than the sum itself.
+        if reduction == "mean":
+            ctx.scale = 1.0 / max(len(value), 1)
+            return value.mean()
+        return value.sum() if reduction == "sum" else value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         nodes, trans, begin, end, mask, tags, *saved = ctx.saved_tensors
         scores = Scores(nodes, trans, begin, end, mask)
+        if ctx.backend == "triton" and not torch.is_grad_enabled():
+            from cliquewise.torch import _triton
+
+            sign = 1.0 if tags is None else -1.0
+            found = _triton.gradient(scores, tuple(saved), grad, sign * ctx.scale)
+            return (*found, None, None, None, None)
+        grad = (grad * ctx.scale).expand(len(nodes))
         if torch.is_grad_enabled():
             # Asked to be differentiated again: the same numbers by operations that can be.
             result = _less_tags(_plain.log_domain(scores, grad)[1], scores, tags, grad)
-        elif ctx.backend == "triton":
-            from cliquewise.torch import _triton
-
-            result = _triton.gradient(scores, tuple(saved), grad, tags is not None)
         elif ctx.backend == "compiled":
             from cliquewise.torch import _compiled
 
             result = _less_tags(_compiled.gradient(scores, tuple(saved), grad), scores, tags, grad)
         else:
             result = _less_tags(_plain.gradient(scores, grad), scores, tags, grad)
-        return (*result, None, None, None)
+        return (*result, None, None, None, None)
 
 
 def _less_tags(
@@ -117,9 +125,11 @@ def _less_tags(
     return _plain.Gradient(gold.nodes - model.nodes, gold.trans - model.trans, begin, end)
 
 
-def log_likelihood(scores: Scores, tags: Tensor | None, backend: str = "auto") -> Tensor:
-    """log Z of checked scores, or with tags their log-likelihood; shape (B,)."""
-    return _ChainFunction.apply(*scores, tags, choose_backend(scores, backend))
+def log_likelihood(
+    scores: Scores, tags: Tensor | None, backend: str = "auto", reduction: str = "none"
+) -> Tensor:
+    """log Z of checked scores, or with tags their log-likelihood; (B,), or its sum or mean."""
+    return _ChainFunction.apply(*scores, tags, choose_backend(scores, backend), reduction)
 
 
 def log_partition(
@@ -217,7 +227,7 @@ def marginals(
     )
     with torch.enable_grad():
         log_z = log_likelihood(own, None, backend)
-    by_nodes, by_trans = torch.autograd.grad(log_z.sum(), leaves[:2])
+    by_nodes, by_trans = torch.autograd.grad(log_z, leaves[:2], weights)
     return ChainMarginals(log_z.detach(), by_nodes, by_trans)
 
 

@@ -122,15 +122,10 @@ class ChainCRF(nn.Module):
         scores = self.scores(emissions, mask)
         if not self.batch_first:
             tags = tags.transpose(0, 1)
-        value = log_likelihood(scores, tags)
-        if reduction == "none":
-            return value
-        if reduction == "sum":
-            return value.sum()
-        if reduction == "mean":
-            return value.mean()
+        if reduction != "token_mean":
+            return log_likelihood(scores, tags, reduction=reduction)
         count = tags.numel() if scores.mask is None else scores.mask.sum()
-        return value.sum() / count
+        return log_likelihood(scores, tags, reduction="sum") / count
 
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
         """Best labels of every sequence, as lists of their lengths."""

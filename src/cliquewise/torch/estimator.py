@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from cliquewise.torch.prox_linear import ProxLinear
 from cliquewise.torch.stochastic import SGD, Adam
 
 _SOLVERS: dict[str, Any] = {"adam": Adam, "sgd": SGD, "prox_linear": ProxLinear}
-Inputs = Tensor | Sequence[Tensor]
+Inputs: TypeAlias = "Tensor | Sequence[Tensor]"
 
 
 def deep_solver(solver: str | Solver) -> Solver:

@@ -144,7 +144,7 @@ class ProxLinear(Solver):
     (True, 'none')
     """
 
-    eta: float = 1.0
+    eta: float = 10.0
     mu: float = 1.0
     smoothing: str = "adaptive"
     smoother: str = "l2"
@@ -233,15 +233,17 @@ class ProxLinear(Solver):
                 before, (center, full, kept) = best, anchor
             size = float((full + model.quadratic_gradient(center)).square().sum()) / lam
             small = self.tolerance is not None and size <= self.tolerance / k
-            if made == self.budget or small:
+            if small:
                 return best, passes, bound
             # An extra proximal term pays where the condition is worse than n (Prop. 29).
             kappa = max(bound / (n + 1) - lam, 0.0)
             root = (lam / (lam + kappa)) ** 0.5
             w = self._svrg_pass(model, center, full, kept, bound, kappa, rng)
             passes, made = passes + 1.0, made + 1
-            momentum = (1.0 - root) / (1.0 + root) if made < self.budget else 0.0
-            center = w + momentum * (w - before)
+            if made == self.budget:
+                # Whether it is good, the acceptance test will say of the objective itself.
+                return w, passes, bound
+            center = w + (1.0 - root) / (1.0 + root) * (w - before)
             before = w
 
     @staticmethod
@@ -249,10 +251,10 @@ class ProxLinear(Solver):
         model: LinearModel, center: Tensor, full: Tensor, kept: list[Scores],
         bound: float, kappa: float, rng: np.random.Generator,
     ) -> Tensor:  # fmt: skip
-        """One pass over the batches from the anchor ``center``; the average of its iterates."""
+        """One pass over the batches from the anchor ``center``; its last iterate."""
         lam = model.problem.lam + model.strength
         rate = 1.0 / (2.0 * (bound + lam + kappa))
-        w, total = center.clone(), torch.zeros_like(center)
+        w = center.clone()
         n = len(kept)
         for b in rng.permutation(n):
             batch = model.batches[b]
@@ -263,8 +265,7 @@ class ProxLinear(Solver):
             grad = full + weight * model.pull_back(batch, change)
             grad += model.quadratic_gradient(w) + kappa * (w - center)
             w = w - rate * grad
-            total += w
-        return total / n if n > 1 else w
+        return w
 
     def weights(self, problem: DeepProblem, state: ProxLinearState) -> Any:
         """As a numpy vector."""
