@@ -107,3 +107,21 @@ def begin_lists(chains, rows, mass, support, pairs):
                 support.cell[support.start[t], LEFT] = mass[s]
                 support.cell[support.start[t - 1], RIGHT] = mass[s]
     return True
+
+
+@kernel
+def restore_lists(chains, rows, support, pairs):
+    """Marginals of the edges and lengths of the attributes, from the masses."""
+    for s in range(chains.offsets.shape[0] - 1):
+        first, last = chains.offsets[s], chains.offsets[s + 1]
+        for t in range(first, last):
+            begin = support.start[t]
+            for p in range(begin, begin + support.count[t]):
+                support.cell[p, LEFT] = support.cell[p, RIGHT] = 0.0
+                y = np.int64(support.label[p])
+                support.cell[p, NORM] = label_norm(chains, rows, t, y)
+        for t in range(first + 1, last):
+            for at in range(pairs.start[t], pairs.start[t] + pairs.count[t]):
+                mass = pairs.cell[at, PAIR_MASS]
+                support.cell[support.start[t - 1] + pairs.left[at], RIGHT] += mass
+                support.cell[support.start[t] + pairs.right[at], LEFT] += mass

@@ -13,6 +13,7 @@ Hessian is diagonal and a projection solves the block; for an edge pairwise step
 import numpy as np
 
 from cliquewise._kernels import kernel
+from cliquewise._kernels.chain import longest
 from cliquewise._kernels.gdmm_lists import (
     LAM_LEFT,
     LAM_RIGHT,
@@ -34,16 +35,32 @@ from cliquewise._kernels.gdmm_pairs import (
     search_pairs,
     table_room,
 )
-from cliquewise._kernels.gdmm_rows import add_to_weights, can_take, growth, score_all, score_label
+from cliquewise._kernels.gdmm_rows import add_to_weights, can_take, growth, score_all, score_labels
+from cliquewise._kernels.simd import padded
 
-#: What a pass counts: gaps of tokens and edges, squared residual, squared change of the tokens'
-#: masses, <m, n - a>, work (numbers read), searches at tokens, 1 if a pool was too small, entries
-#: with mass, squared norm of the multipliers.
-GAP_NODES, GAP_EDGES, RESIDUAL, CHANGE, COUPLING, WORK, SEARCHES, FULL, SQUARES, LAMS = range(10)
-N_STATS = 10
+#: What a pass counts: gaps of tokens (at searches) and edges, squared residual, squared change of
+#: the tokens' masses, <m, n - a>, work (numbers read), searches at tokens, 1 if a pool was too
+#: small, squared masses of wrong labels, squared multipliers, mass of the tokens searched and of
+#: the edges visited.
+(
+    GAP_NODES, GAP_EDGES, RESIDUAL, CHANGE, COUPLING, WORK, SEARCHES, FULL, SQUARES, LAMS,
+    MASS_NODES, MASS_EDGES, N_STATS,
+) = range(13)  # fmt: skip
+#: Gaps and masses of tokens and of edges.
+GAPS = (GAP_NODES, MASS_NODES), (GAP_EDGES, MASS_EDGES)
 
-#: Step rules.
-BLOCK, AWAY, GREEDY = range(3)
+#: Step rules; LOOK measures the gap of a factor and moves nothing.
+BLOCK, AWAY, GREEDY, LOOK = range(4)
+#: Columns of ``calm_*``: visits to pass over, how many that was last, whether a greedy pass has
+#: taken the factor up.
+REST, LAST_REST, TAKEN = range(3)
+#: A greedy pass takes up factors whose gap is at least this share of the sequence's greatest.
+GREEDY_SHARE = 0.5
+#: A factor wakes its neighbours when it moves more than this share of its mass; and how long it
+#: may rest.
+WAKE, LONGEST_REST = 0.01, 7
+#: Visits without a search, at most, that follow one which found something.
+MOST_CHEAP = 5
 #: Factor searches.
 SUBLINEAR, WHOLE, SAMPLED = range(3)
 
@@ -55,8 +72,8 @@ def _message(cell, p, side, rho):
 
 
 @kernel(helper=True)
-def _search_token(chains, rows, support, token, n_labels, group, groups, scores, marks):
-    """Best label outside a token's list with its score (cost included); -1 if there is none.
+def _search_token(chains, support, token, n_labels, group, groups, scores, marks, found):
+    """The best labels outside a token's list into ``found``, best first; how many.
 
     ``scores`` holds those of all labels; with several groups only one of them is searched.
     """
@@ -64,13 +81,37 @@ def _search_token(chains, rows, support, token, n_labels, group, groups, scores,
     for p in range(begin, begin + count):
         marks[support.label[p]] = 1
     masked = chains.allowed.shape[0] > 0
-    best, found = -np.inf, np.int64(-1)
+    size, most = 0, found.shape[0]
+    least = -np.inf
     for j in range(group, n_labels, groups):
-        if scores[j] > best and marks[j] == 0 and (not masked or chains.allowed[token, j]):
-            best, found = scores[j], np.int64(j)
+        if scores[j] > least and marks[j] == 0 and (not masked or chains.allowed[token, j]):
+            if size < most:
+                size += 1
+            at = size - 1
+            while at > 0 and scores[j] > scores[found[at - 1]]:
+                found[at] = found[at - 1]
+                at -= 1
+            found[at] = j
+            if size == most:
+                least = scores[found[most - 1]]
     for p in range(begin, begin + count):
         marks[support.label[p]] = 0
-    return best + 1.0, found
+    return size
+
+
+@kernel(helper=True)
+def part_of(token, salt, groups):
+    """The part of the labels that a token searches in the pass with this salt."""
+    return ((token + salt) * 2654435769 >> 7) % groups
+
+
+@kernel
+def find_labels(chains, rows, support, token, n_labels, salt, groups, found, scores):
+    """The search of a token by itself (tests): labels into ``found``; how many."""
+    score_all(chains, rows, token, n_labels, scores)
+    group = part_of(token, salt, groups)
+    marks = np.zeros(n_labels, np.int64)
+    return _search_token(chains, support, token, n_labels, group, groups, scores, marks, found)
 
 
 @kernel(helper=True)
@@ -126,71 +167,111 @@ def _one_step(work, count):
 
 
 @kernel(helper=True)
+def _candidates(support, token, everything, places):
+    """Places of the labels that a visit looks at: the true one and those with any mass."""
+    cell, begin = support.cell, support.start[token]
+    count = 0
+    for p in range(begin, begin + support.count[token]):
+        if everything or p == begin or cell[p, MASS] + cell[p, LEFT] + cell[p, RIGHT] > 0:
+            places[count] = p
+            count += 1
+    return count
+
+
+@kernel(helper=True)
+def _admit_labels(
+    chains, rows, support, token, n_labels, scores, found, size, count, floor, places, work, stats
+):  # fmt: skip
+    """Add the labels found whose scores are above ``floor`` to a token's list; the new count."""
+    for r in range(size):
+        y = found[r]
+        if not scores[y] + 1.0 > floor:
+            break
+        moved = support.start[token]
+        p = np.int64(-1)
+        if can_take(chains, rows, token, r + 1, n_labels):
+            p = add_label(chains, rows, support, token, y)
+        if p < 0:
+            stats[FULL] = 1
+            break
+        moved = support.start[token] - moved
+        if moved != 0:
+            for k in range(count):
+                places[k] += moved
+        places[count] = support.start[token] + p
+        work[1, count] = scores[y] + 1.0
+        count += 1
+    return count
+
+
+@kernel(helper=True)
 def visit_token(
     chains, rows, support, token, first, last, mass, rho, n_labels, rule, group, groups, wanted,
-    scores, marks, work, places, stats,
+    scores, marks, found, work, places, names, stats,
 ):  # fmt: skip
-    """Search (if wanted) and block step of one token; 1 if the search found a new label."""
+    """Search (if wanted) and block step of one token; its gap before."""
     has_left, has_right = token > first, token < last - 1
     edges = (1 if has_left else 0) + (1 if has_right else 0)
-    new = 0
-    best = -np.inf
+    cell = support.cell
+    size = 0
+    count = _candidates(support, token, wanted, places)
     if wanted:
         stats[WORK] += score_all(chains, rows, token, n_labels, scores)
         stats[SEARCHES] += 1
-        best, label = _search_token(
-            chains, rows, support, token, n_labels, group, groups, scores, marks
+        size = _search_token(
+            chains, support, token, n_labels, group, groups, scores, marks, found
         )
-    begin, cell = support.start[token], support.cell
+        for k in range(count):
+            work[1, k] = scores[support.label[places[k]]]
+    else:
+        for k in range(count):
+            names[k] = support.label[places[k]]
+        score_labels(chains, rows, token, names, count, work[1])
     high = -np.inf
-    count = 0
-    for p in range(begin, begin + support.count[token]):
-        if p > begin and not wanted and cell[p, MASS] + cell[p, LEFT] + cell[p, RIGHT] <= 0:
-            continue
-        y = np.int64(support.label[p])
-        c = scores[y] if wanted else score_label(chains, rows, token, y)
-        if p > begin:
-            c += 1.0
+    for k in range(count):
+        p = places[k]
+        if k > 0:
+            work[1, k] += 1.0
         if has_left:
-            c += _message(cell, p, 0, rho)
+            work[1, k] += _message(cell, p, 0, rho)
         if has_right:
-            c += _message(cell, p, 1, rho)
-        if c > high:
-            high = c
-        places[count] = p - begin
-        work[0, count] = cell[p, MASS]
-        work[1, count] = c
-        work[2, count] = cell[p, NORM] + rho * edges
-        count += 1
-        if count == places.shape[0] - 1:
-            break
-    if wanted and best > high and label >= 0:
-        if can_take(chains, rows, token, 1, n_labels):
-            p = add_label(chains, rows, support, token, label)
-            if p >= 0:
-                places[count] = p
-                work[0, count] = 0.0
-                work[1, count] = best
-                work[2, count] = cell[support.start[token] + p, NORM] + rho * edges
-                count += 1
-                new = 1
-        if new == 0:
-            stats[FULL] = 1
-    begin = support.start[token]
-    high = max(high, best)
+            work[1, k] += _message(cell, p, 1, rho)
+        high = max(high, work[1, k])
+    if size > 0:
+        if rule != LOOK:
+            count = _admit_labels(
+                chains, rows, support, token, n_labels, scores, found, size, count, high,
+                places, work, stats,
+            )  # fmt: skip
+        high = max(high, scores[found[0]] + 1.0)
     gap = 0.0
     for k in range(count):
+        work[0, k] = cell[places[k], MASS]
+        work[2, k] = max(cell[places[k], NORM] + rho * edges, 1e-12)
         gap += work[0, k] * (high - work[1, k])
-        work[2, k] = max(work[2, k], 1e-12)
-    stats[GAP_NODES] += gap
+    if rule == LOOK:
+        return gap
+    if wanted:
+        stats[GAP_NODES] += gap
+        stats[MASS_NODES] += mass
     stats[WORK] += count * (chains.indptr[token + 1] - chains.indptr[token])
-    if count == 1:
-        return new
-    if rule == AWAY:
-        _one_step(work, count)
-    else:
-        _project(work, count, mass)
-    fresh = 0
+    if count > 1:
+        if rule == AWAY:
+            _one_step(work, count)
+        else:
+            _project(work, count, mass)
+        _write_masses(
+            chains, rows, support, token, mass, n_labels, count, work, places, names, stats
+        )
+    return gap
+
+
+@kernel(helper=True)
+def _write_masses(
+    chains, rows, support, token, mass, n_labels, count, work, places, names, stats
+):  # fmt: skip
+    """The new masses of a token's labels, and the weights that change with them."""
+    fresh, total = 0, 0.0
     for k in range(1, count):
         if work[0, k] == 0.0 and work[3, k] != 0.0:
             fresh += 1
@@ -198,18 +279,18 @@ def visit_token(
                 # No room for a label that had no mass: its share goes to the true one.
                 stats[FULL] = 1
                 work[3, k] = 0.0
-    total = 0.0
-    for k in range(1, count):
         total += work[3, k]
     work[3, 0] = max(mass - total, 0.0)
+    changed = 0
     for k in range(count):
         change = work[3, k] - work[0, k]
         if change != 0.0:
-            y = np.int64(support.label[begin + places[k]])
-            add_to_weights(chains, rows, token, y, -change, n_labels)
-            cell[begin + places[k], MASS] = work[3, k]
+            support.cell[places[k], MASS] = work[3, k]
             stats[CHANGE] += change * change
-    return new
+            names[changed] = support.label[places[k]]
+            work[0, changed] = change
+            changed += 1
+    add_to_weights(chains, rows, token, names, work[0], changed, n_labels)
 
 
 @kernel(helper=True)
@@ -332,7 +413,10 @@ def visit_edge(
     chains, rows, table, support, pairs, edge, rho, n_labels, rule, search, messages, marks,
     spans, stack, stats,
 ):  # fmt: skip
-    """Search and block step of the edge between ``edge - 1`` and ``edge``."""
+    """Search and block step of the edge before token ``edge``; its gap before, and how far it moved.
+
+    The latter is the sum of the squared changes of its masses.
+    """
     begin = pairs.start[edge]
     l, r = support.start[edge - 1], support.start[edge]
     high, inner, mass = -np.inf, 0.0, 0.0
@@ -348,13 +432,18 @@ def visit_edge(
     score, i, j, pl, pr = _find_pair_to_add(
         chains, table, support, edge, rho, n_labels, search, high, messages, marks, spans, stack
     )
-    stats[GAP_EDGES] += max(score, high) * mass - inner
+    gap = max(score, high) * mass - inner
+    if rule == LOOK:
+        return gap, 0.0
+    stats[GAP_EDGES] += gap
+    stats[MASS_EDGES] += mass
     if i >= 0:
         _admit(chains, rows, table, support, pairs, edge, i, j, pl, pr, n_labels, stats)
     count = pairs.count[edge]
     stats[WORK] += 30 + 4 * count
     if count == 1:
-        return
+        return gap, 0.0
+    moved = 0.0
     _pairwise_steps(support, pairs, edge, rho, 1 if rule == AWAY else 3 * count + 4)
     l, r = support.start[edge - 1], support.start[edge]
     at = pairs.start[edge] + count - 1
@@ -363,10 +452,12 @@ def visit_edge(
         if change != 0.0:
             i, j = support.label[l + pairs.left[at]], support.label[r + pairs.right[at]]
             add_to_pair(table, n_labels, np.int64(i), np.int64(j), -change)
+            moved += change * change
         if pairs.cell[at, PAIR_MASS] <= 0 and at > pairs.start[edge]:
             if pairs.cell[at, PAIR_OLD] <= 0 or rule != AWAY:
                 drop_pair(pairs, edge, at)
         at -= 1
+    return gap, moved
 
 
 @kernel(helper=True)
@@ -390,88 +481,173 @@ def move_multipliers(support, token, first, last, step, rho, stats):
 
 @kernel(helper=True)
 def _lacks_room(chains, rows, table, support, pairs, first, last, n_labels):
-    """Whether a sequence could ask for more than the pools have."""
+    """Whether a sequence could ask for more than the pools have: 1 weights, 2 the rest."""
     if not table_room(table):
-        return True
+        return 2
     labels, couples, weights = 0, 0, 0
     for t in range(first, last):
         labels += 2 * support.capacity[t] + 4
         couples += 2 * pairs.capacity[t] + 2
         for e in range(chains.indptr[t], chains.indptr[t + 1]):
             weights += growth(rows, chains.indices[e], 0)
-    return (
+    if (
         support.label.shape[0] - support.used[0] < labels
         or pairs.left.shape[0] - pairs.used[0] < couples
-        or rows.value.shape[0] - rows.used[0] < weights + n_labels
-    )
+    ):
+        return 2
+    return 1 if rows.value.shape[0] - rows.used[0] < weights + n_labels else 0
+
+
+@kernel(helper=True)
+def _rest(calm, which, gap, quiet):
+    """How many visits a factor may be passed over: 1, 3, 7 as long as its gap stays small."""
+    calm[which, LAST_REST] = min(2 * calm[which, LAST_REST] + 1, LONGEST_REST) if gap <= quiet else 0
+    calm[which, REST] = calm[which, LAST_REST]
+
+
+@kernel(helper=True)
+def _may_visit(calm, which, greedy):
+    """Whether it is a factor's turn; counts its rest down."""
+    if greedy and calm[which, TAKEN] == 0:
+        return False
+    if calm[which, REST] > 0:
+        calm[which, REST] -= 1
+        return False
+    return True
+
+
+@kernel(helper=True)
+def _next_search(chains, support, token, found, work, wait, delay):
+    """After a search that cost ``work``: how many visits go by until the next one.
+
+    As many as make it cheap beside them; and twice as many each time it finds nothing new.
+    """
+    own = 10 * support.count[token] * (chains.indptr[token + 1] - chains.indptr[token]) + 1
+    cheap = np.int64(work / own)
+    delay[token] = 0 if found else min(2 * delay[token] + 1, LONGEST_REST)
+    wait[token] = max(delay[token], min(cheap, MOST_CHEAP)) if cheap > 0 else 0
 
 
 @kernel
 def run_pass(
-    chains, rows, table, support, pairs, masses, order, wait, delay, longest_delay, n_labels, rho,
-    eta, rule, search, groups, salt, stats,
+    chains, rows, table, support, pairs, masses, order, wait, delay, calm_nodes, calm_edges, quiet,
+    n_labels, rho, eta, rule, search, groups, salt, n_found, stats,
 ):  # fmt: skip
     """Visit the sequences of ``order``; how many were done before a pool was too small.
 
-    ``wait`` counts the visits until a token is searched again: ``delay`` doubles, up to
-    ``longest_delay``, as long as searches find nothing new.
+    ``wait`` counts the visits until a token is searched again, ``calm_*`` the visits until a
+    factor is visited again whose gap was below ``quiet`` (tokens, edges); it wakes up when a
+    neighbour moves.
     """
-    scores = np.zeros(n_labels)
+    scores = np.zeros(padded(n_labels))
     messages = np.zeros((2, n_labels))
     marks = np.zeros((2, n_labels), np.int64)
     work = np.zeros((4, n_labels + 2))
-    places = np.zeros(n_labels + 2, np.int64)
+    places, names = np.zeros(n_labels + 2, np.int64), np.zeros(n_labels + 2, np.int64)
     spans = np.zeros(4, np.int64)
+    found = np.zeros(n_found, np.int64)
     stack = np.zeros(256, np.int64)
+    gaps = np.zeros((2, 1 if rule != GREEDY else longest(chains.offsets)))
     if search != SAMPLED:
         groups = 1
+    greedy = rule == GREEDY
     for done in range(order.shape[0]):
         s = order[done]
         first, last = chains.offsets[s], chains.offsets[s + 1]
-        if masses[s] <= 0 or last == first:
+        mass = masses[s]
+        if mass <= 0 or last == first:
             continue
-        if _lacks_room(chains, rows, table, support, pairs, first, last, n_labels):
+        if _lacks_room(chains, rows, table, support, pairs, first, last, n_labels) > 0:
             return done
-        for t in range(first, last):
-            if t > first:
-                visit_edge(
-                    chains, rows, table, support, pairs, t, rho, n_labels, rule, search, messages,
-                    marks, spans, stack, stats,
+        # Algorithm 3: look at the factors not taken up yet, and take up the worst ones.
+        for phase in range(0 if greedy else 1, 2):
+            here = LOOK if phase == 0 else rule
+            for t in range(first, last):
+                if t > first and (
+                    calm_edges[t, TAKEN] == 0 if phase == 0 else _may_visit(calm_edges, t, greedy)
+                ):
+                    gap, moved = visit_edge(
+                        chains, rows, table, support, pairs, t, rho, n_labels, here, search,
+                        messages, marks, spans, stack, stats,
+                    )  # fmt: skip
+                    if phase == 0:
+                        gaps[1, t - first] = gap
+                    else:
+                        _rest(calm_edges, t, gap, quiet[1] * mass)
+                        if moved > (WAKE * mass) ** 2:
+                            calm_nodes[t - 1, REST] = 0
+                            calm_nodes[t, REST] = 0
+                if not (
+                    calm_nodes[t, TAKEN] == 0 if phase == 0 else _may_visit(calm_nodes, t, greedy)
+                ):
+                    continue
+                group = part_of(t, salt, groups)
+                wanted = wait[t] == 0 or phase == 0
+                read, moved, had = stats[WORK], stats[CHANGE], support.count[t]
+                gap = visit_token(
+                    chains, rows, support, t, first, last, mass, rho, n_labels, here, group,
+                    groups, wanted, scores, marks[0], found, work, places, names, stats,
                 )  # fmt: skip
-            group = ((t + salt) * 2654435769 >> 7) % groups
-            wanted = wait[t] == 0
-            new = visit_token(
-                chains, rows, support, t, first, last, masses[s], rho, n_labels, rule, group,
-                groups, wanted, scores, marks[0], work, places, stats,
-            )  # fmt: skip
-            if wanted:
-                delay[t] = 0 if new == 1 else min(2 * delay[t] + 1, longest_delay)
-                wait[t] = delay[t]
-            else:
-                wait[t] -= 1
+                if phase == 0:
+                    gaps[0, t - first] = gap
+                    continue
+                if wanted:
+                    new = support.count[t] > had
+                    read = stats[WORK] - read
+                    _next_search(chains, support, t, new, read, wait, delay)
+                    _rest(calm_nodes, t, gap, quiet[0] * mass)
+                else:
+                    wait[t] -= 1
+                if stats[CHANGE] - moved > (WAKE * mass) ** 2:
+                    calm_edges[t, REST] = 0
+                    if t + 1 < last:
+                        calm_edges[t + 1, REST] = 0
+            if phase == 0:
+                _take_up(gaps, calm_nodes, calm_edges, first, last)
         for t in range(first, last):
             move_multipliers(support, t, first, last, eta * rho, rho, stats)
     return order.shape[0]
 
 
+@kernel(helper=True)
+def _take_up(gaps, calm_nodes, calm_edges, first, last):
+    """Mark the factors of a sequence whose gap is near its greatest."""
+    high = 0.0
+    for t in range(first, last):
+        if calm_nodes[t, TAKEN] == 0:
+            high = max(high, gaps[0, t - first])
+        if t > first and calm_edges[t, TAKEN] == 0:
+            high = max(high, gaps[1, t - first])
+    if high <= 0:
+        return
+    for t in range(first, last):
+        if calm_nodes[t, TAKEN] == 0 and gaps[0, t - first] >= GREEDY_SHARE * high:
+            calm_nodes[t, TAKEN] = 1
+        if t > first and calm_edges[t, TAKEN] == 0 and gaps[1, t - first] >= GREEDY_SHARE * high:
+            calm_edges[t, TAKEN] = 1
+
+
 @kernel
 def rebuild_weights(chains, rows, table, support, pairs, masses, n_labels):
     """All weights from the masses afresh (both tables empty before); False if a pool is full."""
+    names, changes = np.zeros(n_labels + 1, np.int64), np.zeros(n_labels + 1)
     for s in range(chains.offsets.shape[0] - 1):
         first, last = chains.offsets[s], chains.offsets[s + 1]
         for t in range(first, last):
-            begin = support.start[t]
-            for p in range(begin, begin + support.count[t]):
-                change = -support.cell[p, MASS]
-                if p == begin:
-                    change = 0.0
-                    for q in range(begin + 1, begin + support.count[t]):
-                        change += support.cell[q, MASS]
-                if change != 0.0:
-                    y = np.int64(support.label[p])
-                    if not can_take(chains, rows, t, 1, n_labels):
-                        return False
-                    add_to_weights(chains, rows, t, y, change, n_labels)
+            begin, count = support.start[t], support.count[t]
+            if not can_take(chains, rows, t, count, n_labels):
+                return False
+            total, fresh = 0.0, 0
+            for k in range(count):
+                mass = support.cell[begin + k, MASS]
+                if k > 0 and mass != 0.0:
+                    total += mass
+                    fresh += 1
+                    names[fresh] = support.label[begin + k]
+                    changes[fresh] = mass
+            names[0], changes[0] = support.label[begin], -total
+            if fresh > 0:
+                add_to_weights(chains, rows, t, names, changes, fresh + 1, n_labels)
             if t == first:
                 continue
             before = support.start[t - 1]

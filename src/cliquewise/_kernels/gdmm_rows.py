@@ -3,24 +3,28 @@
 A weight is zero unless its label was once active at a token with the attribute. So the scores of
 all labels at a token are a sum of short lists, scattered into a vector of K numbers that stays in
 the first-level cache. An index by open addressing finds a weight without a walk through its list.
-A list that has grown to a sixth of the labels becomes a plain row of K numbers.
+A list that has grown to a tenth of the labels becomes a plain row of K numbers.
 """
 
 from collections import namedtuple
 
 import numpy as np
 
-from cliquewise._kernels import REASSOCIATE, kernel
+from cliquewise._kernels import kernel
+from cliquewise._kernels.simd import LANES, as_written, fma, load, padded, splat, store
 
 #: ``start``, ``count``, ``capacity``: where the list of an attribute lies; ``dense``: whether it
 #: is a row of all labels; ``index``: at twice ``start``, positions + 1 by hash of the label;
-#: ``used``: how much of the pool is taken; ``fixed``: 1 if no weight may be added (seen pairs).
+#: ``used``: how much of the pool is taken; ``fixed``: whether weights may be added (below).
 Rows = namedtuple(
     "Rows", ["start", "count", "capacity", "dense", "label", "value", "index", "used", "fixed"]
 )
 
+#: Any weight may be added; none (those of the seen pairs are there); these are being added.
+FREE, FIXED, FILLING = range(3)
+
 #: A list becomes a row of all labels when it has 1 / DENSE of them.
-DENSE = 6
+DENSE = 10
 
 
 @kernel(helper=True)
@@ -73,9 +77,8 @@ def _move(rows, attribute, capacity):
 def _make_dense(rows, attribute, n_labels):
     """Turn a list into a row of all labels at the end of the pool."""
     old, new = rows.start[attribute], rows.used[0]
-    rows.used[0] += n_labels
-    for j in range(n_labels):
-        rows.label[new + j] = j
+    rows.used[0] += padded(n_labels)
+    for j in range(padded(n_labels)):
         rows.value[new + j] = 0.0
     for p in range(rows.count[attribute]):
         rows.value[new + rows.label[old + p]] = rows.value[old + p]
@@ -88,7 +91,7 @@ def _make_dense(rows, attribute, n_labels):
 @kernel(helper=True)
 def growth(rows, attribute, n_labels):
     """Room in the pool that the next insertions into a list may take."""
-    if rows.dense[attribute] == 1 or rows.fixed[0] == 1:
+    if rows.dense[attribute] == 1 or rows.fixed[0] == FIXED:
         return np.int64(0)
     return max(2 * rows.capacity[attribute], 4) + n_labels // DENSE + n_labels
 
@@ -97,12 +100,12 @@ def growth(rows, attribute, n_labels):
 def insert_weight(rows, attribute, label, n_labels):
     """Place of a weight, which is added if it is not there; -1 if it cannot be."""
     at = find_weight(rows, attribute, label)
-    if at >= 0 or rows.fixed[0] == 1:
+    if at >= 0 or rows.fixed[0] == FIXED:
         return at
     count = rows.count[attribute]
     room = rows.value.shape[0] - rows.used[0]
-    if DENSE * (count + 1) >= n_labels:
-        if room < n_labels:
+    if rows.fixed[0] == FREE and DENSE * (count + 1) >= n_labels:
+        if room < padded(n_labels):
             return np.int64(-2)
         _make_dense(rows, attribute, n_labels)
         return rows.start[attribute] + label
@@ -123,37 +126,53 @@ def insert_weight(rows, attribute, label, n_labels):
 def can_take(chains, rows, token, n_new, n_labels):
     """Whether the pool has room for the weights of ``n_new`` more labels at a token."""
     needed = 0
-    if rows.fixed[0] == 1:
+    if rows.fixed[0] == FIXED:
         return True
     for e in range(chains.indptr[token], chains.indptr[token + 1]):
         a = chains.indices[e]
-        if rows.dense[a] == 0:
-            needed += max(2 * rows.capacity[a], 4)
-            if DENSE * (rows.count[a] + n_new) >= n_labels:
-                needed += n_labels
-    return rows.value.shape[0] - rows.used[0] >= needed * n_new
+        if rows.dense[a] == 0 and rows.count[a] + n_new > rows.capacity[a]:
+            needed += 4 * (rows.count[a] + n_new) + 8
+        if rows.dense[a] == 0 and DENSE * (rows.count[a] + n_new) >= n_labels:
+            needed += padded(n_labels)
+    return rows.value.shape[0] - rows.used[0] >= needed
 
 
 @kernel(helper=True)
-def add_to_weights(chains, rows, token, label, factor, n_labels):
-    """Weights of the token's attributes with ``label`` += factor * their values."""
+def add_to_weights(chains, rows, token, names, factors, count, n_labels):
+    """Weights of the token's attributes with the labels ``names`` -= factors * their values."""
     ones = chains.values.shape[0] == 0
     for e in range(chains.indptr[token], chains.indptr[token + 1]):
-        at = insert_weight(rows, chains.indices[e], label, n_labels)
-        if at >= 0:
-            rows.value[at] += factor if ones else factor * chains.values[e]
+        a = chains.indices[e]
+        x = 1.0 if ones else chains.values[e]
+        if rows.dense[a] == 1:
+            base = rows.start[a]
+            for k in range(count):
+                rows.value[base + names[k]] -= x * factors[k]
+        else:
+            for k in range(count):
+                at = insert_weight(rows, a, names[k], n_labels)
+                if at >= 0:
+                    rows.value[at] -= x * factors[k]
 
 
 @kernel(helper=True)
-def score_label(chains, rows, token, label):
-    """Score of one label at a token."""
+def score_labels(chains, rows, token, names, count, out):
+    """Scores of the labels ``names`` at a token."""
     ones = chains.values.shape[0] == 0
-    total = 0.0
+    for k in range(count):
+        out[k] = 0.0
     for e in range(chains.indptr[token], chains.indptr[token + 1]):
-        at = find_weight(rows, chains.indices[e], label)
-        if at >= 0:
-            total += rows.value[at] if ones else chains.values[e] * rows.value[at]
-    return total
+        a = chains.indices[e]
+        x = 1.0 if ones else chains.values[e]
+        if rows.dense[a] == 1:
+            base = rows.start[a]
+            for k in range(count):
+                out[k] += x * rows.value[base + names[k]]
+        else:
+            for k in range(count):
+                at = find_weight(rows, a, names[k])
+                if at >= 0:
+                    out[k] += x * rows.value[at]
 
 
 @kernel(helper=True)
@@ -162,36 +181,80 @@ def label_norm(chains, rows, token, label):
     ones = chains.values.shape[0] == 0
     total = 0.0
     for e in range(chains.indptr[token], chains.indptr[token + 1]):
-        if rows.fixed[0] == 0 or find_weight(rows, chains.indices[e], label) >= 0:
+        if rows.fixed[0] == FREE or find_weight(rows, chains.indices[e], label) >= 0:
             total += 1.0 if ones else chains.values[e] * chains.values[e]
     return total
 
 
 @kernel(helper=True)
 def _add_list(label, value, start, count, x, out):
-    for p in range(start, start + count):
-        out[label[p]] += x * value[p]
+    """out[labels] += x * values of a list. Unsigned indices need no test for negative ones."""
+    first = np.uint64(start)
+    for q in range(np.uint64(count)):
+        p = first + q
+        out[np.uint32(label[p])] += x * value[p]
 
 
-@kernel(helper=True, fastmath=REASSOCIATE)
+@kernel(helper=True)
 def _add_row(value, start, count, x, out):
-    for j in range(count):
-        out[j] += x * value[start + j]
+    """out += x * a row of all labels, padded to whole vectors."""
+    as_written()
+    factor = splat(x)
+    for j in range(0, count, LANES):
+        store(out, j, fma(factor, load(value, start + j), load(out, j)))
+
+
+@kernel(helper=True)
+def _add_all_rows(chains, rows, token, width, out):
+    """out = the sum of rows of all labels: a few vectors at a time stay in registers."""
+    as_written()
+    ones = chains.values.shape[0] == 0
+    begin, end = chains.indptr[token], chains.indptr[token + 1]
+    value = rows.value
+    j = 0
+    while j + 4 * LANES <= width:
+        a = b = c = d = splat(0.0)
+        for e in range(begin, end):
+            at = rows.start[chains.indices[e]] + j
+            x = splat(1.0 if ones else chains.values[e])
+            a = fma(x, load(value, at), a)
+            b = fma(x, load(value, at + LANES), b)
+            c = fma(x, load(value, at + 2 * LANES), c)
+            d = fma(x, load(value, at + 3 * LANES), d)
+        store(out, j, a)
+        store(out, j + LANES, b)
+        store(out, j + 2 * LANES, c)
+        store(out, j + 3 * LANES, d)
+        j += 4 * LANES
+    while j < width:
+        a = splat(0.0)
+        for e in range(begin, end):
+            x = splat(1.0 if ones else chains.values[e])
+            a = fma(x, load(value, rows.start[chains.indices[e]] + j), a)
+        store(out, j, a)
+        j += LANES
 
 
 @kernel(helper=True)
 def score_all(chains, rows, token, n_labels, out):
-    """Scores of all labels at a token; how many weights were read."""
+    """Scores of all labels at a token into ``out`` (padded); how many weights were read."""
     ones = chains.values.shape[0] == 0
-    for j in range(n_labels):
+    width, begin, end = padded(n_labels), chains.indptr[token], chains.indptr[token + 1]
+    lists = n_labels > 512
+    for e in range(begin, end):
+        lists = lists or rows.dense[chains.indices[e]] == 0
+    if not lists:
+        _add_all_rows(chains, rows, token, width, out)
+        return (end - begin) * width // 6
+    for j in range(width):
         out[j] = 0.0
     work = 0
-    for e in range(chains.indptr[token], chains.indptr[token + 1]):
+    for e in range(begin, end):
         a = chains.indices[e]
         x = 1.0 if ones else chains.values[e]
         count = rows.count[a]
         if rows.dense[a] == 1:
-            _add_row(rows.value, rows.start[a], n_labels, x, out)
+            _add_row(rows.value, rows.start[a], width, x, out)
             work += count // 4
         else:
             _add_list(rows.label, rows.value, rows.start[a], count, x, out)
@@ -201,7 +264,7 @@ def score_all(chains, rows, token, n_labels, out):
 
 @kernel
 def label_scores(chains, rows, first, last, n_labels, out):
-    """`score_all` of some tokens, for tests and prediction."""
+    """`score_all` of some tokens into rows of ``out`` (padded), for tests."""
     for t in range(first, last):
         score_all(chains, rows, t, n_labels, out[t - first])
 
@@ -213,7 +276,7 @@ def clear_rows(rows):
         base = rows.start[a]
         for p in range(base, base + rows.count[a]):
             rows.value[p] = 0.0
-        if rows.dense[a] == 0 and rows.fixed[0] == 0:
+        if rows.dense[a] == 0 and rows.fixed[0] == FREE:
             rows.count[a] = 0
             for h in range(2 * base, 2 * (base + rows.capacity[a])):
                 rows.index[h] = 0
@@ -222,10 +285,11 @@ def clear_rows(rows):
 @kernel
 def add_seen_pairs(pair_start, pair_label, n_labels, rows):
     """Fill the lists with the seen pairs of a model; then no others can be added."""
+    rows.fixed[0] = FILLING
     for a in range(pair_start.shape[0] - 1):
         for p in range(pair_start[a], pair_start[a + 1]):
             insert_weight(rows, a, np.int64(pair_label[p]), n_labels)
-    rows.fixed[0] = 1
+    rows.fixed[0] = FIXED
 
 
 @kernel
@@ -245,8 +309,10 @@ def write_weights(rows, pair_start, pair_label, n_labels, out):
     """The lists as the emission part of a weight vector."""
     if pair_start.shape[0] == 0:
         for a in range(rows.start.shape[0]):
-            for p in range(rows.start[a], rows.start[a] + rows.count[a]):
-                out[a * n_labels + rows.label[p]] = rows.value[p]
+            base = rows.start[a]
+            for p in range(rows.count[a]):
+                y = p if rows.dense[a] == 1 else np.int64(rows.label[base + p])
+                out[a * n_labels + y] = rows.value[base + p]
         return
     for a in range(rows.start.shape[0]):
         for p in range(pair_start[a], pair_start[a + 1]):

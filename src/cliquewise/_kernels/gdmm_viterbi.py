@@ -9,6 +9,7 @@ import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.gdmm_rows import score_all
+from cliquewise._kernels.simd import padded
 
 #: How many of the best predecessors are tried before all of them are.
 LEADERS = 16
@@ -79,7 +80,7 @@ def best_predecessors(values, start, count, label, value, top, n_labels, alpha, 
 @kernel
 def sparse_losses(chains, rows, table, n_labels, first, last, out):
     """Structured hinge losses of examples ``first`` to ``last``; how many numbers were read."""
-    alpha, best, scores = np.zeros(n_labels), np.zeros(n_labels), np.zeros(n_labels)
+    alpha, best, scores = np.zeros(n_labels), np.zeros(n_labels), np.zeros(padded(n_labels))
     leaders = np.zeros(LEADERS, np.int64)
     masked = chains.allowed.shape[0] > 0
     work = 0

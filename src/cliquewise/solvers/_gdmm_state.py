@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from cliquewise.errors import DataError
 from cliquewise.graph import Floats
 from cliquewise.problem import ChainProblem
+
+#: Rows are padded to a multiple of this (see ``_kernels.simd``).
+LANES = 8
 
 
 @dataclass
@@ -25,12 +27,15 @@ class ActiveSets:
     pairs: Any  # lists of pairs
     wait: Any  # visits until the next search, per token
     delay: Any
+    calm_nodes: Any  # visits to pass over, and how many that was last, per token
+    calm_edges: Any
     rho: float
     passes: int = 0
-    work: float = 0.0  # numbers read in the last pass, and in the last certificate
+    work: float = 0.0  # numbers read in a pass (a running mean), and in the last certificate
     check_work: float = 0.0
-    residual: float = np.nan
-    stats: Floats = field(default_factory=lambda: np.zeros(0))
+    residual: float = 0.0
+    primal: float = np.nan  # of the last certificate
+    violations: Floats = field(default_factory=lambda: np.zeros(2))
 
 
 def without_repeats(chains: Any, n_attributes: int) -> Any:
@@ -52,15 +57,31 @@ def without_repeats(chains: Any, n_attributes: int) -> Any:
 # ---- empty structures
 
 
-def empty_rows(n_attributes: int, room: int) -> Any:
-    """No weight, and room for ``room``."""
-    from cliquewise._kernels.gdmm_rows import Rows
+def empty_rows(chains: Any, model: Any) -> Any:
+    """No weight yet. Attributes of many tokens get rows of all labels at once.
 
+    What is not written to is not resident, so that room costs nothing before it is used.
+    """
+    from cliquewise._kernels.gdmm_rows import DENSE, Rows
+
+    k, n = model.n_labels, model.n_attributes
+    width = -(-k // LANES) * LANES
+    tokens = np.bincount(chains.indices, minlength=n)
+    seen = len(model.pair_start) > 0
+    if seen:
+        sizes, dense = np.diff(model.pair_start), np.zeros(n, dtype=bool)
+        room = int(8 * sizes.sum() + 8 * n + 64)
+    else:
+        dense = 3 * DENSE * tokens >= k
+        lists = np.minimum(8 * tokens + 16, 4 * k // DENSE + 16)
+        room = int(width * dense.sum() + lists[~dense].sum())
+    start = np.where(dense, np.cumsum(dense) - 1, 0) * width
+    size = np.where(dense, k, 0)
     return Rows(
-        np.zeros(n_attributes, dtype=np.int64), np.zeros(n_attributes, dtype=np.int64),
-        np.zeros(n_attributes, dtype=np.int64), np.zeros(n_attributes, dtype=np.uint8),
-        np.zeros(room, dtype=np.int32), np.zeros(room), np.zeros(2 * room, dtype=np.int32),
-        np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64),
+        start.astype(np.int64), size.astype(np.int64), size.astype(np.int64),
+        dense.astype(np.uint8), np.zeros(room, dtype=np.int32), np.zeros(room),
+        np.zeros(2 * room, dtype=np.int32), np.array([width * int(dense.sum())]),
+        np.zeros(1, dtype=np.int64),
     )  # fmt: skip
 
 
@@ -111,37 +132,28 @@ def _longer(array: Any, size: int) -> Any:
     return out
 
 
+def _grown(pool: Any, used: int, margin: int, names: dict[str, int]) -> Any:
+    """A pool with half as much room again, if it has less than ``margin`` left."""
+    have = len(getattr(pool, next(iter(names))))
+    if have - used >= margin:
+        return pool
+    size = max(used + 2 * margin, 3 * have // 2)
+    return pool._replace(**{n: _longer(getattr(pool, n), f * size) for n, f in names.items()})
+
+
 def grow(state: ActiveSets, longest: int, most_attributes: int) -> None:
-    """Half as much room again in every pool that is nearly full, at least a sequence's worth."""
+    """Make room for any one sequence in every pool that lacks it."""
     rows, table, support, pairs = state.rows, state.table, state.support, state.pairs
     k = len(table.start) // 2
-    deepest = int(rows.capacity.max(initial=4))
-    need = int(rows.used[0]) + 4 * most_attributes * (deepest + 4) + 2 * k
-    if len(rows.value) < need:
-        size = max(need, 3 * len(rows.value) // 2)
-        state.rows = rows._replace(
-            label=_longer(rows.label, size), value=_longer(rows.value, size),
-            index=_longer(rows.index, 2 * size),
-        )  # fmt: skip
-    need = int(table.used[0]) + 64 * int(table.used[1]) + 1024
-    if len(table.label) < need:
-        size = max(need, 3 * len(table.label) // 2)
-        state.table = table._replace(
-            label=_longer(table.label, size), value=_longer(table.value, size)
-        )
-    need = int(support.used[0]) + 4 * (longest + 1) * (int(support.capacity.max(initial=4)) + 4)
-    if len(support.label) < need:
-        size = max(need, 3 * len(support.label) // 2)
-        state.support = support._replace(
-            label=_longer(support.label, size), cell=_longer(support.cell, size)
-        )
-    need = int(pairs.used[0]) + 4 * (longest + 1) * (int(pairs.capacity.max(initial=2)) + 2)
-    if len(pairs.left) < need:
-        size = max(need, 3 * len(pairs.left) // 2)
-        state.pairs = pairs._replace(
-            left=_longer(pairs.left, size), right=_longer(pairs.right, size),
-            cell=_longer(pairs.cell, size),
-        )  # fmt: skip
+    deepest = 0 if rows.fixed[0] else int(rows.capacity[rows.dense == 0].max(initial=4))
+    most = most_attributes * (6 * (deepest + 8) + k // 4) + 2 * k if deepest else 0
+    state.rows = _grown(rows, int(rows.used[0]), most, {"label": 1, "value": 1, "index": 2})
+    most = 16 * int(table.used[1]) + 1024
+    state.table = _grown(table, int(table.used[0]), most, {"label": 1, "value": 1})
+    most = 3 * (longest + 1) * (int(support.capacity.max(initial=4)) + 4)
+    state.support = _grown(support, int(support.used[0]), most, {"label": 1, "cell": 1})
+    most = 3 * (longest + 1) * (int(pairs.capacity.max(initial=2)) + 2)
+    state.pairs = _grown(pairs, int(pairs.used[0]), most, {"left": 1, "right": 1, "cell": 1})
 
 
 def sequence_limits(chains: Any) -> tuple[int, int]:
@@ -159,19 +171,14 @@ def begin(problem: ChainProblem, rho: float) -> ActiveSets:
     chains = without_repeats(problem.chains, model.n_attributes)
     n_tokens = len(chains.labels)
     masses = problem.C * chains.weights
-    seen = len(model.pair_start) > 0
-    room = 0
-    if seen:
-        sizes = np.diff(model.pair_start)
-        room = int(8 * sizes.sum() + 8 * len(sizes) + model.n_labels * int((sizes > 0).sum()))
-        room = min(room, int(8 * sizes.sum() + 8 * len(sizes)) * 2 + model.n_labels)
     state = ActiveSets(
-        chains, masses, empty_rows(model.n_attributes, room),
+        chains, masses, empty_rows(chains, model),
         empty_table(model.edge_free, 64), empty_support(n_tokens, 4 * n_tokens + 64),
         empty_pairs(n_tokens, 2 * n_tokens + 64),
-        np.zeros(n_tokens, dtype=np.int64), np.zeros(n_tokens, dtype=np.int64), rho,
+        np.zeros(n_tokens, dtype=np.int64), np.zeros(n_tokens, dtype=np.int64),
+        np.zeros((n_tokens, 3), dtype=np.int64), np.zeros((n_tokens, 3), dtype=np.int64), rho,
     )  # fmt: skip
-    if seen:
+    if len(model.pair_start):
         add_seen_pairs(model.pair_start, model.pair_label, model.n_labels, state.rows)
     grow(state, *sequence_limits(chains))
     return state
@@ -195,31 +202,79 @@ def fill(problem: ChainProblem, state: ActiveSets) -> None:
             problem.model.n_labels,
         ):  # fmt: skip
             return
-        enlarge(state, *limits)
+        grow(state, *limits)
 
 
-def enlarge(state: ActiveSets, longest: int, most_attributes: int) -> None:
-    """Grow although the pools have the least room asked for: half as much again at once."""
-    rows, table = state.rows, state.table
-    size = 3 * len(rows.value) // 2 + 1024
-    state.rows = rows._replace(
-        label=_longer(rows.label, size), value=_longer(rows.value, size),
-        index=_longer(rows.index, 2 * size),
-    )  # fmt: skip
-    size = 3 * len(table.label) // 2 + 1024
-    state.table = table._replace(
-        label=_longer(table.label, size), value=_longer(table.value, size)
+# ---- to and from named arrays
+
+
+def pack(state: ActiveSets) -> dict[str, np.ndarray[Any, Any]]:
+    """Lists, masses and multipliers without the gaps between them."""
+    support, pairs = state.support, state.pairs
+    own, both = _entries(support), _entries(pairs)
+    return {
+        "offsets": state.chains.offsets, "truth": state.chains.labels, "masses": state.masses,
+        "label_count": support.count, "label": support.label[own],
+        "cell": support.cell[own][:, [0, 3, 4]],
+        "pair_count": pairs.count, "left": pairs.left[both], "right": pairs.right[both],
+        "pair_mass": pairs.cell[both, 0],
+        "rho": np.array([state.rho]), "counts": np.array([state.passes]),
+    }  # fmt: skip
+
+
+def _entries(pool: Any) -> Any:
+    """Places of all entries in order of their owners."""
+    total = int(pool.count.sum())
+    shift = np.repeat(pool.start - np.cumsum(pool.count) + pool.count, pool.count)
+    return np.arange(total) + shift
+
+
+def unpack(problem: ChainProblem, arrays: dict[str, Any], rho: float) -> ActiveSets:
+    """Back from :func:`pack`; examples that are not there start at the truth.
+
+    Masses are scaled to those of the problem, so that ``C`` and the weights may differ.
+    """
+    from cliquewise._kernels.gdmm_lists import restore_lists
+
+    state = begin(problem, rho)
+    tokens = len(arrays["truth"])
+    owner = np.repeat(np.arange(len(arrays["masses"])), np.diff(arrays["offsets"]))
+    old, new = arrays["masses"][owner], state.masses[: len(arrays["masses"])][owner]
+    share = np.divide(new, old, out=np.zeros(tokens), where=old > 0)
+    usable = (old > 0) & (new > 0)
+    counts = arrays["label_count"] * usable, arrays["pair_count"] * usable
+    keep = np.repeat(usable, arrays["label_count"]), np.repeat(usable, arrays["pair_count"])
+    support, pairs = state.support, state.pairs
+    for pool, count in ((support, counts[0]), (pairs, counts[1])):
+        pool.count[:tokens] = pool.capacity[:tokens] = count
+        pool.start[:tokens] = np.cumsum(count) - count
+        pool.used[0] = int(count.sum())
+    n_labels, n_pairs = int(support.used[0]), int(pairs.used[0])
+    support = support._replace(
+        label=_longer(support.label, n_labels), cell=_longer(support.cell, n_labels)
     )
-    grow(state, longest, most_attributes)
+    pairs = pairs._replace(
+        left=_longer(pairs.left, n_pairs), right=_longer(pairs.right, n_pairs),
+        cell=_longer(pairs.cell, n_pairs),
+    )  # fmt: skip
+    cell = arrays["cell"][keep[0]]
+    support.label[:n_labels] = arrays["label"][keep[0]]
+    support.cell[:n_labels, 0] = cell[:, 0] * np.repeat(share, counts[0])
+    support.cell[:n_labels, 3:5] = cell[:, 1:]
+    pairs.left[:n_pairs], pairs.right[:n_pairs] = arrays["left"][keep[1]], arrays["right"][keep[1]]
+    pairs.cell[:n_pairs, 0] = arrays["pair_mass"][keep[1]] * np.repeat(share, counts[1])
+    state.support, state.pairs = support, pairs
+    restore_lists(state.chains, state.rows, support, pairs)
+    state.passes = int(arrays["counts"][0])
+    grow(state, *sequence_limits(state.chains))
+    return state
 
 
-def check_same(old: ActiveSets, problem: ChainProblem) -> None:
-    """A warm start must be of the first examples of the problem."""
-    chains = problem.chains
-    n, tokens = len(old.chains.offsets), len(old.chains.labels)
-    if not (
-        np.array_equal(old.chains.offsets, chains.offsets[:n])
-        and np.array_equal(old.chains.labels, chains.labels[:tokens])
-        and len(old.table.start) <= 2 * problem.model.n_labels
-    ):
-        raise DataError("a warm start needs the same labels and at least the same examples")
+def continues(arrays: dict[str, Any], problem: ChainProblem) -> bool:
+    """Whether packed arrays are of the first examples of a problem."""
+    n, tokens = len(arrays["offsets"]), len(arrays["truth"])
+    return bool(
+        np.array_equal(arrays["offsets"], problem.chains.offsets[:n])
+        and np.array_equal(arrays["truth"], problem.chains.labels[:tokens])
+        and arrays["label"].max(initial=0) < problem.model.n_labels
+    )
