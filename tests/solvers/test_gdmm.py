@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from test_max_margin import HingeEnumeration, hinge, larger
 
 import cliquewise as cw
-from cliquewise._kernels import gdmm_pairs, gdmm_pass, gdmm_rows, gdmm_viterbi
+from cliquewise._kernels import gdmm_nodes, gdmm_pairs, gdmm_rows, gdmm_viterbi
 from cliquewise._kernels.chain_decode import batch_viterbi
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.models.chain import ChainModel
+from cliquewise.models.chain import ChainModel, transition_lists
 from cliquewise.problem import ChainProblem
 from cliquewise.solvers._gdmm_state import empty_table
 from cliquewise.solvers.base import choose
@@ -78,7 +78,7 @@ class PairTable:
 
     def compare(self, score: float, mask: np.ndarray) -> None:
         k, rng = self.k, self.rng
-        sides = [rng.choice(k, int(rng.integers(1, k + 1)), replace=False) for _ in range(2)]
+        sides = [_some(rng, np.flatnonzero(mask[s]) if len(mask) else np.arange(k)) for s in (0, 1)]
         labels = np.concatenate(sides).astype(np.int32)
         spans = np.array([0, len(sides[0]), len(sides[0]), len(labels)])
         messages, marks = np.zeros((2, k)), np.zeros((2, k), dtype=np.int64)
@@ -99,6 +99,10 @@ class PairTable:
                 assert values[i, j] == pytest.approx(best, abs=1e-12)
             else:
                 assert i == j == -1
+
+
+def _some(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
+    return rng.permutation(labels)[: int(rng.integers(0, len(labels) + 1))]
 
 
 @settings(max_examples=60, deadline=None)
@@ -145,17 +149,17 @@ def test_weights_kept_up_in_passes_are_those_of_the_masses() -> None:
 
 
 def test_sampled_search_finds_the_best_label_with_the_stated_probability() -> None:
-    problem, _, state = trained()
+    _, _, state = trained()
     k, hits, tries = 30, 0, 0
     one, scores = np.zeros(1, dtype=np.int64), np.zeros(32)
     arguments = state.chains, state.rows, state.support
     for token in range(60):
-        gdmm_pass.find_labels(*arguments, token, k, 0, 1, one, scores)
+        gdmm_nodes.find_labels(*arguments, token, k, 0, 1, one, scores)
         best = int(one[0])
         outside = np.setdiff1d(np.arange(k), _active(state, token))
         assert scores[best] == scores[outside].max()
         for salt in range(50):
-            size = gdmm_pass.find_labels(*arguments, token, k, 1000 * salt + 7, 3, one, scores)
+            size = gdmm_nodes.find_labels(*arguments, token, k, 1000 * salt + 7, 3, one, scores)
             hits += bool(size and scores[one[0]] == scores[best])
             tries += 1
     assert hits / tries > 1 / 3 - 0.04
@@ -175,7 +179,7 @@ def test_sparse_viterbi_is_exact(seed: int, k: int, density: float) -> None:
     nodes = rng.normal(size=(offsets[-1], k))
     nodes[rng.random(nodes.shape) < 0.1] = -np.inf
     trans = np.where(rng.random((k, k)) < density, rng.normal(size=(k, k)) * 2, 0.0)
-    lists = cw.models.chain.transition_lists(trans)
+    lists = transition_lists(trans)
     got, want = np.zeros((2, offsets[-1]), dtype=np.int64)
     scores = np.zeros((2, 4))
     gdmm_viterbi.batch_sparse_viterbi(nodes, offsets, *lists, got, scores[0])
@@ -269,7 +273,9 @@ def test_estimate_of_gdmm_is_of_the_size_of_the_gap() -> None:
 
 def test_repeated_attributes_count_as_often_as_they_occur() -> None:
     labels = [0, 1, 1, 0, 2]
-    twice = Dataset([0, 3, 5], [0, 2, 4, 6, 8, 9], [0, 0, 0, 1, 1, 1, 2, 2, 0], None, 3, labels=labels)
+    twice = Dataset(
+        [0, 3, 5], [0, 2, 4, 6, 8, 9], [0, 0, 0, 1, 1, 1, 2, 2, 0], None, 3, labels=labels
+    )
     once = Dataset(
         [0, 3, 5], [0, 1, 3, 4, 5, 6], [0, 0, 1, 1, 2, 0], [2, 1, 1, 2, 2, 1], 3, labels=labels
     )
@@ -371,7 +377,7 @@ def test_tagger_trains_with_gdmm_and_predicts_many_labels_by_sparse_viterbi() ->
     tagger.fit(X, y)
     assert tagger.solver_ == "gdmm"
     trans = tagger.model_.shared_transitions(tagger.coef_)
-    assert cw.models.chain.transition_lists(trans[0]) is not None
+    assert transition_lists(trans[0]) is not None
     nodes, offsets = tagger.model_.node_scores(tagger.coef_, tagger.encoder_.transform(X))
     best, scores = np.zeros(len(nodes), dtype=np.int64), np.zeros(len(X))
     batch_viterbi(nodes, offsets, trans, best, scores)

@@ -91,7 +91,7 @@ def drop_pair(pairs, edge, at):
 
 @kernel
 def begin_lists(chains, rows, mass, support, pairs):
-    """Lists of the true labels alone, for the tokens that have none yet; False if a pool is full."""
+    """Lists of the true labels alone where there are none yet; False if a pool is full."""
     for s in range(chains.offsets.shape[0] - 1):
         for t in range(chains.offsets[s], chains.offsets[s + 1]):
             if support.count[t] > 0:

@@ -146,9 +146,9 @@ def _zero_in_row(table, n_labels, i, marks, mask, token):
     """A label j without a message whose entry (i, j) is zero; -1 if there is none."""
     masked = mask.shape[0] > 0
     for j in range(n_labels):
-        if marks[j] == 0 and table.values[i * n_labels + j] == 0.0:
-            if not masked or mask[token, j]:
-                return j
+        is_free = marks[j] == 0 and (not masked or mask[token, j])
+        if is_free and table.values[i * n_labels + j] == 0.0:
+            return j
     return -1
 
 
@@ -157,9 +157,9 @@ def _zero_in_column(table, n_labels, j, marks, mask, token):
     """A label i without a message whose entry (i, j) is zero; -1 if there is none."""
     masked = mask.shape[0] > 0
     for i in range(n_labels):
-        if marks[i] == 0 and table.values[i * n_labels + j] == 0.0:
-            if not masked or mask[token, i]:
-                return i
+        is_free = marks[i] == 0 and (not masked or mask[token, i])
+        if is_free and table.values[i * n_labels + j] == 0.0:
+            return i
     return -1
 
 
@@ -188,8 +188,7 @@ def _rows_with_messages(table, n_labels, labels, s, messages, marks, mask, token
             for q in range(s[2], s[3]):
                 j = labels[q]
                 if base - messages[1, j] > score and table.values[i * n_labels + j] == 0.0:
-                    if not masked or mask[token + 1, j]:
-                        score, left, right = base - messages[1, j], np.int64(i), np.int64(j)
+                    score, left, right = base - messages[1, j], np.int64(i), np.int64(j)
         if base > score:
             j = _zero_in_row(table, n_labels, i, marks[1], mask, token + 1)
             if j >= 0:
@@ -258,7 +257,7 @@ def _pairs_without_messages(table, n_labels, marks, mask, token, best, stack):
             j, v = table.label[e], table.value[e]
             if v > score and marks[1, j] == 0 and (not masked or mask[token + 1, j]):
                 score, left, right = v, np.int64(i), np.int64(j)
-    if 0.0 > score:
+    if score < 0.0:
         for i in range(n_labels):
             if marks[0, i] == 0 and (not masked or mask[token, i]):
                 j = _zero_in_row(table, n_labels, i, marks[1], mask, token + 1)
@@ -273,7 +272,8 @@ def search_pairs(table, n_labels, labels, s, messages, marks, mask, token, score
 
     ``labels[s[0]:s[1]]`` and ``labels[s[2]:s[3]]`` are those with messages on the left and on the
     right, ``marks`` is nonzero at them, ``messages`` zero elsewhere. ``mask`` says what tokens
-    ``token`` (left) and ``token + 1`` may be; empty if anything.
+    ``token`` (left) and ``token + 1`` may be, which is true of all labels with messages; it is
+    empty if they may be anything.
     """
     best = score, np.int64(-1), np.int64(-1)
     best = _rows_with_messages(table, n_labels, labels, s, messages, marks, mask, token, best)

@@ -23,7 +23,7 @@ def _column_sums(pairs, edge, scaled, sums, size):
 @kernel(helper=True)
 def _shrink(support, pairs, edge, scaled, missing_left, missing_right):
     """Scale rows and columns down to the tokens' masses; what is then missing on either side."""
-    l, r = support.start[edge - 1], support.start[edge]
+    lhs, r = support.start[edge - 1], support.start[edge]
     n_left, n_right = support.count[edge - 1], support.count[edge]
     for p in range(n_left):
         missing_left[p] = 0.0
@@ -33,15 +33,15 @@ def _shrink(support, pairs, edge, scaled, missing_left, missing_right):
         missing_left[pairs.left[at]] += scaled[k]
     for k in range(pairs.count[edge]):
         p = pairs.left[pairs.start[edge] + k]
-        if missing_left[p] > support.cell[l + p, MASS]:
-            scaled[k] *= support.cell[l + p, MASS] / missing_left[p]
+        if missing_left[p] > support.cell[lhs + p, MASS]:
+            scaled[k] *= support.cell[lhs + p, MASS] / missing_left[p]
     _column_sums(pairs, edge, scaled, missing_right, n_right)
     for k in range(pairs.count[edge]):
         q = pairs.right[pairs.start[edge] + k]
         if missing_right[q] > support.cell[r + q, MASS]:
             scaled[k] *= support.cell[r + q, MASS] / missing_right[q]
     for p in range(n_left):
-        missing_left[p] = support.cell[l + p, MASS]
+        missing_left[p] = support.cell[lhs + p, MASS]
     for q in range(n_right):
         missing_right[q] = support.cell[r + q, MASS]
     for k in range(pairs.count[edge]):
@@ -67,20 +67,20 @@ def repaired_pairs(chains, table, support, pairs, masses, n_labels, target):
     missing_left, missing_right = np.zeros(most_labels + 1), np.zeros(most_labels + 1)
     for s in range(chains.offsets.shape[0] - 1):
         for t in range(chains.offsets[s] + 1, chains.offsets[s + 1]):
-            l, r = support.start[t - 1], support.start[t]
+            lhs, r = support.start[t - 1], support.start[t]
             _shrink(support, pairs, t, scaled, missing_left, missing_right)
             true = np.int64(chains.labels[t - 1]) * n_labels + chains.labels[t]
             _subtract(target, table.free, true, -masses[s])
             for k in range(pairs.count[t]):
                 at = pairs.start[t] + k
-                i = np.int64(support.label[l + pairs.left[at]])
+                i = np.int64(support.label[lhs + pairs.left[at]])
                 j = support.label[r + pairs.right[at]]
                 _subtract(target, table.free, i * n_labels + j, scaled[k])
             p, q = 0, 0
             while p < support.count[t - 1] and q < support.count[t]:
                 mass = min(missing_left[p], missing_right[q])
                 if mass > 0:
-                    i = np.int64(support.label[l + p])
+                    i = np.int64(support.label[lhs + p])
                     j = support.label[r + q]
                     _subtract(target, table.free, i * n_labels + j, mass)
                     missing_left[p] -= mass

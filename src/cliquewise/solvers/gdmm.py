@@ -81,7 +81,7 @@ class GDMM(Solver):
     quiet: float = 0.3
     step: InitVar[str | None] = None
 
-    def __post_init__(self, step: Any = None) -> None:
+    def __post_init__(self, step: Any) -> None:
         if isinstance(step, str):
             object.__setattr__(self, "step_rule", step)
         if self.step_rule not in STEPS:
@@ -144,11 +144,12 @@ class GDMM(Solver):
 
     # ---- one step
 
-    def step(  # type: ignore[no-redef]
+    def step(  # type: ignore[no-redef]  # noqa: F811
         self, problem: ChainProblem, state: ActiveSets, rng: np.random.Generator
     ) -> tuple[ActiveSets, Info]:
         """One pass over all sequences."""
-        from cliquewise._kernels import gdmm_pass as kernels
+        from cliquewise._kernels import gdmm_messages as kernels
+        from cliquewise._kernels.gdmm_pass import run_pass
 
         n = problem.n_examples
         order = rng.permutation(n)
@@ -157,7 +158,7 @@ class GDMM(Solver):
         stats = np.zeros(kernels.N_STATS)
         at = 0
         while at < n:
-            at += kernels.run_pass(
+            at += run_pass(
                 state.chains, state.rows, state.table, state.support, state.pairs, state.masses,
                 order[at:], state.wait, state.delay, state.calm_nodes, state.calm_edges,
                 self.quiet * state.violations, problem.model.n_labels, state.rho, self.eta,
@@ -180,7 +181,7 @@ class GDMM(Solver):
 
     def _balance(self, state: ActiveSets, stats: Floats) -> None:
         """Raise rho where tokens and edges disagree, lower it where they move too little."""
-        from cliquewise._kernels import gdmm_pass as kernels
+        from cliquewise._kernels import gdmm_messages as kernels
 
         tiny = 1e-300
         apart = np.sqrt(stats[kernels.RESIDUAL] / max(stats[kernels.SQUARES], tiny))
@@ -192,7 +193,7 @@ class GDMM(Solver):
 
     def _estimate(self, problem: ChainProblem, state: ActiveSets, stats: Floats) -> float:
         """Gaps of the factors and what their disagreement is worth, in terms of the last primal."""
-        from cliquewise._kernels import gdmm_pass as kernels
+        from cliquewise._kernels import gdmm_messages as kernels
 
         if not np.isfinite(state.primal):
             return float("nan")
