@@ -67,7 +67,7 @@ def _pairwise_steps(support, pairs, edge, rho, rounds):
     begin, count = pairs.start[edge], pairs.count[edge]
     first = -1.0
     for _ in range(rounds):
-        up, down = begin, np.int64(-1)
+        up, down = begin, begin - 1
         high, low = -np.inf, np.inf
         for at in range(begin, begin + count):
             c = _pair_score(support, pairs, edge, at, rho)
@@ -78,7 +78,7 @@ def _pairwise_steps(support, pairs, edge, rho, rounds):
         gap = high - low
         if first < 0:
             first = gap
-        if down < 0 or up == down or gap <= 1e-3 * first or gap <= 1e-13:
+        if down < begin or up == down or gap <= 1e-3 * first or gap <= 1e-13:
             return
         curvature = pairs.cell[up, PAIR_FREE] + pairs.cell[down, PAIR_FREE]
         if pairs.left[up] != pairs.left[down]:
@@ -179,7 +179,7 @@ def visit_edge(
     if i >= 0:
         _admit(chains, rows, table, support, pairs, edge, i, j, pl, pr, n_labels, stats)
     count = pairs.count[edge]
-    stats[WORK] += 30 + 4 * count
+    stats[WORK] += 1500 + 150 * count
     if count == 1:
         return gap, 0.0
     moved = 0.0

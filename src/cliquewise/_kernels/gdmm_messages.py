@@ -13,7 +13,7 @@ from cliquewise._kernels import kernel
 from cliquewise._kernels.gdmm_lists import LAM_LEFT, LEFT, MASS
 
 #: What a pass counts: gaps of tokens (at searches) and edges, squared residual, squared change of
-#: the tokens' masses, <m, n - a>, work (numbers read), searches at tokens, 1 if a pool was too
+#: the tokens' masses, <m, n - a>, work (about nanoseconds), searches at tokens, 1 if a pool was too
 #: small, squared masses of wrong labels, squared multipliers, mass of the tokens searched and of
 #: the edges visited.
 (

@@ -202,7 +202,7 @@ def visit_token(
     if wanted:
         stats[GAP_NODES] += gap
         stats[MASS_NODES] += mass
-    stats[WORK] += count * (chains.indptr[token + 1] - chains.indptr[token])
+    stats[WORK] += 500 + 8 * count * (chains.indptr[token + 1] - chains.indptr[token])
     if count > 1:
         if rule == AWAY:
             _one_step(work, count)

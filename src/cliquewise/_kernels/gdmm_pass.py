@@ -102,8 +102,8 @@ def _next_search(chains, support, token, found, work, wait, delay):
 
     As many as make it cheap beside them; and twice as many each time it finds nothing new.
     """
-    own = 10 * support.count[token] * (chains.indptr[token + 1] - chains.indptr[token]) + 1
-    cheap = np.int64(work / own)
+    own = 500 + 10 * support.count[token] * (chains.indptr[token + 1] - chains.indptr[token])
+    cheap = np.int64(work / own) - 1
     delay[token] = 0 if found else min(2 * delay[token] + 1, LONGEST_REST)
     wait[token] = max(delay[token], min(cheap, MOST_CHEAP)) if cheap > 0 else 0
 

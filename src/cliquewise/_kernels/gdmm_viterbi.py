@@ -57,8 +57,8 @@ def best_predecessors(values, start, count, label, value, top, n_labels, alpha, 
     size = _leaders(alpha, n_labels, leaders)
     first = leaders[0]
     high = alpha[first]
-    for j in range(n_labels):
-        best[j] = high
+    for k in range(n_labels):
+        best[k] = high
     lowest = high
     for e in range(start[first], start[first] + count[first]):
         if value[e] != 0.0:
@@ -71,7 +71,7 @@ def best_predecessors(values, start, count, label, value, top, n_labels, alpha, 
         if a + top[i] > lowest:
             read += count[i]
             for e in range(start[i], start[i] + count[i]):
-                j = label[e]
+                j = np.int64(label[e])
                 if a + value[e] > best[j]:
                     best[j] = a + value[e]
     return read
@@ -79,7 +79,7 @@ def best_predecessors(values, start, count, label, value, top, n_labels, alpha, 
 
 @kernel
 def sparse_losses(chains, rows, table, n_labels, first, last, out):
-    """Structured hinge losses of examples ``first`` to ``last``; how many numbers were read."""
+    """Structured hinge losses of examples ``first`` to ``last``; the cost in about nanoseconds."""
     alpha, best, scores = np.zeros(n_labels), np.zeros(n_labels), np.zeros(padded(n_labels))
     leaders = np.zeros(LEADERS, np.int64)
     masked = chains.allowed.shape[0] > 0
@@ -100,7 +100,7 @@ def sparse_losses(chains, rows, table, n_labels, first, last, out):
                 work += best_predecessors(
                     table.values, table.start, table.count, table.label, table.value, table.top,
                     n_labels, alpha, best, leaders,
-                ) + n_labels  # fmt: skip
+                ) + 4 * n_labels  # fmt: skip
             high = -np.inf
             scores[y] -= 1.0
             for j in range(n_labels):

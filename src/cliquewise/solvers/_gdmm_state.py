@@ -31,7 +31,7 @@ class ActiveSets:
     calm_edges: Any
     rho: float
     passes: int = 0
-    work: float = 0.0  # numbers read in a pass (a running mean), and in the last certificate
+    work: float = 0.0  # cost of a pass (a running mean), and of the last certificate
     check_work: float = 0.0
     residual: float = 0.0
     primal: float = np.nan  # of the last certificate
@@ -91,10 +91,10 @@ def empty_table(free: Any, room: int) -> Any:
 
     k = len(free)
     leaves = 1 << max(k - 1, 1).bit_length()
-    whole = [np.zeros(2 * k, dtype=np.int64) for _ in range(3)]
+    start, count, capacity = (np.zeros(2 * k, dtype=np.int64) for _ in range(3))
     return Table(
-        np.zeros(k * k), free.astype(np.uint8).ravel(), np.zeros(k * k, dtype=np.uint8), *whole,
-        np.zeros(room, dtype=np.int32), np.zeros(room), np.full(2 * k, -np.inf),
+        np.zeros(k * k), free.astype(np.uint8).ravel(), np.zeros(k * k, dtype=np.uint8), start,
+        count, capacity, np.zeros(room, dtype=np.int32), np.zeros(room), np.full(2 * k, -np.inf),
         np.full(2 * k, -1, dtype=np.int64), np.ones(2 * k, dtype=np.uint8),
         np.full(2 * leaves, -np.inf), np.zeros(2, dtype=np.int64),
     )  # fmt: skip
@@ -104,19 +104,20 @@ def empty_support(n_tokens: int, room: int) -> Any:
     """No labels."""
     from cliquewise._kernels.gdmm_lists import Support
 
-    three = [np.zeros(n_tokens, dtype=np.int64) for _ in range(3)]
+    start, count, capacity = (np.zeros(n_tokens, dtype=np.int64) for _ in range(3))
     return Support(
-        *three, np.zeros(room, dtype=np.int32), np.zeros((room, 6)), np.zeros(1, dtype=np.int64)
-    )
+        start, count, capacity, np.zeros(room, dtype=np.int32), np.zeros((room, 6)),
+        np.zeros(1, dtype=np.int64),
+    )  # fmt: skip
 
 
 def empty_pairs(n_tokens: int, room: int) -> Any:
     """No pairs."""
     from cliquewise._kernels.gdmm_lists import Pairs
 
-    three = [np.zeros(n_tokens, dtype=np.int64) for _ in range(3)]
+    start, count, capacity = (np.zeros(n_tokens, dtype=np.int64) for _ in range(3))
     return Pairs(
-        *three, np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.int32),
+        start, count, capacity, np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.int32),
         np.zeros((room, 4)), np.zeros(1, dtype=np.int64),
     )  # fmt: skip
 
