@@ -16,11 +16,15 @@ from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
 from cliquewise.estimators._training import threads
 from cliquewise.graph import Floats
-from cliquewise.models.chain import DENSE_CELLS, ChainModel
+from cliquewise.models.chain import DENSE_CELLS, ChainModel, transition_lists
 from cliquewise.structure import Ints
 
 #: Numbers in one block of scores: bounds the memory of prediction (64 MB).
 BLOCK = 8_000_000
+
+#: From so many labels on, and with at most this share of nonzero transitions, the exact Viterbi
+#: that reads the nonzero ones alone is used.
+MANY_LABELS, SPARSE = 200, 0.1
 
 
 class ChainPrediction:
@@ -44,6 +48,17 @@ class ChainPrediction:
             model = model.as_dense()
             return model, model.padded(dense)
         return model, model.padded(self.coef_)
+
+    @cached_property
+    def _sparse_transitions(self) -> tuple[Any, ...] | None:
+        """Nonzero transitions by row, where they are few of many; None elsewhere."""
+        model = self.model_
+        if model.n_labels < MANY_LABELS or len(model.edge_allowed) or model.n_edge_attributes:
+            return None
+        trans = model.transitions(self.coef_)
+        if np.count_nonzero(trans) > SPARSE * trans.size:
+            return None
+        return transition_lists(trans)
 
     def _encode(self, X: Any, allowed: Any = None) -> Dataset:
         check_is_fitted(self, "coef_")
@@ -124,13 +139,19 @@ class ChainPrediction:
         if decoding != "viterbi":
             raise DataError(f'decoding is "viterbi" or "marginal", not {decoding!r}')
 
+        from cliquewise._kernels.gdmm_viterbi import batch_sparse_viterbi
+
         data = self._encode(X, allowed)
         labels = np.empty(data.n_tokens, dtype=np.int64)
+        lists = self._sparse_transitions
 
         def work(nodes: Floats, offsets: Ints, trans: Floats, first: int, last: int) -> None:
             scores = np.empty(last - first)
             part = labels[data.offsets[first] : data.offsets[last]]
-            batch_viterbi(nodes, offsets, trans, part, scores)
+            if lists is None:
+                batch_viterbi(nodes, offsets, trans, part, scores)
+            else:
+                batch_sparse_viterbi(nodes, offsets, *lists, part, scores)
             self._check_feasible(scores, first)
 
         self._each_block(data, work)

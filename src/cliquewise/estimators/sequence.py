@@ -232,7 +232,8 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
         self.classes_ = labels.classes
         if encoder.n_features_in is not None:
             self.n_features_in_ = encoder.n_features_in
-        self.__dict__.pop("_prediction", None)
+        for name in ("_prediction", "_sparse_transitions"):
+            self.__dict__.pop(name, None)
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
@@ -263,7 +264,7 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
             raise DataError("partial_fit needs every label to be known")
         if encoder.n_features != self.encoder_.n_features:
             old = encoder.widened(old)
-        warm = state if self.solver_ in ("sdca", "bcfw", "subgradient") else None
+        warm = state if self.solver_ in ("sdca", "bcfw", "subgradient", "gdmm") else None
         self._fit(encoder, self.labels_, (Dataset.concat([old, new]), None), warm)
         return self
 
@@ -305,7 +306,7 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        for name in ("_training", "_prediction"):
+        for name in ("_training", "_prediction", "_sparse_transitions"):
             state.pop(name, None)
         return state
 

@@ -102,6 +102,10 @@ class Solver:
         """What the state proves; costs a pass over the data."""
         return problem.certificate(self.weights(problem, state))  # type: ignore[no-any-return]
 
+    def check_cost(self, state: State) -> float:
+        """What a certificate costs, in passes; decides how often one is made."""
+        return 0.5
+
     def extras(self, problem: Any, state: State) -> dict[str, float]:
         """Its own columns of the trace, for the state that was certified last."""
         return {}

@@ -1,9 +1,10 @@
 """The only training loop: stopping, time, trace, progress, checkpoints and Ctrl-C.
 
 Cadence of the certificate: a solver that proves its state for nothing is recorded at every
-step. For others a check costs about half a pass over the data. It is made when the solver's own
-estimate says that it is done, after the first pass, at the end, and in between as often as keeps
-all checks below a tenth of the passes. No clock decides: the same seed gives the same bits.
+step. For others a check costs about half a pass over the data (a solver may say otherwise). It is
+made when the solver's own estimate says that it is done, after the first pass, at the end, and in
+between as often as keeps all checks below a tenth of the passes. No clock decides: the same seed
+gives the same bits.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from cliquewise.graph import Floats
 from cliquewise.solvers.base import Info, Solver
 from cliquewise.trace import COLUMNS, Trace
 
-#: Share of the passes that certificates may take before the solver believes to be done, and
-#: what one of them costs in passes.
-CHECK_SHARE, CHECK_COST = 0.1, 0.5
+#: Share of the passes that certificates may take before the solver believes to be done.
+CHECK_SHARE = 0.1
 #: Passes before a solver may be called slow.
 PATIENCE = 30
 
@@ -92,13 +92,14 @@ class Run:
             self.callback(self.trace[-1])
         return certificate
 
-    def is_due(self, info: Info) -> bool:
+    def is_due(self, info: Info, state: Any) -> bool:
         """Whether to spend a pass on a certificate now."""
         if info.estimate <= self.tol:
             return True
         if len(self.trace) == 0:
             return self.epochs >= 1
-        return (len(self.trace) + 1) * CHECK_COST <= CHECK_SHARE * self.epochs
+        cost = self.solver.check_cost(state)
+        return (len(self.trace) + 1) * cost <= CHECK_SHARE * self.epochs
 
     def is_slow(self) -> bool:
         """Whether the last two checks foretell more than twice the passes made so far."""
@@ -139,7 +140,7 @@ class Run:
                 self.epochs += info.epochs
                 self.calls += info.oracle_calls
                 certificate = None
-                if info.certificate is not None or self.is_due(info):
+                if info.certificate is not None or self.is_due(info, state):
                     certificate = self.check(state, info.certificate)
                     if certificate.gap <= self.tol:
                         break
