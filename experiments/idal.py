@@ -333,7 +333,7 @@ def plot(courses: dict[str, list[np.ndarray]], path: Path, title: str) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 4, figsize=(18, 8))
+    figure, axes = plt.subplots(2, 4, figsize=(18, 8), layout="constrained")
     names = {2: "true relative gap", 3: "distance of D_rho", 4: "||A mu||^2", 5: "accuracy"}
     for r, by in enumerate((0, 1)):
         for axis, (column, name) in zip(axes[r], names.items(), strict=True):
