@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -104,6 +105,7 @@ def measure(name: str, C: float, seconds: float) -> list[dict[str, Any]]:
                 "gap": float(gap),
             }
         )
+        print(f"{name}: {who} done after {time.perf_counter() - begin:.1f} s", file=sys.stderr)
     return rows
 
 

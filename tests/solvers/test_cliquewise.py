@@ -379,3 +379,31 @@ def test_the_upper_bound_is_that_of_a_linear_program_when_there_is_no_entropy():
     )  # fmt: skip
     value = problem.value(float(fit.weights @ fit.weights), -found.fun - scores @ problem.truth)
     assert fit.certificate.dual - 1e-9 <= value <= fit.certificate.primal + 1e-9
+
+
+def dense_problem(gamma: float = 1.0, loss: str = "log") -> GraphProblem:
+    """Complete graphs over eight binary nodes: a strong penalty makes their inner problem hard."""
+    rng = np.random.default_rng(0)
+    pairs = [(i, j) for i in range(8) for j in range(i)]
+    y = [rng.integers(0, 2, 8) for _ in range(20)]
+    X = [(np.eye(2)[labels] + rng.normal(size=(8, 2)), pairs) for labels in y]
+    data = GraphDataset.from_examples(X, y)
+    return GraphProblem(PairwiseModel([2], 2), data, C=0.5, loss=loss, gamma=gamma)
+
+
+def test_an_adaptive_rho_finds_its_way_back_from_a_bad_one():
+    problem = dense_problem()
+    options = {"tol": 1e-4, "max_epochs": 400, "random_state": 0}
+    fixed = run(problem, IDAL(rho=0.02, inner=0.5, adaptive=False), **options)
+    found = run(problem, IDAL(rho=0.02, inner=0.5), **options)
+    assert found.converged
+    assert found.epochs < 0.5 * fixed.epochs
+    assert found.state.rho > 0.02
+
+
+def test_visits_per_step_grow_with_the_condition_number_and_stay_within_limits():
+    hard, easy = dense_problem(gamma=0.1), dense_problem(gamma=100.0)
+    shares = [IDAL(rho=0.5).init(p).inner for p in (hard, easy)]
+    assert 2.0 >= shares[0] > shares[1] == 0.5
+    assert IDAL().init(dense_problem(loss="hinge")).inner == 0.5
+    assert IDAL(inner=0.7).init(hard).inner == 0.7

@@ -23,6 +23,8 @@ from cliquewise.structure import Ints
 
 #: Share of visits that gap sampling draws uniformly.
 UNIFORM_SHARE = 0.2
+#: Condition number of a node's problem up to which half a pass per outer step is enough.
+WELL = 2.5
 #: Passes between two looks at the certificate, at most.
 LOOK = 10.0
 
@@ -67,8 +69,9 @@ class Cliquewise(Solver):
     rho : float or "auto", default="auto"
         The penalty for disagreement is ``||A mu||^2 / (2 rho)``: small is strong. ``auto`` makes
         the penalty bend an edge's objective as much as all other terms do.
-    inner : float, default=0.5
-        Visits per outer step, as a share of the cliques.
+    inner : float or "auto", default=0.5
+        Visits per outer step, as a share of the cliques. ``auto`` takes the more, the more the
+        penalty and the features bend a node's objective beside its entropy.
     sampling : {"examples", "permuted", "uniform", "gap"}, default="examples"
         ``examples``: reshuffled passes over the examples; in each its multipliers move and then
         a random share of its cliques, which is the same step taken one example at a time.
@@ -83,7 +86,7 @@ class Cliquewise(Solver):
     method: ClassVar[int] = 0
 
     rho: float | str = "auto"
-    inner: float = 0.5
+    inner: float | str = 0.5
     sampling: str = "examples"
 
     def __post_init__(self) -> None:
@@ -95,8 +98,12 @@ class Cliquewise(Solver):
             isinstance(self.rho, int | float) and np.isfinite(self.rho) and self.rho > 0
         ):
             raise DataError(f'rho = {self.rho!r}; it must be a positive number or "auto"')
-        if not (np.isfinite(self.inner) and self.inner > 0):
-            raise DataError(f"inner = {self.inner}; it must be a positive share of the cliques")
+        if self.inner != "auto" and not (
+            isinstance(self.inner, int | float) and np.isfinite(self.inner) and self.inner > 0
+        ):
+            raise DataError(
+                f'inner = {self.inner!r}; it must be a positive share of the cliques or "auto"'
+            )
 
     def memory(self, problem: GraphProblem) -> float:
         """Mean parameters and their repaired copies, multipliers, constants, weights."""
@@ -131,8 +138,10 @@ class Cliquewise(Solver):
 
         point.w[:] = weights_of_beliefs(problem, point.mu)
         n = problem.n_cliques
-        state = Ascent(point, rho, np.empty(n), np.full(n, np.inf), inner=float(self.inner))
+        state = Ascent(point, rho, np.empty(n), np.full(n, np.inf))
         self._set_rho(problem, state, rho)
+        auto = isinstance(self.inner, str)
+        state.inner = balanced_inner(problem, state.steps) if auto else float(self.inner)
         if self.sampling == "examples":
             state.order = np.empty(problem.n_cliques, dtype=np.int64)
             state.place = np.zeros(problem.n_examples, dtype=np.int64)
@@ -294,6 +303,21 @@ def balanced_rho(problem: GraphProblem) -> float:
     bend = 2.0 * problem.gamma * problem.terms.curvature[n_nodes:]
     ratio = (both[0] - both[1]) / np.maximum(both[1] + bend, 1e-12)
     return float(np.clip(np.median(ratio), 1e-3, 1e3))
+
+
+def balanced_inner(problem: GraphProblem, steps: Floats) -> float:
+    """Half a pass per outer step where nodes are well conditioned, up to two where they are not.
+
+    ``steps`` are the curvatures of all terms but the entropy. Their ratio to the entropy's is
+    the condition number of a node's problem; visits grow with its square root.
+    """
+    g = problem.cliques
+    joined = np.flatnonzero(g.degree > 0)
+    bend = 2.0 * problem.gamma * problem.terms.curvature[joined]
+    if not len(joined) or not bend.min() > 0:
+        return 0.5
+    ratio = float(np.median(steps[joined] / bend))
+    return float(np.clip(0.5 * np.sqrt(ratio / WELL), 0.5, 2.0))
 
 
 def weights_of_beliefs(problem: GraphProblem, mu: Floats) -> Floats:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from cliquewise.graph_problem import GraphProblem
-from cliquewise.solvers._cliquewise import Ascent, Cliquewise
+from cliquewise.solvers._cliquewise import Ascent, Cliquewise, balanced_rho
 from cliquewise.solvers.base import register
 
 #: Shares of the whole gap that the inner problem's should stay between.
@@ -17,8 +17,6 @@ LEAST, MOST = 0.03, 0.5
 CALM, FASTEST = 0.1, 0.8
 #: In one pass a gap should fall to this part of itself: by half in 14.
 SLOW = 0.95
-#: Most visits per outer step that an adaptive run makes, as a share of the cliques.
-MOST_INNER = 2.0
 
 
 @register
@@ -29,20 +27,20 @@ class IDAL(Cliquewise):
     Parameters
     ----------
     rho, inner, sampling
-        See :class:`Cliquewise`.
+        See :class:`Cliquewise`; ``inner`` is ``auto`` by default.
     accelerated : bool, default=False
         Nesterov's extrapolation of the multipliers (by at most 0.8 of the last step), started
         anew whenever it points uphill, and only while the inner problem has less than a tenth
         of the gap.
     adaptive : bool, default=True
-        Start with the given rho and inner and change them when the gap hardly falls. If most of
-        the gap is that of the inner problem, which then lags behind the multipliers, visits per
-        step are doubled (up to two passes), then rho is raised. If hardly any of it is, visits
-        are halved again and rho is lowered, unless the multipliers have momentum. Every change
-        of direction halves the next change of rho, on a logarithmic scale.
+        Start with the given rho and change it when the gap hardly falls: rho is raised towards
+        that of ``auto`` if most of the gap is that of the inner problem, which then lags behind
+        the multipliers, and lowered if hardly any of it is, unless the multipliers have
+        momentum. Every change of direction halves the next change, on a logarithmic scale.
     """
 
     name: ClassVar[str] = "idal"
+    inner: float | str = "auto"
     accelerated: bool = False
     adaptive: bool = True
 
@@ -65,20 +63,16 @@ class IDAL(Cliquewise):
         return length, momentum
 
     def _adapt(self, problem: GraphProblem, state: Ascent) -> None:
-        """More visits or another rho if the gap has hardly fallen since the last look."""
+        """Another rho if the gap has hardly fallen since the last look."""
         gap, passes = state.primal - state.dual, state.visits / max(problem.n_cliques, 1)
         slow = gap > state.last_gap * SLOW ** (passes - state.last_passes)
         settled = not state.changed
         state.changed = False
-        if slow and settled and state.share > MOST:
-            if state.inner < MOST_INNER:
-                state.inner = min(2.0 * state.inner, MOST_INNER)
-            else:
-                self._scale_rho(problem, state, 1.0)
-        elif slow and settled and state.share < LEAST:
-            state.inner = max(0.5 * state.inner, self.inner)
-            if not self.accelerated:  # momentum is another remedy for slow multipliers
-                self._scale_rho(problem, state, -1.0)
+        if slow and settled and state.share > MOST and state.rho < balanced_rho(problem):
+            # Beyond that of auto the multipliers get slower and the inner problem hardly easier.
+            self._scale_rho(problem, state, 1.0)
+        elif slow and settled and state.share < LEAST and not self.accelerated:
+            self._scale_rho(problem, state, -1.0)
         state.last_gap, state.last_passes, state.share = gap, passes, np.nan
 
     def _scale_rho(self, problem: GraphProblem, state: Ascent, direction: float) -> None:
