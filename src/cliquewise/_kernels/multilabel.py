@@ -45,7 +45,7 @@ Sets = namedtuple(
 Weights = namedtuple("Weights", ["U", "V", "H", "S", "near", "degree"])
 
 #: C, penalty, step of the multipliers, cost of a wrong label, rounds at one example, the share of
-#: the largest violation that a label needs to join, the V that a pair needs, how many of each may
+#: the largest violation that a label needs to join, the V that a pair needs, how many labels may
 #: join at one visit, the kind of search and its parts, and whether to look at messages by rule.
 Plan = namedtuple(
     "Plan",

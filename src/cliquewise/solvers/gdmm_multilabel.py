@@ -21,8 +21,11 @@ ROUNDS = 4
 SHARE = 0.3
 #: Labels, and pairs, that may join an example at one visit.
 MOST = 32
-#: Weights of pairs that count as zero in the search, as a share of the gap per active label.
-CUT = 0.02
+#: Weights of pairs that count as zero in the search: a share of the gap per active label, and the
+#: largest.
+CUT, COARSE = 0.02, 0.01
+#: From one look to the next the gap should fall below this part of itself.
+SLOW = 0.8
 #: Share of the gap that is due to labels that are not active from which on the search looks at
 #: messages by rule.
 ALARM = 0.1
@@ -44,10 +47,12 @@ class ActiveSets:
     weights: Any
     rho: float
     outer: int = 0
-    next_look: int = 2
+    next_look: int = 1
     disagreement: float = float("nan")
     alarms: Floats = field(default_factory=lambda: np.empty(0))
-    cut: float = 1e-3
+    cut: float = COARSE
+    fineness: float = 1.0
+    last_gap: float = float("inf")
     thorough: bool = False
 
     @property
@@ -189,13 +194,20 @@ class MultiLabelGDMM(Solver):
         if state.outer == state.next_look:
             proof = self.certify(problem, state)
             self._refresh(problem, state)
-            n = problem.n_examples
-            state.cut = CUT * proof.absolute_gap * n / max(state.n_active, n)
-            alarm = state.alarms.sum() / n > ALARM * proof.absolute_gap
-            state.thorough = bool(alarm and state.outer >= PATIENCE)
+            self._adapt(problem, state, proof.absolute_gap)
             tidy(state.weights, state.sets, state.cut, QUIET * state.cut)
             state.next_look = state.outer + min(max(2, state.outer // 4), 10)
         return state, Info(1.0, visits, np.inf, proof)
+
+    def _adapt(self, problem: MultiLabelProblem, state: ActiveSets, gap: float) -> None:
+        """How small a weight still counts; finer and finer if the gap hardly falls."""
+        n = problem.n_examples
+        if gap > SLOW * state.last_gap:
+            state.fineness *= 0.5
+        state.last_gap = gap
+        state.cut = min(COARSE, CUT * state.fineness * gap * n / max(state.n_active, n))
+        alarm = state.alarms.sum() / n > ALARM * gap
+        state.thorough = bool(alarm and state.outer >= PATIENCE)
 
     # ---- what it proves
 
@@ -286,16 +298,22 @@ def sweep(rows: Any, plan: Any, state: Any, n: int, rng: np.random.Generator) ->
 
 
 def _larger(sets: Any, n_labels: int) -> Any:
-    """Arenas half as large again, at least by what one example can ask for."""
-    labels = max(len(sets.p) // 2, 4 * n_labels)
-    pairs = max(len(sets.pairs) // 2, 4 * n_labels * n_labels)
-    return sets._replace(
-        label=np.concatenate([sets.label, np.zeros(labels, dtype=np.int32)]),
-        truth=np.concatenate([sets.truth, np.zeros(labels, dtype=np.bool_)]),
-        p=np.concatenate([sets.p, np.zeros(labels)]),
-        ends=np.concatenate([sets.ends, np.zeros((pairs, 2), dtype=np.int32)]),
-        pairs=np.concatenate([sets.pairs, np.zeros((pairs, 5))]),
-    )
+    """The full one of the two arenas twice as large, or more if one example may ask for more."""
+    labels, pairs = len(sets.p), len(sets.pairs)
+    if sets.used[0] + 2 * n_labels + 64 > labels:
+        more = labels + 4 * n_labels + 64
+        sets = sets._replace(
+            label=np.concatenate([sets.label, np.zeros(more, dtype=np.int32)]),
+            truth=np.concatenate([sets.truth, np.zeros(more, dtype=np.bool_)]),
+            p=np.concatenate([sets.p, np.zeros(more)]),
+        )
+    if sets.used[1] + 2 * int(sets.capacity[:, 1].max()) + 64 > pairs:
+        more = pairs + 4 * int(sets.capacity[:, 1].max()) + 64
+        sets = sets._replace(
+            ends=np.concatenate([sets.ends, np.zeros((more, 2), dtype=np.int32)]),
+            pairs=np.concatenate([sets.pairs, np.zeros((more, 5))]),
+        )
+    return sets
 
 
 def _copy(sets: Any) -> Any:
