@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from cliquewise._kernels import chain, chain_decode, chain_log
+from cliquewise._kernels import chain, chain_decode, chain_log, chain_top_k
 
 INF = np.inf
 plain = st.floats(-3, 3)
@@ -137,7 +137,8 @@ def test_top_k_lists_the_best_labellings_in_order(example, k):
     _, scores = enumerate_labellings(nodes, trans)
     feasible = np.sort(scores[scores > -INF])[::-1][:k]
     labels, got = np.full((k, len(nodes)), -1), np.full(k, np.nan)
-    count = chain_decode.top_k_viterbi(nodes, trans, labels, got)
+    work = chain_decode.decode_workspace(*nodes.shape, nodes)
+    count = chain_top_k.top_k_viterbi(nodes, trans, labels, got, work)
     assert count == len(feasible)
     atol = tolerance(nodes, trans)
     np.testing.assert_allclose(got[:count], feasible, atol=atol)
@@ -242,7 +243,8 @@ def test_nothing_feasible_is_minus_infinity_not_an_error():
     work = chain_decode.decode_workspace(3, 2, nodes)
     assert chain_decode.viterbi(nodes, trans, labels, work) == -INF
     assert not labels.any()
-    assert chain_decode.top_k_viterbi(nodes, trans, np.empty((2, 3), np.int64), np.empty(2)) == 0
+    many, scores = np.empty((2, 3), np.int64), np.empty(2)
+    assert chain_top_k.top_k_viterbi(nodes, trans, many, scores, work) == 0
 
 
 @pytest.mark.parametrize("place", ["nodes", "trans"])
@@ -257,7 +259,8 @@ def test_equal_scores_give_uniform_marginals_and_all_labellings():
     nodes, trans = np.zeros((3, 2)), np.zeros((1, 2, 2))
     np.testing.assert_allclose(run(nodes, trans)[1], 0.5)
     labels, scores = np.empty((9, 3), np.int64), np.empty(9)
-    assert chain_decode.top_k_viterbi(nodes, trans, labels, scores) == 8
+    work = chain_decode.decode_workspace(3, 2, nodes)
+    assert chain_top_k.top_k_viterbi(nodes, trans, labels, scores, work) == 8
     assert len(np.unique(labels[:8], axis=0)) == 8
 
 
@@ -286,7 +289,7 @@ def test_batches_equal_single_chains_including_empty_ones(shared, n_labels):
     chain_decode.batch_viterbi(nodes, offsets, trans, labels, scores)
     many, many_scores = np.empty((2, len(nodes)), np.int64), np.empty((n, 2))
     counts = np.empty(n, np.int64)
-    chain_decode.batch_top_k(nodes, offsets, trans, many, many_scores, counts)
+    chain_top_k.batch_top_k(nodes, offsets, trans, many, many_scores, counts)
     np.testing.assert_allclose(again, log_z, rtol=1e-14)
     for s in range(n):
         rows = slice(offsets[s], offsets[s + 1])

@@ -1,4 +1,4 @@
-"""Best labellings of chains, the K best, and samples. Arguments are as in `chain`.
+"""Best labellings of chains, and samples. Arguments are as in `chain`.
 
 Messages are shifted at every position so that their maximum is 0: the sums of a long chain
 would round away the differences that decide.
@@ -84,6 +84,23 @@ def _add_nodes(best, at, nodes, t):
 
 
 @kernel
+def forward_max(nodes, trans, work):
+    """Best score of the labellings up to each position and label, into rows of ``work``.
+
+    Every row is shifted so that its maximum is 0. Returns whether any labelling is feasible.
+    """
+    length, n_labels = nodes.shape
+    width = padded(n_labels)
+    shared = trans.shape[0] == 1
+    for t in range(length):
+        if t > 0:
+            _best_predecessors(work, t * width, trans, 0 if shared else t - 1, n_labels)
+        if not _add_nodes(work, t * width, nodes, t) > -np.inf:
+            return False
+    return True
+
+
+@kernel
 def viterbi(nodes, trans, labels, work):
     """Best labelling of one chain; of equal ones, the one with the least last label.
 
@@ -104,12 +121,9 @@ def viterbi(nodes, trans, labels, work):
     length, n_labels = nodes.shape
     width = padded(n_labels)
     shared = trans.shape[0] == 1
-    for t in range(length):
-        if t > 0:
-            _best_predecessors(work, t * width, trans, 0 if shared else t - 1, n_labels)
-        if not _add_nodes(work, t * width, nodes, t) > -np.inf:
-            labels[:length] = 0
-            return -np.inf
+    if not forward_max(nodes, trans, work):
+        labels[:length] = 0
+        return -np.inf
     # Predecessors are searched again on the way back: K steps per position, not K^2 pointers.
     for t in range(length - 1, -1, -1):
         high = -np.inf
@@ -121,113 +135,6 @@ def viterbi(nodes, trans, labels, work):
                 high = score
                 labels[t] = i
     return path_score(nodes, trans, labels)
-
-
-@kernel
-def _insert(scores, origins, count, score, origin):
-    """Insert into a list sorted from the best down, which may drop its last; new count."""
-    k = scores.shape[0]
-    if count == k:
-        if not score > scores[k - 1]:
-            return count
-        at = k - 1
-    else:
-        at = count
-        count += 1
-    while at > 0 and scores[at - 1] < score:
-        scores[at] = scores[at - 1]
-        origins[at] = origins[at - 1]
-        at -= 1
-    scores[at] = score
-    origins[at] = origin
-    return count
-
-
-@kernel
-def _extend_lists(scores, counts, row, target, target_origins, target_counts):
-    """For every label, the k best of all predecessors' lists; row[i, j] is the transition."""
-    n_labels, k = scores.shape
-    for j in range(n_labels):
-        own, own_origins = target[j], target_origins[j]
-        count = 0
-        for i in range(n_labels):
-            for r in range(counts[i]):
-                score = scores[i, r] + row[i, j]
-                # Lists are sorted: once one is too low, so are all that follow.
-                if not score > -np.inf or (count == k and score <= own[k - 1]):
-                    break
-                count = _insert(own, own_origins, count, score, i * k + r)
-        target_counts[j] = count
-
-
-@kernel
-def top_k_viterbi(nodes, trans, labels, scores):
-    """The k best labellings of one chain, best first, all different.
-
-    Parameters
-    ----------
-    nodes, trans : arrays
-        Log-scores of shape (T, K), and (1, K, K) or (T - 1, K, K).
-    labels : int array of shape (k, T)
-    scores : array of shape (k,)
-        Rows past the returned count are left as they are.
-
-    Returns
-    -------
-    int
-        How many there are: k, or fewer if fewer are feasible.
-    """
-    length, n_labels = nodes.shape
-    k = scores.shape[0]
-    if length == 0 or k == 0:
-        scores[:1] = 0
-        return min(k, 1)
-    shared = trans.shape[0] == 1
-    origins = np.zeros((length, n_labels, k), np.int64)
-    lists = np.zeros((2, n_labels, k), nodes.dtype)
-    counts = np.zeros((2, n_labels), np.int64)
-    total = 0.0
-    for t in range(length):
-        now, before = t % 2, (t + 1) % 2
-        if t == 0:
-            counts[now] = 1
-        else:
-            row = trans[0 if shared else t - 1]
-            _extend_lists(lists[before], counts[before], row, lists[now], origins[t], counts[now])
-        total += _add_to_lists(lists[now], counts[now], nodes[t])
-    last = (length - 1) % 2
-    best = np.empty(k, nodes.dtype)
-    ends = np.empty(k, np.int64)
-    count = 0
-    for j in range(n_labels):
-        for r in range(counts[last, j]):
-            count = _insert(best, ends, count, lists[last, j, r], j * k + r)
-    for b in range(count):
-        scores[b] = best[b] + total
-        state = ends[b]
-        for t in range(length - 1, -1, -1):
-            label, rank = state // k, state % k
-            labels[b, t] = label
-            state = origins[t, label, rank]
-    return count
-
-
-@kernel
-def _add_to_lists(scores, counts, row):
-    """Add a node's scores, drop the infeasible, and shift the maximum to 0."""
-    high = -np.inf
-    for j in range(row.shape[0]):
-        if not row[j] > -np.inf:
-            counts[j] = 0
-        for r in range(counts[j]):
-            scores[j, r] += row[j]
-            high = max(high, scores[j, r])
-    if not high > -np.inf:
-        return 0.0
-    for j in range(row.shape[0]):
-        for r in range(counts[j]):
-            scores[j, r] -= high
-    return high
 
 
 @kernel
@@ -301,15 +208,4 @@ def batch_viterbi(nodes, offsets, trans, labels, scores):
         first, last = offsets[s], offsets[s + 1]
         own = edge_rows(trans, start, last - first)
         scores[s] = viterbi(nodes[first:last], own, labels[first:last], work)
-        start += max(last - first - 1, 0)
-
-
-@kernel
-def batch_top_k(nodes, offsets, trans, labels, scores, counts):
-    """`top_k_viterbi` of many chains: labels (k, N), scores (n, k), counts (n,)."""
-    start = 0
-    for s in range(offsets.shape[0] - 1):
-        first, last = offsets[s], offsets[s + 1]
-        own = edge_rows(trans, start, last - first)
-        counts[s] = top_k_viterbi(nodes[first:last], own, labels[:, first:last], scores[s])
         start += max(last - first - 1, 0)

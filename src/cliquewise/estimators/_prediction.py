@@ -186,7 +186,7 @@ class ChainPrediction:
             Fewer than ``k`` where fewer are possible.
         """
         from cliquewise._kernels.chain import batch_log_partition
-        from cliquewise._kernels.chain_decode import batch_top_k
+        from cliquewise._kernels.chain_top_k import batch_top_k
 
         if k < 1:
             raise DataError(f"k = {k}; it must be at least 1")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cliquewise._kernels import chain as kernels
-from cliquewise._kernels import chain_decode, chain_graph
+from cliquewise._kernels import chain_decode, chain_graph, chain_top_k
 from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError, TooLargeError
 from cliquewise.graph import FactorGraph, Floats
@@ -112,7 +112,7 @@ class Chain(Oracle):
             entries += edges * k * k + float(structure.table_offsets[-1])
         elif want == "top_k":
             labelings = np.exp(min(n * np.log(k), 40.0))
-            entries += n * (k + 1.0) * min(float(options.get("k", 1)), labelings)
+            entries += (n + 8.0) * min(float(options.get("k", 1)), labelings)
         memory, operations = 8.0 * entries, edges * k * k
         limit = float(options.get("max_memory", MAX_MEMORY))
         most = float(options.get("max_operations", np.inf))
@@ -212,13 +212,14 @@ class Chain(Oracle):
         return MaxMarginalResult(Ragged(flat, graph.structure.node_offsets), best, True, self.name)
 
     def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
-        """Viterbi with lists of k."""
+        """Viterbi, and the best deviations from what it finds."""
         scores = self._scores(graph, "top_k", options | {"k": k})
         w, nodes, _ = scores
         log_count = len(nodes) * np.log(w.n_labels)
         most = k if log_count > 40 else min(k, round(np.exp(log_count)))
         along = np.zeros((most, len(nodes)), dtype=np.int64)
-        found = chain_decode.top_k_viterbi(nodes, self._concatenated(scores), along, np.zeros(most))
+        trans, work = self._concatenated(scores), chain_decode.decode_workspace(*nodes.shape, nodes)
+        found = chain_top_k.top_k_viterbi(nodes, trans, along, np.zeros(most), work)
         if found == 0:
             raise InfeasibleError(INFEASIBLE)
         labels = np.empty_like(along)
