@@ -132,7 +132,7 @@ class L2(Smoother):
         below = np.sort((z - z.max()) / mu)[::-1]
         sums = (np.cumsum(below) - 1.0) / np.arange(1, len(z) + 1)
         threshold = sums[np.flatnonzero(below > sums)[-1]]
-        return np.maximum((z - z.max()) / mu - threshold, 0.0)
+        return np.asarray(np.maximum((z - z.max()) / mu - threshold, 0.0))
 
     def is_exact(self, best: Any, following: float, mu: float) -> bool:
         """Whether the K best scores give what all would (Proposition 4).
