@@ -23,6 +23,8 @@ _WHERE = {
     "MulticlassClassifier": "cliquewise.estimators.multiclass",
     "GraphLabeler": "cliquewise.estimators.graph",
     "MultiLabelClassifier": "cliquewise.estimators.multilabel",
+    "Matcher": "cliquewise.estimators.matcher",
+    "CandidateRanker": "cliquewise.estimators.candidates",
     "regularization_path": "cliquewise.estimators.path",
     "load": "cliquewise.estimators.files",
     "Certificate": "cliquewise.certificate",

@@ -46,6 +46,10 @@ class InfeasibleError(CliquewiseError):
     """No labeling has positive probability (Z = 0)."""
 
 
+class BoundError(CliquewiseError):
+    """A bound that the user gave, and that a part of the bounded set exceeds."""
+
+
 class UnsupportedError(CliquewiseError):
     """A pair that does not fit (a method and a graph, a solver and a loss)."""
 

@@ -62,12 +62,12 @@ class ExampleProblem:
     Attributes
     ----------
     kind : str
-        ``candidates``, ``matching``.
+        ``candidates``, ``matching``; ``examples`` for a class of your own.
     losses_known : tuple of str
         What ``loss`` may be.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str] = "examples"
     losses_known: ClassVar[tuple[str, ...]] = ("hinge",)
     is_convex: ClassVar[bool] = True
 
@@ -129,6 +129,15 @@ class ExampleProblem:
         cuts = np.linspace(0, n, jobs + 1).astype(int).tolist()
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(part, cuts[:-1], cuts[1:]))
+
+    def exp(self, w: Floats, i: int, mu: float = 1.0) -> tuple[float, Rows]:
+        """``mu log sum over y of exp(psi / mu)`` and its gradient, a single row."""
+        raise UnsupportedError(f"a {self.kind} problem has no exp oracle; smooth with top-K")
+
+    @property
+    def row_entries(self) -> float:
+        """About how many entries a row of :meth:`top_k` has, to foretell memory."""
+        return float(self.dimension)
 
     # ---- values
 

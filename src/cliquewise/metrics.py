@@ -15,6 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.errors import DataError
+from cliquewise.output_metrics import average_precision as average_precision
+from cliquewise.output_metrics import corloc as corloc
+from cliquewise.output_metrics import iou as iou
+from cliquewise.output_metrics import pair_f1 as pair_f1
 
 Scheme = Literal["auto", "IOB1", "IOB2", "BIOES"]
 

@@ -19,7 +19,8 @@ from cliquewise.models.chain import ChainModel
 from cliquewise.persistence import read_arrays, write_arrays
 
 #: Estimators that can be loaded, by the ``kind`` in the header.
-KINDS = ("SequenceTagger", "MulticlassClassifier", "GraphLabeler", "MultiLabelClassifier")
+KINDS = ("SequenceTagger", "MulticlassClassifier", "GraphLabeler", "MultiLabelClassifier",
+         "Matcher", "CandidateRanker")  # fmt: skip
 #: Parameters that do not belong into a file: they speak of one machine or one run.
 _NOT_SAVED = {"checkpoint", "checkpoint_seconds", "resume", "verbose", "n_jobs", "template",
               "transitions", "solver", "random_state", "class_weight"}  # fmt: skip
@@ -96,6 +97,11 @@ def load(path: str | Path) -> Any:
             from cliquewise.estimators._graphs import restore
 
             return restore(getattr(cliquewise, kind), arrays, header, path)
+        if kind in ("Matcher", "CandidateRanker"):
+            import cliquewise
+            from cliquewise.estimators import _examples
+
+            return _examples.restore(getattr(cliquewise, kind), arrays, header, path)
         tagger = _restore(kind, arrays, header, path)
         if kind == "SequenceTagger":
             return tagger

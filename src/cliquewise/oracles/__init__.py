@@ -1,4 +1,11 @@
-"""Oracles: answers about one graph. One file per oracle; see :mod:`cliquewise.oracles.base`."""
+"""Oracles: answers about one graph. One file per oracle; see :mod:`cliquewise.oracles.base`.
+
+Outputs that are no graphs have modules of plain functions: ``matching``, ``subwindow``,
+``branch_and_bound``, ``candidates``.
+"""
+
+import importlib
+from types import ModuleType
 
 from cliquewise.oracles.base import (
     MapResult,
@@ -21,3 +28,10 @@ __all__ = [
     "register",
     "registered",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """The modules of plain functions, loaded when first used."""
+    if name in ("matching", "subwindow", "branch_and_bound", "candidates"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,180 @@
+"""CandidateRanker: choose one of many candidates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from cliquewise.candidate_problem import CandidateProblem
+from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.estimators import _training
+from cliquewise.estimators._examples import ExampleEstimator, same_length
+from cliquewise.graph import Floats
+from cliquewise.models.candidates import CandidateSets
+from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
+
+
+class CandidateRanker(ExampleEstimator):
+    """Score candidates linearly, so that the right one of each list comes first.
+
+    Parameters
+    ----------
+    loss : {"hinge", "log"}, default="hinge"
+        Structured hinge loss with the cost of each candidate as margin, or the negative
+        log-likelihood of the true one, which gives probabilities.
+    C : float, default=1.0
+        Weight of the sum of the losses against ``1/2 ||w||^2``.
+    solver : str or Solver, default="auto"
+    tol : float, default=1e-3
+        Stop at this relative duality gap.
+    max_epochs, max_seconds : float
+        Stop earlier, with a ``ConvergenceWarning`` that states the gap.
+    n_jobs, max_memory, random_state, verbose
+        As in :class:`SequenceTagger`.
+
+    Attributes
+    ----------
+    coef_ : ndarray (d,)
+    certificate_ : Certificate
+    trace_ : Trace
+
+    Examples
+    --------
+    >>> from cliquewise import CandidateRanker
+    >>> X = [[[1.0, 0.0], [0.0, 1.0]], [[0.2, 0.9], [0.8, 0.1], [0.5, 0.5]]]
+    >>> ranker = CandidateRanker(C=10.0, random_state=0).fit(X, [0, 1])
+    >>> ranker.predict([[[0.1, 0.3], [0.9, 0.3]]])
+    array([1])
+    >>> bool(ranker.certificate_.gap <= 1e-3)
+    True
+    """
+
+    def __init__(
+        self,
+        loss: str = "hinge",
+        C: float = 1.0,
+        *,
+        solver: Any = "auto",
+        tol: float = 1e-3,
+        max_epochs: float = 1000,
+        max_seconds: float | None = None,
+        n_jobs: int = 1,
+        max_memory: float = 8.0,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.loss = loss
+        self.C = C
+        self.solver = solver
+        self.tol = tol
+        self.max_epochs = max_epochs
+        self.max_seconds = max_seconds
+        self.n_jobs = n_jobs
+        self.max_memory = max_memory
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, costs: Any = None) -> Any:
+        """Train.
+
+        Parameters
+        ----------
+        X : list of (m_i, d) arrays or CSR matrices
+            Features of the candidates of each example.
+        y : int array (n,), or list of float arrays (m_i,)
+            Number of the true candidate; or what choosing each candidate costs (1 - IoU, say):
+            then the cheapest is the true one.
+        sample_weight : array (n,), optional
+        costs : list of float arrays (m_i,), optional
+            What choosing each costs, next to ``y`` as numbers; 1 for all others if not given.
+
+        Returns
+        -------
+        self
+        """
+        _training.check_parameters(self)
+        examples, truths = same_length(X, y)
+        data = CandidateSets.from_examples(examples)
+        tables = None if costs is None else _tables(costs, data)
+        if np.ndim(truths[0]) > 0:
+            if costs is not None:
+                raise DataError("y holds costs already; give either of them")
+            tables = _tables(truths, data)
+            truth = np.array([int(np.argmin(t)) for t in tables])
+        else:
+            truth = _numbers(truths)
+        if self.loss == "log" and costs is not None:
+            raise UnsupportedError('loss "log" has no costs; use loss="hinge", or leave them out')
+        problem = CandidateProblem(
+            data, truth, None if tables is None else np.concatenate(tables), self.C, self.loss,
+            _training.threads(self.n_jobs),
+            _training.check_sample_weight(sample_weight, len(data)),
+        )  # fmt: skip
+        self._train(problem, data.features.n_features)
+        return self
+
+    def _data(self, X: Any) -> CandidateSets:
+        check_is_fitted(self, "coef_")
+        return CandidateSets.from_examples(X, self.n_features_in_)
+
+    def decision_function(self, X: Any) -> list[Floats]:
+        """Scores of the candidates of every example."""
+        data = self._data(X)
+        return data.split(data.features.scores(self.coef_))
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """Number of the best candidate of every example."""
+        return np.array([int(np.argmax(s)) for s in self.decision_function(X)], dtype=np.int64)
+
+    def predict_proba(self, X: Any) -> list[Floats]:
+        """Probabilities of the candidates of every example (``loss="log"`` only)."""
+        if self.loss != "log":
+            raise UnsupportedError(
+                'the hinge loss gives scores, not probabilities; train with loss="log"'
+            )
+        return [candidate_marginals(s)[0] for s in self.decision_function(X)]
+
+    def predict_top_k(self, X: Any, k: int) -> list[list[tuple[float, int]]]:
+        """The ``k`` best candidates of every example, best first, as (score, number)."""
+        return [
+            [(float(s[c]), int(c)) for c in top_k_candidates(s, k)]
+            for s in self.decision_function(X)
+        ]
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of right choices; if ``y`` holds costs, minus their mean."""
+        examples, truths = same_length(X, y)
+        chosen = self.predict(examples)
+        if np.ndim(truths[0]) > 0:
+            tables = _tables(truths, self._data(examples))
+            return -float(np.mean([t[c] for t, c in zip(tables, chosen, strict=True)]))
+        return float(np.mean(chosen == _numbers(truths)))
+
+
+def _numbers(truths: list[Any]) -> NDArray[np.int64]:
+    numbers = np.asarray(truths)
+    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.number):
+        raise DataError("y must be the number of the true candidate, or a list of costs, each")
+    if not np.all(np.equal(np.floor(numbers), numbers)):
+        raise DataError("y must be whole numbers: the number of the true candidate of each example")
+    return numbers.astype(np.int64)
+
+
+def _tables(costs: Any, data: CandidateSets) -> list[Floats]:
+    try:
+        tables = [np.asarray(c, dtype=np.float64) for c in costs]
+    except (TypeError, ValueError) as error:
+        raise DataError(f"costs must be lists of numbers ({error})") from None
+    sizes = np.diff(data.offsets).tolist()
+    if len(tables) != len(sizes):
+        raise DataError(f"{len(sizes)} examples and {len(tables)} lists of costs")
+    for i, (table, size) in enumerate(zip(tables, sizes, strict=True)):
+        if table.shape != (size,) or not np.all(np.isfinite(table)):
+            raise DataError(
+                f"example {i} has {size} candidates; its costs must be as many finite numbers, "
+                f"not of shape {table.shape}"
+            )
+    return tables

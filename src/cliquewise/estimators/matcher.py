@@ -1,0 +1,190 @@
+"""Matcher: match rows with columns, such as the words of two sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from cliquewise.errors import DataError
+from cliquewise.estimators import _training
+from cliquewise.estimators._examples import ExampleEstimator, same_length
+from cliquewise.graph import Floats
+from cliquewise.matching_problem import MatchingProblem, check_truth
+from cliquewise.models.matching import MatchingModel, PairTables
+from cliquewise.oracles.matching import Assignment, check_k, k_best_assignments
+from cliquewise.structure import Ints
+
+
+class Matcher(ExampleEstimator):
+    """Bipartite matchings with scores linear in the features of pairs.
+
+    Parameters
+    ----------
+    loss : {"hinge"}, default="hinge"
+        The likelihood of a matching is a permanent, which nobody can compute.
+    C : float, default=1.0
+        Weight of the sum of the losses against ``1/2 ||w||^2``.
+    partial : bool, default=True
+        Whether rows and columns may stay alone, at score 0; if not, all of the smaller side is
+        matched.
+    intercept : bool, default=True
+        One more weight for every pair; with ``partial`` it says how good a pair must be.
+    cost_missing, cost_wrong : float, default=1.0
+        What a true pair costs that is not matched, and a matched pair that is not true. A row
+        with a wrong partner costs both.
+    solver : str or Solver, default="auto"
+    tol : float, default=1e-3
+        Stop at this relative duality gap.
+    max_epochs, max_seconds : float
+        Stop earlier, with a ``ConvergenceWarning`` that states the gap.
+    n_jobs, max_memory, random_state, verbose
+        As in :class:`SequenceTagger`.
+
+    Attributes
+    ----------
+    coef_ : ndarray
+        One weight per feature, then the intercept.
+    certificate_ : Certificate
+    trace_ : Trace
+
+    Examples
+    --------
+    Match numbers with the nearest ones; the feature of a pair is its distance.
+
+    >>> import numpy as np
+    >>> from cliquewise import Matcher
+    >>> left, right = np.array([1.0, 5.0]), np.array([4.8, 1.1, 9.0])
+    >>> X = [np.abs(left[:, None] - right)[:, :, None]]
+    >>> matcher = Matcher(C=10.0, random_state=0).fit(X, [[1, 0]])
+    >>> matcher.predict(X)
+    [array([1, 0])]
+    """
+
+    def __init__(
+        self,
+        loss: str = "hinge",
+        C: float = 1.0,
+        *,
+        partial: bool = True,
+        intercept: bool = True,
+        cost_missing: float = 1.0,
+        cost_wrong: float = 1.0,
+        solver: Any = "auto",
+        tol: float = 1e-3,
+        max_epochs: float = 1000,
+        max_seconds: float | None = None,
+        n_jobs: int = 1,
+        max_memory: float = 8.0,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.loss = loss
+        self.C = C
+        self.partial = partial
+        self.intercept = intercept
+        self.cost_missing = cost_missing
+        self.cost_wrong = cost_wrong
+        self.solver = solver
+        self.tol = tol
+        self.max_epochs = max_epochs
+        self.max_seconds = max_seconds
+        self.n_jobs = n_jobs
+        self.max_memory = max_memory
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Matcher:
+        """Train.
+
+        Parameters
+        ----------
+        X : list of (p, q, d) arrays, or of lists of p CSR matrices (q, d)
+            Features of the pairs of each example; p and q may differ from example to example.
+        y : list of int arrays (p,), or of lists of (row, column) pairs
+            The column of every row, -1 for none; or the matched pairs.
+        sample_weight : array (n,), optional
+
+        Returns
+        -------
+        self
+        """
+        _training.check_parameters(self)
+        examples, truths = same_length(X, y)
+        data = PairTables.from_examples(examples)
+        model = MatchingModel(data.features.n_features, bool(self.intercept), bool(self.partial))
+        problem = MatchingProblem(
+            model, data, _columns(truths, data.shapes), self.C, self.loss,
+            _training.threads(self.n_jobs), self.cost_missing, self.cost_wrong,
+            _training.check_sample_weight(sample_weight, len(data)),
+        )  # fmt: skip
+        self._train(problem, data.features.n_features)
+        return self
+
+    def _set(self, n_features: int) -> None:
+        super()._set(n_features)
+        self.model_ = MatchingModel(n_features, bool(self.intercept), bool(self.partial))
+
+    def _dimension(self, n_features: int) -> int:
+        return n_features + int(bool(self.intercept))
+
+    def decision_function(self, X: Any) -> list[Floats]:
+        """Scores (p, q) of the pairs of every example."""
+        check_is_fitted(self, "coef_")
+        data = PairTables.from_examples(X, self.n_features_in_)
+        flat = self.model_.potentials(self.coef_, data)
+        o = data.offsets
+        return [flat[o[i] : o[i + 1]].reshape(shape) for i, shape in enumerate(data.shapes)]
+
+    def _assignments(self, X: Any) -> list[Assignment]:
+        return [self.model_.assignment(scores) for scores in self.decision_function(X)]
+
+    def predict(self, X: Any) -> list[Ints]:
+        """The column of every row of every example, -1 for none."""
+        return [best[0][1] for best in self.predict_top_k(X, 1)]
+
+    def predict_top_k(self, X: Any, k: int) -> list[list[tuple[float, Ints]]]:
+        """The ``k`` best matchings of every example, best first, as (score, columns)."""
+        check_k(k)
+        out = []
+        for problem in self._assignments(X):
+            found = [problem.matching(*one) for one in k_best_assignments(problem, k)]
+            out.append([(m.score, m.columns) for m in found])
+        return out
+
+    def score(self, X: Any, y: Any) -> float:
+        """F1 of the matched pairs: see :func:`cliquewise.metrics.pair_f1`."""
+        from cliquewise.metrics import pair_f1
+
+        check_is_fitted(self, "coef_")
+        examples, truths = same_length(X, y)
+        shapes = PairTables.from_examples(examples, self.n_features_in_).shapes
+        return pair_f1(_columns(truths, shapes), self.predict(examples))
+
+
+def _columns(truths: list[Any], shapes: Ints) -> list[Ints]:
+    """Matchings as the column of every row, from either form."""
+    out = []
+    for i, (given, p) in enumerate(zip(truths, shapes[:, 0].tolist(), strict=True)):
+        try:
+            array = np.asarray(given)
+            whole = array.size == 0 or bool(np.all(np.equal(np.floor(array), array)))
+        except (TypeError, ValueError):
+            whole = False
+        if not whole:
+            raise DataError(f"example {i}: a matching is whole numbers, or pairs of them")
+        if array.ndim != 2 and not (array.size == 0 and p > 0):
+            out.append(array.astype(np.int64))
+            continue
+        if array.size and array.shape[1] != 2:
+            raise DataError(f"example {i}: pairs are (row, column), not of shape {array.shape}")
+        columns = np.full(p, -1, dtype=np.int64)
+        pairs = array.astype(np.int64).reshape(-1, 2)
+        if len(pairs) and (pairs.min() < 0 or pairs[:, 0].max() >= p):
+            raise DataError(f"example {i}: its pairs name rows or columns that it does not have")
+        if len(np.unique(pairs[:, 0])) < len(pairs):
+            raise DataError(f"example {i}: a row is matched twice")
+        columns[pairs[:, 0]] = pairs[:, 1]
+        out.append(columns)
+    return check_truth(out, shapes, True)

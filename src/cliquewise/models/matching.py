@@ -1,0 +1,125 @@
+"""MatchingModel: one score per pair, linear in its features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import vstack as sparse_vstack
+
+from cliquewise.data.feature_rows import FeatureRows
+from cliquewise.errors import DataError
+from cliquewise.graph import Floats
+from cliquewise.oracles.matching import Assignment
+from cliquewise.structure import Ints
+
+
+@dataclass(frozen=True)
+class PairTables:
+    """The pairs of all examples: example i has ``shapes[i]`` of them, row by row."""
+
+    features: FeatureRows
+    shapes: Ints
+    offsets: Ints
+
+    @classmethod
+    def from_examples(cls, X: Any, n_features: int | None = None) -> PairTables:
+        """Build from one (p, q, d) array, or list of p CSR matrices (q, d), per example.
+
+        Examples
+        --------
+        >>> PairTables.from_examples([np.zeros((2, 3, 5))]).shapes
+        array([[2, 3]])
+        """
+        if issparse(X) or isinstance(X, str | dict):
+            raise DataError("X must be a list with one (rows, columns, features) array per example")
+        parts, shapes = [], []
+        for i, example in enumerate(X):
+            part, shape = _pairs(example, i, n_features)
+            parts.append(part)
+            shapes.append(shape)
+        features = FeatureRows.stack(parts, n_features)
+        sizes = [p * q for p, q in shapes]
+        return cls(
+            features,
+            np.asarray(shapes, dtype=np.int64).reshape(-1, 2),
+            np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+        )
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        return len(self.shapes)
+
+
+def _pairs(example: Any, i: int, n_features: int | None) -> tuple[Any, tuple[int, int]]:
+    """Features (p q, d) of one example, and (p, q)."""
+    if issparse(example):
+        raise DataError(
+            f"example {i}: a sparse matrix has no columns to match; give a list of one "
+            "(columns, features) matrix per row"
+        )
+    if isinstance(example, list | tuple) and len(example) and issparse(example[0]):
+        if len({m.shape for m in example}) != 1:
+            raise DataError(f"example {i}: its rows have matrices of different shapes")
+        return csr_matrix(sparse_vstack(example)), (len(example), int(example[0].shape[0]))
+    try:
+        table = np.asarray(example, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"example {i}: features must be numbers ({error})") from None
+    if table.ndim != 3:
+        raise DataError(
+            f"example {i}: features must be (rows, columns, features), not {table.shape}"
+        )
+    return table.reshape(-1, table.shape[2]), (table.shape[0], table.shape[1])
+
+
+class MatchingModel:
+    """The linear map from weights to the scores of pairs, and its adjoint.
+
+    Parameters
+    ----------
+    n_features : int
+    intercept : bool, default=True
+        One more weight, for every pair: how good a pair must be to be better than none.
+    is_partial : bool, default=True
+        Whether rows and columns may stay alone, at score 0.
+
+    Examples
+    --------
+    >>> data = PairTables.from_examples([np.ones((1, 2, 1))])
+    >>> MatchingModel(1).potentials(np.array([2.0, -0.5]), data)
+    array([1.5, 1.5])
+    """
+
+    def __init__(self, n_features: int, intercept: bool = True, is_partial: bool = True):
+        self.n_features, self.intercept, self.is_partial = n_features, intercept, is_partial
+        self.dimension = n_features + int(intercept)
+
+    def potentials(
+        self, w: Floats, data: PairTables, first: int = 0, last: int | None = None
+    ) -> Floats:
+        """Scores of all pairs, or those of the examples ``first : last``."""
+        last = len(data) if last is None else last
+        a, b = int(data.offsets[first]), int(data.offsets[last])
+        scores = data.features.scores(w[: self.n_features], a, b)
+        return scores + w[-1] if self.intercept else scores
+
+    def combination(self, data: PairTables, rows: Ints, factors: Floats) -> tuple[Ints, Floats]:
+        """Indices and values of ``sum_r factors[r] phi_r`` over some pairs."""
+        index, values = data.features.combination(rows, factors)
+        if self.intercept:
+            index = np.append(index, self.n_features)
+            values = np.append(values, factors.sum())
+        return index, values
+
+    def accumulate(self, mu: Floats, data: PairTables, out: Floats) -> None:
+        """``out += sum_c mu_c phi_c`` over all pairs."""
+        out[: self.n_features] += data.features.accumulate(mu)
+        if self.intercept:
+            out[-1] += mu.sum()
+
+    def assignment(self, scores: Floats) -> Assignment:
+        """The matchings of one table of scores."""
+        return Assignment(scores, 0.0) if self.is_partial else Assignment(scores)

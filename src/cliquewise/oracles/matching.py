@@ -1,0 +1,329 @@
+"""Bipartite matchings: the best one, max-marginals of all pairs, and the K best.
+
+Plain functions on a table of scores: a matching as a factor graph would need one factor over
+all variables (no column twice), so that these are no methods of a graph.
+
+The exp oracle is missing for a reason: the sum over all matchings is a permanent, which is
+#P-hard (Proposition 14 of casimir).
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from cliquewise.errors import DataError, InfeasibleError, TooLargeError, UnsupportedError
+from cliquewise.graph import Floats
+from cliquewise.structure import Ints
+
+#: Refuse tables that would take more than this many bytes.
+MAX_MEMORY = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Pairs of rows and columns.
+
+    Attributes
+    ----------
+    columns : int array
+        The column of every row; -1 for a row that is not matched.
+    score : float
+    """
+
+    columns: Ints
+    score: float
+
+    #: Every answer of this module is proved best.
+    exact = True
+
+    @property
+    def upper_bound(self) -> float:
+        """No matching (of those not listed before it) scores higher."""
+        return self.score
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The matched rows and columns."""
+        return [(i, int(c)) for i, c in enumerate(self.columns) if c >= 0]
+
+
+@dataclass(frozen=True)
+class MatchingMaxMarginals:
+    """The best score with each decision made.
+
+    Attributes
+    ----------
+    pairs : array (p, q)
+        With row i matched to column j; ``-inf`` where impossible.
+    rows, columns : arrays (p,), (q,)
+        With the row, or the column, not matched.
+    value : float
+        The best score of all.
+    """
+
+    pairs: Floats
+    rows: Floats
+    columns: Floats
+    value: float
+
+
+class Assignment:
+    """The same problem with every row assigned: ``scores`` is (p, m), p <= m.
+
+    Column ``q + i`` means that row i stays alone (where that is allowed), and what a column
+    scores alone is taken off its pairs and put into ``constant``. With more rows than columns,
+    and no partial matchings, rows and columns change places.
+    """
+
+    def __init__(self, scores: Any, unmatched_rows: Any = None, unmatched_columns: Any = None):
+        table = _table(scores)
+        p, q = table.shape
+        self.shape, self.constant = (p, q), 0.0
+        self.is_partial = unmatched_rows is not None or unmatched_columns is not None
+        self.is_transposed = not self.is_partial and p > q
+        if self.is_transposed:
+            table = table.T
+        if self.is_partial:
+            rows = _alone("unmatched_rows", unmatched_rows, p)
+            columns = _alone("unmatched_columns", unmatched_columns, q)
+            if not np.all(np.isfinite(columns)):
+                raise DataError(
+                    "unmatched_columns must be finite; to force columns, exchange rows and columns"
+                )
+            memory = 8.0 * p * (p + q)
+            if memory > MAX_MEMORY:
+                raise TooLargeError(
+                    f"partial matchings of {p} rows and {q} columns need a table of "
+                    f"{memory / 2**30:.3g} GiB (limit: {MAX_MEMORY / 2**30:g}); exchange rows and "
+                    "columns, or cut the problem",
+                    memory,
+                )
+            alone = np.full((p, p), -np.inf)
+            np.fill_diagonal(alone, rows)
+            table = np.concatenate([table - columns, alone], axis=1)
+            self.constant = float(columns.sum())
+        self.scores = np.ascontiguousarray(table)
+
+    def best(self, scores: Floats | None = None) -> tuple[Ints, float] | None:
+        """The best assignment and its total (without the constant); None if there is none."""
+        from scipy.optimize import linear_sum_assignment
+
+        table = self.scores if scores is None else scores
+        try:
+            columns = linear_sum_assignment(table, maximize=True)[1].astype(np.int64)
+        except ValueError as error:
+            if "infeasible" in str(error):
+                return None
+            raise
+        return columns, float(table[np.arange(len(table)), columns].sum())
+
+    def max_marginals(self, columns: Ints, value: float, scores: Floats) -> tuple[Floats, Floats]:
+        """Totals with each row in each column, and with each column free."""
+        from cliquewise._kernels.matching import assignment_max_marginals
+
+        pairs, spared = np.empty_like(scores), np.empty(scores.shape[1])
+        assignment_max_marginals(scores, columns, value, pairs, spared)
+        return pairs, spared
+
+    def matching(self, columns: Ints, value: float) -> Matching:
+        """In the words of the caller."""
+        if self.is_transposed:
+            own = np.full(self.shape[0], -1, dtype=np.int64)
+            own[columns] = np.arange(self.shape[1])
+        else:
+            own = np.where(columns < self.shape[1], columns, -1)
+        return Matching(own, value + self.constant)
+
+
+def _table(scores: Any) -> Floats:
+    try:
+        table = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"scores must be a table of numbers ({error})") from None
+    if table.ndim != 2:
+        raise DataError(f"scores must be a table (rows, columns), not {table.ndim}-dimensional")
+    if np.isnan(table).any() or (table == np.inf).any():
+        raise DataError("scores must be numbers or -inf (a pair that cannot be), not NaN or inf")
+    return table
+
+
+def _alone(name: str, given: Any, n: int) -> Floats:
+    values = np.asarray(0.0 if given is None else given, dtype=np.float64)
+    if values.ndim > 1 or (values.ndim == 1 and len(values) != n):
+        raise DataError(f"{name} must be a number or {n} numbers, not of shape {values.shape}")
+    if np.isnan(values).any() or (values == np.inf).any():
+        raise DataError(f"{name} must be numbers or -inf, not NaN or inf")
+    return np.broadcast_to(values, (n,))
+
+
+def _infeasible(problem: Assignment) -> InfeasibleError:
+    p, q = problem.shape
+    return InfeasibleError(
+        f"no matching of {p} rows and {q} columns is possible: too many pairs are -inf; "
+        "allow partial matchings with unmatched_rows=0.0"
+    )
+
+
+def max_matching(
+    scores: Any, unmatched_rows: Any = None, unmatched_columns: Any = None
+) -> Matching:
+    """The matching with the greatest sum of scores.
+
+    Parameters
+    ----------
+    scores : array (p, q)
+        Of pairs; ``-inf`` for one that cannot be.
+    unmatched_rows, unmatched_columns : float or array, optional
+        Score of a row (p) or a column (q) that is not matched. If either is given, matchings may
+        be partial (the other is 0); if not, all of the smaller side is matched.
+
+    Raises
+    ------
+    InfeasibleError
+        If there is no such matching.
+
+    Examples
+    --------
+    >>> max_matching([[3.0, 2.0], [2.0, 0.0]]).pairs
+    [(0, 1), (1, 0)]
+    >>> max_matching([[3.0, -2.0], [2.0, -1.0]], unmatched_rows=0.0).pairs
+    [(0, 0)]
+    """
+    problem = Assignment(scores, unmatched_rows, unmatched_columns)
+    best = problem.best()
+    if best is None:
+        raise _infeasible(problem)
+    return problem.matching(*best)
+
+
+def matching_max_marginals(
+    scores: Any, unmatched_rows: Any = None, unmatched_columns: Any = None
+) -> MatchingMaxMarginals:
+    """Best score with each pair matched, from one assignment and the paths around it.
+
+    That is O(p^3) in all, where an assignment per pair would cost O(p^5).
+
+    Parameters
+    ----------
+    scores, unmatched_rows, unmatched_columns
+        As in :func:`max_matching`.
+
+    Examples
+    --------
+    >>> matching_max_marginals([[3.0, 2.0], [2.0, 0.0]]).pairs
+    array([[3., 4.],
+           [4., 3.]])
+    """
+    problem = Assignment(scores, unmatched_rows, unmatched_columns)
+    best = problem.best()
+    if best is None:
+        raise _infeasible(problem)
+    pairs, spared = problem.max_marginals(*best, problem.scores)
+    pairs, spared = pairs + problem.constant, spared + problem.constant
+    p, q = problem.shape
+    value = best[1] + problem.constant
+    if problem.is_transposed:
+        return MatchingMaxMarginals(pairs.T, spared, np.full(q, -np.inf), value)
+    rows = np.diagonal(pairs[:, q:]).copy() if problem.is_partial else np.full(p, -np.inf)
+    return MatchingMaxMarginals(pairs[:, :q], rows, spared[:q], value)
+
+
+class _Set:
+    """Matchings that have some pairs and lack others, and the best of them."""
+
+    def __init__(
+        self, problem: Assignment, fixed: tuple[tuple[int, int], ...],
+        banned: tuple[tuple[int, int], ...], best: tuple[Ints, float] | None = None,
+    ):  # fmt: skip
+        self.problem, self.fixed, self.banned = problem, fixed, banned
+        found = problem.best(self.scores()) if best is None else best
+        assert found is not None  # a set is only made where a max-marginal is finite
+        self.columns, self.value = found
+
+    def scores(self) -> Floats:
+        """Scores with -inf for what the set does not have."""
+        table = self.problem.scores.copy()
+        for i, c in self.fixed:
+            kept = table[i, c]
+            table[i] = -np.inf
+            table[i, c] = kept
+        for i, c in self.banned:
+            table[i, c] = -np.inf
+        return table
+
+    def look_ahead(self) -> None:
+        """The best score of the others, and a pair that only they have."""
+        pairs, _ = self.problem.max_marginals(self.columns, self.value, self.scores())
+        pairs[np.arange(len(pairs)), self.columns] = -np.inf
+        at = int(np.argmax(pairs))
+        self.second = float(pairs.flat[at])
+        self.entry = at // pairs.shape[1], at % pairs.shape[1]
+
+    def split(self) -> _Set:
+        """Leave to the new set what has the entry."""
+        new = _Set(self.problem, (*self.fixed, self.entry), self.banned)
+        self.banned = (*self.banned, self.entry)
+        return new
+
+
+def k_best_assignments(problem: Assignment, k: int) -> list[tuple[Ints, float]]:
+    """The k best (fewer if there are no more), by splitting on max-marginals (Algorithm 9)."""
+    best = problem.best()
+    if best is None:
+        raise _infeasible(problem)
+    sets = [_Set(problem, (), (), best)]
+    changed, numbers = [sets[0]], count()
+    heap: list[tuple[float, int, _Set]] = []
+    while len(sets) < k and problem.scores.size:
+        for one in changed:
+            one.look_ahead()
+            if one.second > -np.inf:
+                heapq.heappush(heap, (-one.second, next(numbers), one))
+        if not heap:
+            break
+        top = heapq.heappop(heap)[2]
+        changed = [top, top.split()]
+        sets.append(changed[1])
+    sets.sort(key=lambda one: -one.value)
+    return [(one.columns, one.value) for one in sets]
+
+
+def top_k_matchings(
+    scores: Any, k: int, unmatched_rows: Any = None, unmatched_columns: Any = None
+) -> list[Matching]:
+    """The k best matchings, best first.
+
+    Parameters
+    ----------
+    scores, unmatched_rows, unmatched_columns
+        As in :func:`max_matching`.
+    k : int
+        Fewer are returned if there are fewer.
+
+    Examples
+    --------
+    >>> [m.score for m in top_k_matchings([[3.0, 2.0], [2.0, 0.0]], 5)]
+    [4.0, 3.0]
+    """
+    check_k(k)
+    problem = Assignment(scores, unmatched_rows, unmatched_columns)
+    return [problem.matching(*found) for found in k_best_assignments(problem, k)]
+
+
+def check_k(k: Any) -> None:
+    """A whole number of outputs, at least one."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise DataError(f"k = {k!r}; it must be a whole number, at least 1")
+
+
+def no_exp_oracle() -> UnsupportedError:
+    """Why matchings have no probabilities here."""
+    return UnsupportedError(
+        "the sum over all matchings is a permanent, which is #P-hard: there is no exp oracle, no "
+        "log-likelihood and no entropy smoothing; use the hinge loss, or smooth with top-K"
+    )
