@@ -272,7 +272,7 @@ def localization(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
 
     truth, everything, found = [int(np.argmax(o)) for o in overlap], {}, []
     data, cost = CandidateSets.from_examples(X), 1.0 - np.concatenate(overlap)
-    rates = tuple(8.0 * r for r in plan.rates)
+    rates = tuple(64.0 * r for r in plan.rates)
     seeds, plan = min(plan.seeds, 3), replace(plan, passes=min(plan.passes, 30))
     for c in (0.01, 0.1, 1.0):
         problem = CandidateProblem(data, truth, cost, 1.0 / c)
