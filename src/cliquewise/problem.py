@@ -20,7 +20,7 @@ from cliquewise.graph import Floats
 from cliquewise.models.chain import ChainModel, Mask
 
 #: The losses of chains.
-LOSSES = ("log", "hinge")
+LOSSES = ("log", "hinge", "smooth_hinge")
 
 
 class ChainProblem:
@@ -37,9 +37,14 @@ class ChainProblem:
         For tokens whose label is not known: what it may be. Such losses are not convex.
     n_jobs : int, default=1
         Threads for passes over all examples.
-    loss : {"log", "hinge"}, default="log"
+    loss : {"log", "hinge", "smooth_hinge"}, default="log"
         ``hinge`` is ``max_y [Hamming(y, y_i) + <w, F(x_i, y) - F(x_i, y_i)>]``, the number of
-        wrong labels not divided by the length.
+        wrong labels not divided by the length; ``smooth_hinge`` smooths that maximum.
+    gamma : float, default=1.0
+        Amount of smoothing of ``smooth_hinge``.
+    smoother : {"l2", "entropy"}, default="l2"
+        ``l2``: over distributions of at most ``top`` labellings; ``entropy``: over all.
+    top : int, default=5
     """
 
     def __init__(
@@ -50,6 +55,9 @@ class ChainProblem:
         partial: Mask | None = None,
         n_jobs: int = 1,
         loss: str = "log",
+        gamma: float = 1.0,
+        smoother: str = "l2",
+        top: int = 5,
     ):
         if loss not in LOSSES:
             raise UnsupportedError(
@@ -57,6 +65,8 @@ class ChainProblem:
             )
         if not (np.isfinite(C) and C > 0):
             raise DataError(f"C = {C}; it must be a positive number")
+        if loss == "smooth_hinge":
+            _check_smoothing(gamma, smoother, top)
         if data.labels is None:
             raise DataError("training needs labels")
         self.model = model
@@ -66,15 +76,17 @@ class ChainProblem:
         self.partial = partial
         self.chains = model.chains(data)
         self.loss = loss
+        self.gamma, self.smoother, self.top = float(gamma), smoother, int(top)
         self._check_truth()
         self.edge_chains: Any = None
         if model.n_edge_attributes:
             if data.edges is None:
                 raise DataError("the model has attributes of token pairs; the data have none")
             self.edge_chains = model.edge_chains(data.edges)
-        if loss == "hinge" and not self.is_convex:
+        if loss != "log" and not self.is_convex:
             raise UnsupportedError(
-                'loss "hinge" needs every label to be known; loss "log" can do with partial labels'
+                f'loss "{loss}" needs every label to be known; loss "log" can do with partial '
+                "labels"
             )
 
     @property
@@ -147,6 +159,8 @@ class ChainProblem:
 
         ``chains`` and ``edge_start`` describe ``w`` where a solver keeps it in its own form.
         """
+        if self.loss == "smooth_hinge":
+            return self._smooth_losses(w, chains, edge_start)
         if self.loss == "hinge":
             from cliquewise._kernels.chain_hinge import losses
         else:
@@ -160,7 +174,28 @@ class ChainProblem:
         def part(first: int, last: int) -> None:
             losses(chains, w, edge_start, model.edge_allowed, model.n_labels, first, last, out)
 
-        self._over_examples(part)
+        self.over_examples(part)
+        return out
+
+    @property
+    def _outputs(self) -> int:
+        """Labellings that share the smoothed maximum; 0 for all of them."""
+        return 0 if self.smoother == "entropy" else self.top
+
+    def _smooth_losses(self, w: Floats, chains: Any, edge_start: int) -> Floats:
+        from cliquewise._kernels.chain_smooth import smooth_losses
+
+        out, model = np.zeros(self.n_examples), self.model
+        if chains is None:
+            chains, edge_start, w = self.chains, model.n_emissions, model.padded(w)
+
+        def part(first: int, last: int) -> None:
+            smooth_losses(
+                chains, w, edge_start, model.edge_allowed, model.n_labels, self.gamma,
+                self._outputs, first, last, out,
+            )  # fmt: skip
+
+        self.over_examples(part)
         return out
 
     def primal(self, w: Floats) -> float:
@@ -174,6 +209,7 @@ class ChainProblem:
         from cliquewise._kernels import chain_edges
         from cliquewise._kernels.chain_gradient import gradient
         from cliquewise._kernels.chain_hinge import subgradient
+        from cliquewise._kernels.chain_smooth import full_gradient, no_anchor
 
         model = self.model
         padded = model.padded(w)
@@ -187,6 +223,11 @@ class ChainProblem:
             edges = model.n_emissions, model.edge_free, model.edge_allowed
             if self.loss == "hinge":
                 loss = subgradient(self.chains, padded, *edges, first, last, out)
+            elif self.loss == "smooth_hinge":
+                sums = np.zeros(6)
+                smooth = self.gamma, self._outputs, no_anchor(model.n_labels)
+                full_gradient(self.chains, padded, *edges, *smooth, first, last, out, sums)
+                loss = float(sums[0])
             elif self.edge_chains is not None:
                 loss = chain_edges.gradient(
                     self.chains, self.edge_chains, partial, padded, *edges, first, last, out
@@ -195,7 +236,7 @@ class ChainProblem:
                 loss = gradient(self.chains, partial, padded, *edges, first, last, out)
             results.append((loss, out))
 
-        self._over_examples(part)
+        self.over_examples(part)
         n = max(self.n_examples, 1)
         total = sum(loss for loss, _ in results)
         grad = self.lam * w
@@ -214,7 +255,7 @@ class ChainProblem:
             return Certificate(value)
         return Certificate(value, value - float(grad @ grad) / (2 * self.lam), "exact")
 
-    def _over_examples(self, part: Any) -> None:
+    def over_examples(self, part: Any) -> None:
         """Run ``part(first, last)`` over all examples, in ``n_jobs`` threads of equal tokens."""
         n, jobs = self.n_examples, max(1, self.n_jobs)
         if jobs == 1 or n < 2 * jobs:
@@ -225,3 +266,12 @@ class ChainProblem:
         cuts[0], cuts[-1] = 0, n
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(part, cuts[:-1].tolist(), cuts[1:].tolist()))
+
+
+def _check_smoothing(gamma: float, smoother: str, top: int) -> None:
+    if not (np.isfinite(gamma) and gamma > 0):
+        raise DataError(f'gamma = {gamma}; it must be positive (loss="hinge" has none)')
+    if smoother not in ("l2", "entropy"):
+        raise DataError(f"smoother is l2 or entropy, not {smoother!r}")
+    if top < 1:
+        raise DataError(f"top = {top}; at least one labelling is needed")

@@ -19,9 +19,11 @@ from cliquewise.models.chain import ChainModel
 from cliquewise.problem import ChainProblem
 from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.bcfw import BCFW
+from cliquewise.solvers.casimir import Casimir
 from cliquewise.solvers.run import Fit, run
 from cliquewise.solvers.sdca import SDCA
 from cliquewise.solvers.subgradient import Subgradient
+from cliquewise.solvers.svrg import SVRG
 
 VARIANTS = {
     "default": BCFW(),
@@ -32,7 +34,8 @@ VARIANTS = {
 }
 #: First-order methods, which only come near the optimum.
 SLOW = {"frank-wolfe": BCFW(step_rule="fw"), "subgradient": Subgradient(),
-        "subgradient, no delay": Subgradient(delay=0.0, average=False)}  # fmt: skip
+        "subgradient, no delay": Subgradient(delay=0.0, average=False),
+        "svrg": SVRG(), "casimir": Casimir()}  # fmt: skip
 SMOOTHED = {"sdca": SDCA(), "sdca, permuted, little smoothing": SDCA("permuted", gamma=0.05)}
 EVERY = {**VARIANTS, **SLOW, **SMOOTHED}
 every_solver = pytest.mark.parametrize("solver", EVERY.values(), ids=EVERY.keys())

@@ -37,7 +37,7 @@ def _offer(gaps, deviations, filled, gap, parent, position, label):
 
 
 @kernel(helper=True)
-def _expand(work, trans, b, row, gaps, deviations, filled, labels):
+def _expand(work, trans, b, row, gaps, deviations, filled, labels, limit):
     """Complete labelling ``b`` on the way to the front, and offer what deviates from it there."""
     length, n_labels, k = labels.shape[1], row.shape[0], gaps.shape[0]
     width = padded(n_labels)
@@ -62,9 +62,9 @@ def _expand(work, trans, b, row, gaps, deviations, filled, labels):
                 if row[i] > high:
                     high = row[i]
         # Only what would enter the list is looked at again; -inf never does.
-        floor = high if k == b + 1 else -np.inf
+        floor = high if k == b + 1 else high - (limit - gaps[b])
         if filled == k and k > b + 1:
-            floor = high - (gaps[k - 1] - gaps[b])
+            floor = max(floor, high - (gaps[k - 1] - gaps[b]))
         best = -1
         for i in range(n_labels):
             if best < 0 and row[i] == high:
@@ -78,7 +78,13 @@ def _expand(work, trans, b, row, gaps, deviations, filled, labels):
 
 @kernel
 def top_k_viterbi(nodes, trans, labels, scores, work):
-    """The k best labellings of one chain, best first, all different.
+    """The k best labellings of one chain, best first, all different; see `top_k_within`."""
+    return top_k_within(nodes, trans, labels, scores, work, np.inf)
+
+
+@kernel(helper=True)
+def top_k_within(nodes, trans, labels, scores, work, limit):
+    """Those of the k best labellings of one chain that are less than ``limit`` below the best.
 
     Parameters
     ----------
@@ -93,7 +99,7 @@ def top_k_viterbi(nodes, trans, labels, scores, work):
     Returns
     -------
     int
-        How many there are: k, or fewer if fewer are feasible.
+        How many there are: k, or fewer if fewer are feasible and within the limit.
     """
     length, n_labels = nodes.shape
     k = scores.shape[0]
@@ -109,7 +115,7 @@ def top_k_viterbi(nodes, trans, labels, scores, work):
     deviations[0, 1] = length
     filled, b = 1, 0
     while b < filled:
-        filled = _expand(work, trans, b, row, gaps, deviations, filled, labels)
+        filled = _expand(work, trans, b, row, gaps, deviations, filled, labels, limit)
         b += 1
     best = path_score(nodes, trans, labels[0])
     for b in range(filled):

@@ -31,7 +31,7 @@ class ChainInspection(ChainPrediction):
             before it, with what attributes of the pair add).
         """
         tags = self.predict([x])[0]
-        likely = None if self.loss == "hinge" else self.predict_marginals([x])[0]
+        likely = None if self.loss != "log" else self.predict_marginals([x])[0]
         model = self.model_
         data = self._encode([x])
         chains = model.chains(data)

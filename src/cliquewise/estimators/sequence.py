@@ -27,9 +27,10 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    loss : {"log", "hinge"}, default="log"
+    loss : {"log", "hinge", "smooth_hinge"}, default="log"
         Negative log-likelihood, or the structured hinge loss with the number of wrong labels as
-        margin (a structural support vector machine, which has no probabilities).
+        margin (a structural support vector machine, which has no probabilities), or that loss
+        with its maximum smoothed by ``gamma`` and ``smoother``.
     C : float, default=1.0
         Weight of the sum of the losses against ``1/2 ||w||^2`` (CRFsuite's ``c2`` is
         ``1 / (2 C)``).
@@ -66,6 +67,10 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
         How often that file is renewed.
     resume : bool, default=False
         Go on from that file if it exists.
+    gamma : float, default=1.0
+        Amount of smoothing of ``smooth_hinge``, in wrong labels.
+    smoother : {"l2", "entropy"}, default="l2"
+        ``l2`` shares the maximum among the five best labellings, ``entropy`` among all.
     random_state : int or Generator, optional
         The same seed gives the same bits.
     verbose : int, default=0
@@ -117,6 +122,8 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
         checkpoint: Any = None,
         checkpoint_seconds: float = 60.0,
         resume: bool = False,
+        gamma: float = 1.0,
+        smoother: str = "l2",
         random_state: Any = None,
         verbose: int = 0,
     ):
@@ -139,6 +146,8 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
         self.checkpoint = checkpoint
         self.checkpoint_seconds = checkpoint_seconds
         self.resume = resume
+        self.gamma = gamma
+        self.smoother = smoother
         self.random_state = random_state
         self.verbose = verbose
 
@@ -220,7 +229,9 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
             classes=labels.classes, intercept=self.intercept, boundaries=self.boundaries,
         )  # fmt: skip
         jobs = _training.threads(self.n_jobs)
-        problem = ChainProblem(model, data, self.C, partial, jobs, self.loss)
+        problem = ChainProblem(
+            model, data, self.C, partial, jobs, self.loss, self.gamma, self.smoother
+        )
         fit = _training.train(self, problem, warm, callback)
         self._set(encoder, labels, model, fit.weights)
         self._training = (data, partial, fit.state)
@@ -271,7 +282,7 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
     # ---- probabilities, which only the likelihood has
 
     def _need_probabilities(self) -> None:
-        if self.loss == "hinge":
+        if self.loss != "log":
             raise UnsupportedError(
                 "the hinge loss gives scores, not probabilities: predict works, marginals, "
                 'top-k probabilities and likelihoods do not; train with loss="log"'

@@ -171,7 +171,9 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
     """The named solver, or the one that suits the problem.
 
     ``auto`` takes ``sdca`` where the problem is convex and its dual variables fit into
-    ``max_memory`` bytes; otherwise ``lbfgs``, or ``bcfw`` for the hinge loss.
+    ``max_memory`` bytes; otherwise ``lbfgs``, or ``bcfw`` for the hinge loss. For the
+    smoothed hinge loss it takes ``lbfgs``, or ``casimir`` where the smoother is l2, whose few
+    labellings leave kinks.
 
     Raises
     ------
@@ -180,6 +182,8 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
     """
     if hasattr(problem, "resolve"):
         solver = problem.resolve(solver)
+    if solver == "auto" and problem.loss == "smooth_hinge":
+        solver = "lbfgs" if problem.smoother == "entropy" else "casimir"
     if solver == "auto":
         first = get("sdca")
         if first.refuses(problem) is None and first.memory(problem) <= max_memory:

@@ -39,7 +39,7 @@ class LBFGS(Solver):
 
     name: ClassVar[str] = "lbfgs"
     takes_edges: ClassVar[bool] = True
-    losses: ClassVar[frozenset[str]] = frozenset({"log"})
+    losses: ClassVar[frozenset[str]] = frozenset({"log", "smooth_hinge"})
     problems: ClassVar[frozenset[str]] = frozenset({"chain", "graph", "candidates"})
     history: int = 10
 

@@ -1,0 +1,158 @@
+"""Casimir: SVRG on ever less smoothed losses, accelerated by prox centres (Algorithm 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.errors import DataError
+from cliquewise.graph import Floats
+from cliquewise.solvers._variance_reduced import Iterates, VarianceReduced
+from cliquewise.solvers.base import register
+
+#: Most epochs on one subproblem before it is left as it is.
+MAX_ROUNDS = 20
+
+
+@register
+@dataclass(frozen=True)
+class Casimir(VarianceReduced):
+    """Catalyst with smoothing (Pillutla et al. 2019), with SVRG inside.
+
+    An outer step minimises the smoothed objective plus ``kappa/2 ||w - z||^2`` approximately,
+    and then moves the prox centre ``z`` beyond its solution.
+
+    Parameters
+    ----------
+    smoothing : {"adaptive", "constant"}, default="adaptive"
+        Whether the amount of smoothing falls, as in Corollary 18, or stays (Corollary 17). It
+        is halved besides where a full gradient shows that the smoothing is what is left of
+        the error. The loss ``smooth_hinge`` has a constant amount of its own.
+    kappa : float, optional
+        By default ``L / n - lam`` where that is above ``3 lam``, and else ``lam`` (Proposition
+        29), for ``L = 1 / learning_rate``.
+    warm_start : {"prox_center", "extrapolation", "previous"}, default="prox_center"
+        Where the steps on a subproblem begin.
+    inner : {"budget", "gradient"}, default="budget"
+        Solve a subproblem by one epoch; or until ``||gradient||^2 <= (lam + kappa) delta kappa
+        ||w - z||^2``, in 20 epochs at most.
+    restart : bool, default=True
+        Put the prox centre back to the iterate where the two have come to point apart.
+    smoother, mu, k, learning_rate, average, warm_up
+        As in :class:`~cliquewise.solvers.svrg.SVRG`; ``mu`` is the first amount of smoothing.
+
+    Examples
+    --------
+    >>> from cliquewise.data.dataset import Dataset
+    >>> from cliquewise.models.chain import ChainModel
+    >>> from cliquewise.problem import ChainProblem
+    >>> from cliquewise.solvers.run import run
+    >>> data = Dataset([0, 2, 3], [0, 1, 3, 4], [0, 0, 1, 1], None, 2, labels=[0, 1, 1])
+    >>> problem = ChainProblem(ChainModel.build(data, 2), data, loss="hinge")
+    >>> bool(run(problem, Casimir(), tol=0.02, max_epochs=500, random_state=0).converged)
+    True
+    """
+
+    name: ClassVar[str] = "casimir"
+    mu: float = 0.5
+    smoothing: str = "adaptive"
+    kappa: float | None = None
+    warm_start: str = "prox_center"
+    inner: str = "budget"
+    restart: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, known in (
+            ("smoothing", ("adaptive", "constant")),
+            ("warm_start", ("prox_center", "extrapolation", "previous")),
+            ("inner", ("budget", "gradient")),
+        ):
+            if getattr(self, name) not in known:
+                raise DataError(f"{name} is {' or '.join(known)}, not {getattr(self, name)!r}")
+        if self.kappa is not None and not (np.isfinite(self.kappa) and self.kappa > 0):
+            raise DataError(f"kappa = {self.kappa}; it must be a positive number, or None")
+
+    # ---- the sequences of Corollaries 17 and 18
+
+    def _kappa(self, problem: Any, state: Iterates, outer: int) -> float:
+        if self.kappa is not None:
+            return self.kappa
+        lam = float(problem.lam)
+        if state.rate == 0.0:
+            return lam
+        best = 1.0 / (state.rate * max(problem.n_examples, 1)) - lam
+        return best if best > 3 * lam else lam
+
+    def _schedule(self, problem: Any, state: Iterates, outer: int) -> float:
+        if self.smoothing == "constant":
+            return self.mu
+        kappa = self._kappa(problem, state, outer)
+        root = np.sqrt(problem.lam / (problem.lam + kappa))
+        return float(self.mu * (1.0 - root / 2.0) ** (outer / 2.0))
+
+    def _cools(self, state: Iterates, slack: float, smoothed: float) -> bool:
+        return self.smoothing == "adaptive" and slack < smoothed
+
+    def _start(self, problem: Any, state: Iterates) -> Floats:
+        if self.warm_start == "prox_center":
+            return state.z
+        if self.warm_start == "previous":
+            return state.w
+        kappa = self._kappa(problem, state, state.outer + 1)
+        ahead = kappa / (kappa + problem.lam)
+        return np.asarray(state.w + ahead * (state.z - state.z_before))
+
+    def _is_last(self, state: Iterates) -> bool:
+        return self.inner == "budget" or state.rounds + 1 >= MAX_ROUNDS
+
+    def _is_solved(
+        self, problem: Any, state: Iterates, w: Floats, gradient: Floats, kappa: float
+    ) -> bool:
+        if self.inner == "budget" or not len(state.inner):
+            return False
+        away = w - state.z
+        slope = gradient + problem.lam * w + kappa * away
+        root = np.sqrt(problem.lam / (problem.lam + kappa))
+        delta = root / (2.0 - root)
+        limit = (problem.lam + kappa) * delta * kappa * float(away @ away)
+        return bool(float(slope @ slope) <= limit)
+
+    def _move(self, problem: Any, state: Iterates, new: Floats, kappa: float) -> None:
+        """The next prox centre, by Equations 27 to 29."""
+        lam = problem.lam
+        if state.outer == 0:
+            state.alpha = float(np.sqrt(lam / (lam + kappa)))
+        before = state.alpha
+        old, following = kappa + lam, self._kappa(problem, state, state.outer + 2) + lam
+        state.alpha = next_alpha(before, old, following, lam)
+        beta = before * (1.0 - before) * old / (before**2 * old + state.alpha * following)
+        ahead = new - state.w
+        if self.restart and float((state.z - new) @ ahead) > 0.0:
+            beta, state.alpha = 0.0, float(np.sqrt(lam / following))
+        state.z_before, state.z = state.z, new + beta * ahead
+        state.w = new
+        self._close(state)
+
+
+def next_alpha(alpha: float, old: float, new: float, lam: float) -> float:
+    """The positive root of Equation 27: ``a^2 new = (1 - a) alpha^2 old + a lam``.
+
+    Parameters
+    ----------
+    alpha : float
+        The one before.
+    old, new : float
+        ``kappa + lam`` of this outer step and of the next.
+    lam : float
+
+    Examples
+    --------
+    >>> round(next_alpha(0.5, 4.0, 4.0, 1.0), 12)  # constant kappa, alpha = sqrt(lam / 4)
+    0.5
+    """
+    linear = alpha**2 * old - lam
+    constant = alpha**2 * old
+    return float((-linear + np.sqrt(linear**2 + 4.0 * new * constant)) / (2.0 * new))
