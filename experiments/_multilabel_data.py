@@ -82,7 +82,7 @@ def bibtex() -> tuple[MultiLabelData, MultiLabelData]:
 
 
 def rcv1_regions() -> MultiLabelData:
-    """The 300 documents of RCV1-regions that remain (228 labels, 88 of them seen)."""
+    """The 300 documents of RCV1-regions that remain; of its labels 88 are seen."""
     return read_libsvm(
         folder() / "gdmm" / "rcv1_regions_test.03k.xz", n_features=47236, zero_based=False
     )

@@ -91,9 +91,16 @@ class MultiLabelProblem:
     # ---- views
 
     @cached_property
+    def used(self) -> Ints:
+        """Columns that occur in some row, the constant one included; others weigh nothing."""
+        found = np.unique(self.X.indices).astype(np.int64)
+        return np.append(found, self.X.shape[1]) if self.intercept else found
+
+    @cached_property
     def rows(self) -> Any:
-        """The kernels' view of the features."""
-        return feature_rows(self.X, self.intercept)
+        """The kernels' view of the features, numbered within those that are used."""
+        rows = feature_rows(self.X, self.intercept)
+        return rows._replace(indices=np.searchsorted(self.used, rows.indices))
 
     @property
     def truth(self) -> tuple[Ints, Ints]:
@@ -117,8 +124,9 @@ class MultiLabelProblem:
     def pack(self, U: Floats, V: Floats) -> Floats:
         """One vector, laid out as the pairwise model's, from those of being on and of pairs."""
         n = self.n_labels
-        unary = np.stack([-U.T, U.T], axis=2).ravel()
-        return np.concatenate([unary, V[np.triu_indices(n, 1)]])
+        unary = np.zeros((n, self.n_columns, 2))
+        unary[:, self.used, 0], unary[:, self.used, 1] = -U.T, U.T
+        return np.concatenate([unary.ravel(), V[np.triu_indices(n, 1)]])
 
     def resolve(self, solver: Any) -> Any:
         """What ``auto`` and ``gdmm`` mean here."""

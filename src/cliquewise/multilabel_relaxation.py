@@ -64,7 +64,9 @@ def relaxed_labels(
     """
     none = csr_matrix((X.shape[0], n_labels))
     rows = feature_rows(X, intercept)
-    state, gap, _, beliefs = _solve(rows, w, none, 0.0, tol, max_sweeps)
+    size = len(w) - n_labels * (n_labels - 1) // 2
+    U, V = unpack_weights(w, n_labels, size // (2 * n_labels))
+    state, gap, _, beliefs = _solve(rows, U, V, none, 0.0, tol, max_sweeps)
     out = np.zeros((X.shape[0], n_labels))
     sets = state.sets
     counts = sets.count[:, 0]
@@ -85,13 +87,15 @@ def relaxed_primal(
     >>> relaxed_primal(problem, np.zeros(problem.dimension))
     (2.0, 2.0)
     """
-    _, _, bounds, _ = _solve(problem.rows, w, problem.Y, 1.0, tol, max_sweeps)
+    U, V = unpack_weights(w, problem.n_labels, problem.n_columns)
+    U = np.ascontiguousarray(U[problem.used])
+    _, _, bounds, _ = _solve(problem.rows, U, V, problem.Y, 1.0, tol, max_sweeps)
     norm = float(w @ w)
     return problem.value(norm, bounds[0]), problem.value(norm, bounds[1])
 
 
 def _solve(
-    rows: Any, w: Floats, Y: csr_matrix, cost: float, tol: float, max_sweeps: int
+    rows: Any, U: Floats, V: Floats, Y: csr_matrix, cost: float, tol: float, max_sweeps: int
 ) -> tuple[ActiveSets, float, tuple[float, float], Floats]:
     """Active sets at fixed weights, the mean gap, both bounds of the sum, and beliefs."""
     from cliquewise._kernels.multilabel import Plan
@@ -99,8 +103,6 @@ def _solve(
     from cliquewise._kernels.multilabel_steps import start_at_truth
 
     n, n_labels = Y.shape
-    size = len(w) - n_labels * (n_labels - 1) // 2
-    U, V = unpack_weights(w, n_labels, size // (2 * n_labels))
     weights = empty_weights(0, n_labels)._replace(U=U, V=V)
     background(weights)
     pairs = np.abs(V[V != 0])

@@ -106,6 +106,21 @@ def test_bounds_enclose_the_optimum_of_larger_problems_from_the_first_pass_on(se
         state, _ = solver.step(problem, state, rng)
 
 
+def test_features_that_never_occur_cost_and_weigh_nothing():
+    problem = larger_problem(0, 10, 5)
+    X = csr_matrix((problem.X.data, 3 * problem.X.indices + 1, problem.X.indptr), shape=(10, 40))
+    wide = MultiLabelProblem(X, problem.Y, problem.C)
+    one, two = (run(p, MultiLabelGDMM(), max_epochs=5, tol=0, random_state=0)
+                for p in (problem, wide))  # fmt: skip
+    assert one.certificate == two.certificate
+    unary = two.weights[: 2 * 5 * 41].reshape(5, 41, 2)
+    np.testing.assert_array_equal(unary[:, wide.used].ravel(), one.weights[: 2 * 5 * 9])
+    assert np.count_nonzero(unary) == np.count_nonzero(one.weights[: 2 * 5 * 9])
+    low, high = (relaxed_primal(p, f.weights, tol=1e-6)[1] for p, f in
+                 ((problem, one), (wide, two)))  # fmt: skip
+    assert low == pytest.approx(high)
+
+
 # ---- the search
 
 

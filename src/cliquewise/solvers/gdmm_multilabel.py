@@ -128,7 +128,7 @@ class MultiLabelGDMM(Solver):
         n, labels = problem.n_examples, problem.n_labels
         per_row = np.diff(problem.Y.indptr) + 2.0
         state = 13.0 * per_row.sum() + 20.0 * (per_row * (per_row - 1)).sum() + 32.0 * n
-        return float(8.0 * (3 * labels * problem.n_columns + 4 * labels**2) + 4.0 * state)
+        return float(8.0 * (3 * labels * len(problem.used) + 4 * labels**2) + 4.0 * state)
 
     # ---- state
 
@@ -136,7 +136,7 @@ class MultiLabelGDMM(Solver):
         """Everything at the truth, so that the weights are zero; or at ``warm``."""
         from cliquewise._kernels.multilabel_steps import start_at_truth
 
-        weights = empty_weights(problem.n_columns, problem.n_labels)
+        weights = empty_weights(len(problem.used), problem.n_labels)
         rho = RHO * problem.C if isinstance(self.rho, str) else float(self.rho)
         start, label = problem.truth
         if warm is not None:
@@ -215,7 +215,7 @@ class MultiLabelGDMM(Solver):
         """The bound of the messages at the weights, and the dual value of repaired beliefs."""
         from cliquewise._kernels.multilabel_bounds import background, loss_bound, weights_of_sets
 
-        w = empty_weights(problem.n_columns, problem.n_labels)._replace(H=state.weights.H)
+        w = empty_weights(len(problem.used), problem.n_labels)._replace(H=state.weights.H)
         weights_of_sets(problem.rows, problem.C, state.sets, 0.0, w.U, w.V)
         background(w)
         losses = np.zeros(problem.n_examples)
@@ -250,7 +250,7 @@ class MultiLabelGDMM(Solver):
         sets = Sets(**{k: np.array(arrays[k]) for k in Sets._fields})
         if not _fits(sets, problem):
             raise DataError("the checkpoint is of other data: its labels are others")
-        weights = empty_weights(problem.n_columns, problem.n_labels)
+        weights = empty_weights(len(problem.used), problem.n_labels)
         state = ActiveSets(sets, weights, float(arrays["rho"][0]))
         self._refresh(problem, state)
         return state
