@@ -23,7 +23,8 @@ def test_parameters_are_kept_as_given_and_can_be_set():
         "max_seconds": 3, "feature_pairs": "seen", "transitions": np.ones((3, 3)),
         "intercept": False, "boundaries": False, "template": "ner", "n_hash": 8, "min_count": 2,
         "class_weight": "balanced", "n_jobs": 2, "max_memory": 1, "checkpoint": "file",
-        "checkpoint_seconds": 1, "resume": True, "random_state": 5, "verbose": 1,
+        "checkpoint_seconds": 1, "resume": True, "gamma": 0.5, "smoother": "entropy",
+        "random_state": 5, "verbose": 1,
     }  # fmt: skip
     tagger = SequenceTagger(**values)
     assert set(tagger.get_params()) == set(values)

@@ -115,7 +115,7 @@ class ChainBackend:
         from cliquewise._kernels.chain_smooth import full_gradient
 
         problem, model, anchor = self.problem, self.problem.model, self._sparse_anchor(mu)
-        results: list[tuple[Floats, Floats]] = []
+        parts: dict[int, tuple[Floats, Floats]] = {}
 
         def part(first: int, last: int) -> None:
             out, sums = np.zeros_like(w), np.zeros(6)
@@ -123,9 +123,11 @@ class ChainBackend:
                 self.chains, w, self.edge_start, model.edge_free, model.edge_allowed, mu,
                 self._k(mu), anchor, first, last, out, sums,
             )  # fmt: skip
-            results.append((out, sums))
+            parts[first] = out, sums
 
         problem.over_examples(part)
+        # In the order of the examples, whichever thread was first: the same bits every time.
+        results = [parts[first] for first in sorted(parts)]
         n = max(problem.n_examples, 1)
         gradient = results[0][0]
         for out, _ in results[1:]:
