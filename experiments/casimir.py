@@ -35,6 +35,7 @@ import numpy as np
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.casimir import Casimir
 from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.solvers.sdca import SDCA
 from cliquewise.solvers.subgradient import Subgradient
 from cliquewise.solvers.svrg import SVRG
 
@@ -142,7 +143,6 @@ def ner(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
     from cliquewise.models.chain import ChainModel
     from cliquewise.problem import ChainProblem
     from cliquewise.solvers.run import run
-    from cliquewise.solvers.sdca import SDCA
 
     data, score, labels = load_ner(folder, plan.sentences)
     model, n = ChainModel.build(data, len(labels)), len(data)
@@ -155,6 +155,7 @@ def ner(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
                 lambda v: BCFW(step_rule="fw", cached_passes=0), (0.0,), plan.slow_seeds
             ),
             "BCFW (segments)": (lambda v: BCFW(), (0.0,), plan.slow_seeds),
+            "SDCA, vanishing entropy": (lambda v: SDCA(), (0.0,), plan.slow_seeds),
             "SVRG": (lambda v: SVRG(mu=0.5, learning_rate=v), plan.rates, plan.seeds),
             "Casimir constant": (
                 lambda v: Casimir(smoothing="constant", mu=0.5, learning_rate=v), plan.rates,
@@ -188,7 +189,7 @@ def ner_verdicts(
     out = [
         (best <= ends[name] * 1.0001, f"c = {c:g}: Casimir ({best:.5g}) not above {name} "
                                       f"({ends[name]:.5g})")
-        for name in ("SGD", "BCFW (Frank-Wolfe)", "BCFW (segments)")
+        for name in ("SGD", "BCFW (Frank-Wolfe)", "BCFW (segments)", "SDCA, vanishing entropy")
     ]  # fmt: skip
     untuned, least = ends["Casimir untuned"], min(ends.values())
     return [
