@@ -22,8 +22,8 @@ from cliquewise._kernels.gdmm_rows import add_to_weights, can_take, score_all, s
 
 
 @kernel(helper=True)
-def _search_token(chains, support, token, n_labels, group, groups, scores, marks, found):
-    """The best labels outside a token's list into ``found``, best first; how many.
+def _search_token(chains, support, token, n_labels, group, groups, most, scores, marks, found):
+    """The (at most ``most``) best labels outside a token's list into ``found``; how many.
 
     ``scores`` holds those of all labels; with several groups only one of them is searched.
     """
@@ -31,7 +31,7 @@ def _search_token(chains, support, token, n_labels, group, groups, scores, marks
     for p in range(begin, begin + count):
         marks[support.label[p]] = 1
     masked = chains.allowed.shape[0] > 0
-    size, most = 0, found.shape[0]
+    size = 0
     least = -np.inf
     for j in range(group, n_labels, groups):
         if scores[j] > least and marks[j] == 0 and (not masked or chains.allowed[token, j]):
@@ -61,7 +61,10 @@ def find_labels(chains, rows, support, token, n_labels, salt, groups, found, sco
     score_all(chains, rows, token, n_labels, scores)
     group = part_of(token, salt, groups)
     marks = np.zeros(n_labels, np.int64)
-    return _search_token(chains, support, token, n_labels, group, groups, scores, marks, found)
+    most = found.shape[0]
+    return _search_token(
+        chains, support, token, n_labels, group, groups, most, scores, marks, found
+    )
 
 
 @kernel(helper=True)
@@ -166,9 +169,15 @@ def visit_token(
     size = 0
     count = _candidates(support, token, wanted, places)
     if wanted:
-        stats[WORK] += score_all(chains, rows, token, n_labels, scores)
+        cost = score_all(chains, rows, token, n_labels, scores)
+        stats[WORK] += cost
         stats[SEARCHES] += 1
-        size = _search_token(chains, support, token, n_labels, group, groups, scores, marks, found)
+        # Several labels only where searches are rare: else the next one sees the first's effect.
+        own = 500 + 10 * count * (chains.indptr[token + 1] - chains.indptr[token])
+        most = found.shape[0] if cost >= own else 1
+        size = _search_token(
+            chains, support, token, n_labels, group, groups, most, scores, marks, found
+        )
         for k in range(count):
             work[1, k] = scores[support.label[places[k]]]
     else:

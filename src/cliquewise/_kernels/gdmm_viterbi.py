@@ -100,7 +100,7 @@ def sparse_losses(chains, rows, table, n_labels, first, last, out):
                 work += best_predecessors(
                     table.values, table.start, table.count, table.label, table.value, table.top,
                     n_labels, alpha, best, leaders,
-                ) + 4 * n_labels  # fmt: skip
+                ) + 20 * n_labels  # fmt: skip
             high = -np.inf
             scores[y] -= 1.0
             for j in range(n_labels):

@@ -46,7 +46,8 @@ def without_repeats(chains: Any, n_attributes: int) -> Any:
         return chains
     values = chains.values if len(chains.values) else np.ones(len(chains.indices))
     shape = (len(chains.indptr) - 1, n_attributes)
-    matrix = sparse.csr_matrix((values, chains.indices, chains.indptr), shape=shape)
+    parts = values.copy(), chains.indices.copy(), chains.indptr.copy()
+    matrix = sparse.csr_matrix(parts, shape=shape)
     matrix.sum_duplicates()
     return chains._replace(
         indptr=matrix.indptr.astype(np.int64), indices=matrix.indices.astype(np.int32),

@@ -51,7 +51,8 @@ class GDMM(Solver):
     partition : int, default=3
         Parts of the labels with ``factor_search="sampled"``.
     admit : int, default=4
-        Labels that one search may add to a token's active set.
+        Labels that one search may add to a token's active set, where searches are dear and rare;
+        elsewhere one.
     quiet : float, default=0.1
         Factors whose gap is below this share of the average rest for 1, 3, then 7 passes, or
         until a neighbour moves; 0 visits all of them in every pass.
