@@ -30,9 +30,10 @@ def refuses(scores: Scores) -> str | None:
 
 
 def _kernels() -> tuple[Any, Any]:
-    from cliquewise.torch import _triton_kernels as kernels
+    from cliquewise.torch._triton_kernels import finish, scan
+    from cliquewise.torch._triton_sums import weighted_sums
 
-    return (kernels.scan, kernels.finish), kernels.weighted_sums
+    return (scan, finish), weighted_sums
 
 
 def _common(scores: Scores) -> tuple[Scores, int, int, dict[str, Any]]:
