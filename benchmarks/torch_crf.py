@@ -250,7 +250,9 @@ def print_rows(rows: list[dict[str, Any]], what: str, unit: str, scale: float) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--check", action="store_true", help="compare all oracles first")
+    parser.add_argument(
+        "--check", nargs="?", const="all", choices=["all", "quick"], help="compare oracles first"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of the CPU")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--sizes", nargs="*", default=["x".join(map(str, s)) for s in SIZES])
@@ -260,7 +262,7 @@ def main() -> None:
     if arguments.check:
         from benchmarks.torch_crf_check import check_oracles
 
-        check_oracles(arguments.device)
+        check_oracles(arguments.device, quick=arguments.check == "quick")
     rows = []
     for text in arguments.sizes:
         b, t, k = (int(part) for part in text.split("x"))

@@ -64,12 +64,13 @@ class Tagger(nn.Module):
         for embedding in self.embeddings:
             nn.init.normal_(embedding.weight, std=0.3)
         self.convolution = nn.Conv1d(sum(sizes), width, span, padding=span // 2)
+        self.drop = nn.Dropout(0.4)
         self.own = nn.Linear(sum(sizes), n_labels)
         self.out = nn.Linear(width, n_labels)
 
     def forward(self, numbers: Tensor) -> Tensor:
         """(B, T, features) to (B, T, labels)."""
         parts = [embed(numbers[:, :, f]) for f, embed in enumerate(self.embeddings)]
-        x = torch.cat(parts, -1) * (numbers[:, :, :1] > 0)
+        x = self.drop(torch.cat(parts, -1)) * (numbers[:, :, :1] > 0)
         hidden = nn.functional.elu(self.convolution(x.transpose(1, 2)).transpose(1, 2))
-        return self.out(hidden) + self.own(x)
+        return self.out(self.drop(hidden)) + self.own(x)

@@ -17,7 +17,7 @@ _FINISH_WARPS = {16: 1, 32: 4, 64: 4, 128: 8}
 #: Positions that are exponentiated, or summed over, at once.
 _ROWS = {16: 64, 32: 32, 64: 32, 128: 32}
 #: Up to here the registers suffice for the scan and what follows it in one kernel.
-_MERGED = 32
+_MERGED = 16
 _BLOCK, _CHAINS, _COLUMNS = 1024, 128, 32
 
 
@@ -30,9 +30,10 @@ def refuses(scores: Scores) -> str | None:
 
 
 def _kernels() -> tuple[Any, Any]:
-    from cliquewise.torch import _triton_kernels as kernels
+    from cliquewise.torch._triton_kernels import finish, scan
+    from cliquewise.torch._triton_sums import weighted_sums
 
-    return (kernels.scan, kernels.finish), kernels.weighted_sums
+    return (scan, finish), weighted_sums
 
 
 def _common(scores: Scores) -> tuple[Scores, int, int, dict[str, Any]]:

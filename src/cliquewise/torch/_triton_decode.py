@@ -5,15 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cliquewise.torch._triton_kernels import (
-    _SIZES,
-    LEAST,
-    NOTHING,
-    _length,
-    _row,
-    _tile,
-    _vector,
-)
+from cliquewise.torch._triton_common import _SIZES, LEAST, NOTHING, _length, _row, _vector
+from cliquewise.torch._triton_kernels import _tile
 
 
 @triton.jit(do_not_specialize=[size for size in _SIZES if size[:4] not in ("B", "tags")])

@@ -14,51 +14,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-NOTHING = tl.constexpr(float("-inf"))
-LEAST = tl.constexpr(-3.0e38)
-
-
-@triton.jit
-def _row(base, t, stride_t, length, K, KP: tl.constexpr, F: tl.constexpr):
-    """Scores of position t; -inf past the labels or outside the sequence."""
-    j = tl.arange(0, KP)
-    here = (j < K) & (t < length) & (t >= 0)
-    return tl.load(base + t * stride_t + j, mask=here, other=NOTHING).to(F)
-
-
-@triton.jit
-def _vector(base, K, KP: tl.constexpr, F: tl.constexpr, PRESENT: tl.constexpr):
-    """Begin or end scores; zeros where there are none."""
-    j = tl.arange(0, KP)
-    out = tl.zeros((KP,), F)
-    if PRESENT:
-        out = tl.load(base + j, mask=j < K, other=0.0).to(F)
-    return out
-
-
-@triton.jit
-def _length(mask, b, T, stride_b, stride_t, HAS_MASK: tl.constexpr, TB: tl.constexpr):
-    """Number of positions of sequence b; -1 where the mask has a gap."""
-    length = T
-    if HAS_MASK:
-        length = 0
-        last = 0
-        for start in range(0, T, TB):
-            t = start + tl.arange(0, TB)
-            on = tl.load(mask + b * stride_b + t * stride_t, mask=t < T, other=0) != 0
-            length += tl.sum(on.to(tl.int32), 0)
-            last = tl.maximum(last, tl.max(tl.where(on, t + 1, 0), 0))
-        if last != length:
-            length = -1
-    return length
-
-
-@triton.jit
-def _zeros(base, first, count, BLOCK: tl.constexpr):
-    """Zeros from entry ``first`` up to entry ``count``."""
-    for start in range(first, count, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        tl.store(base + at, tl.zeros((BLOCK,), tl.float32), mask=at < count)
+from cliquewise.torch._triton_common import _SIZES, LEAST, NOTHING, _length, _zeros
+from cliquewise.torch._triton_log import _log_pass
 
 
 @triton.jit
@@ -195,77 +152,6 @@ def _edge_sums(
 
 
 @triton.jit
-def _log_rows(x, axis: tl.constexpr):
-    """logsumexp along an axis; -inf of -inf alone."""
-    high = tl.maximum(tl.max(x, axis), LEAST)
-    wide = high[None, :] if axis == 0 else high[:, None]
-    return tl.log(tl.sum(tl.exp(x - wide), axis)) + high
-
-
-@triton.jit
-def _log_pass(
-    nodes, trans, begin, end, alphas, marginals, edges, length, K, stride_t, trans_t,
-    KP: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
-    SHARED: tl.constexpr, GRADIENT: tl.constexpr,
-):  # fmt: skip
-    """The same in the log domain, for any scores and for one table per position."""
-    j = tl.arange(0, KP)
-    i = j[:, None]
-    inside = (i < K) & (j[None, :] < K)
-    valid = j < K
-    x = _row(nodes, 0, stride_t, length, K, KP, F)
-    finish = _vector(end, K, KP, F, HAS_END)
-    alpha = x + _vector(begin, K, KP, F, HAS_BEGIN) + tl.where(length == 1, finish, 0.0)
-    high = tl.maximum(tl.max(alpha, 0), LEAST)
-    alpha -= high
-    total = high.to(tl.float64)
-    tl.store(alphas + j, alpha, mask=valid)
-    for t in range(1, length):
-        at = trans + (t - 1) * trans_t
-        table = tl.load(at + i * K + j[None, :], mask=inside, other=NOTHING).to(F)
-        x = _row(nodes, t, stride_t, length, K, KP, F)
-        x += tl.where(t == length - 1, finish, 0.0)
-        alpha = _log_rows(alpha[:, None] + table, 0) + x
-        high = tl.maximum(tl.max(alpha, 0), LEAST)
-        alpha -= high
-        tl.store(alphas + t * K + j, alpha, mask=valid)
-        total += high.to(tl.float64)
-    rest = tl.sum(tl.exp(alpha), 0)
-    total += tl.log(rest).to(tl.float64)
-    tl.debug_barrier()
-    if GRADIENT:
-        # An infeasible sequence has marginals 0, not NaN.
-        some = tl.where(rest > 0, 1.0, 0.0).to(F)
-        node = tl.exp(alpha) * some / tl.maximum(rest, 1e-30)
-        tl.store(marginals + (length - 1) * K + j, node, mask=valid)
-        beta = tl.where(valid, 0.0, NOTHING).to(F)
-        sums = tl.zeros((KP, KP), F)
-        for u in range(length - 1):
-            t = length - 1 - u
-            at = trans + (t - 1) * trans_t
-            table = tl.load(at + i * K + j[None, :], mask=inside, other=NOTHING).to(F)
-            x = _row(nodes, t, stride_t, length, K, KP, F)
-            x += tl.where(t == length - 1, finish, 0.0)
-            joint = table + (x + beta)[None, :]
-            beta = _log_rows(joint, 1)
-            beta -= tl.maximum(tl.max(beta, 0), LEAST)
-            left = tl.load(alphas + (t - 1) * K + j, mask=valid, other=NOTHING)
-            joint += left[:, None]
-            share = tl.exp(joint - tl.maximum(tl.max(tl.max(joint, 1), 0), LEAST))
-            share = share * some / tl.maximum(tl.sum(tl.sum(share, 1), 0), 1e-30)
-            if SHARED:
-                sums += share
-            else:
-                tl.store(edges + (t - 1) * K * K + i * K + j[None, :], share, mask=inside)
-            node = tl.exp(left + beta - tl.maximum(tl.max(left + beta, 0), LEAST))
-            node = node * some / tl.maximum(tl.sum(node, 0), 1e-30)
-            tl.store(marginals + (t - 1) * K + j, node, mask=valid)
-        if SHARED:
-            tl.store(edges + i * K + j[None, :], sums, mask=inside)
-    return tl.where(rest > 0, total, NOTHING)
-
-
-@triton.jit
 def _gold(
     nodes, trans, begin, end, tags, marginals, edges, length, K, stride_t, trans_t, tags_t,
     HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, SHARED: tl.constexpr,
@@ -335,13 +221,6 @@ def _finish(
     if length < 0:
         value = value * float("nan")
     tl.store(values + b, value)
-
-
-# Sizes and strides change from batch to batch; none is worth a compilation of its own.
-_SIZES = (
-    "B", "T", "K", "nodes_b", "nodes_t", "trans_b", "trans_t", "mask_b", "mask_t", "tags_b",
-    "tags_t",
-)  # fmt: skip
 
 
 @triton.jit(do_not_specialize=_SIZES)
@@ -421,55 +300,3 @@ def finish(
         T, K, nodes_t, trans_t, tags_b, tags_t, KP, TB, F, ROWS, HAS_BEGIN, HAS_END, HAS_TAGS,
         SHARED, GRADIENT,
     )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["B", "T", "K", "weights_b", "n_node_programs", "scale"])
-def weighted_sums(
-    weights, lengths, room, out_nodes, out_trans, out_begin, out_end,
-    B, T, K, weights_b, n_node_programs, scale,
-    HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, SHARED: tl.constexpr,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """Marginals times the weights of their sequences, and the sums of these over sequences.
-
-    The first programs scale the node marginals; the others each sum one block of columns of
-    the transitions (scale them, if there is one table per position), begin and end scores.
-    """
-    pid = tl.program_id(0)
-    rows_size = B.to(tl.int64) * T * K
-    marginals = room + 2 * rows_size
-    edges = room + 3 * rows_size
-    if pid < n_node_programs:
-        at = pid.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        on = at < rows_size
-        g = tl.load(weights + (at // (T * K)) * weights_b, mask=on, other=0.0)
-        g *= scale
-        tl.store(out_nodes + at, g * tl.load(marginals + at, mask=on, other=0.0), mask=on)
-    else:
-        size = K * K
-        c = (pid - n_node_programs) * COLUMNS + tl.arange(0, COLUMNS)
-        total = tl.zeros((COLUMNS,), out_trans.dtype.element_ty)
-        for start in range(0, B, ROWS):
-            rows = (start + tl.arange(0, ROWS)).to(tl.int64)
-            here = rows < B
-            g = tl.load(weights + rows * weights_b, mask=here, other=0.0)[:, None]
-            if SHARED:
-                on = here[:, None] & (c < size)[None, :]
-                e = tl.load(edges + rows[:, None] * size + c[None, :], mask=on, other=0.0)
-                total += tl.sum(g * e, 0)
-            if HAS_BEGIN:
-                on = here[:, None] & ((c >= size) & (c < size + K))[None, :]
-                at = rows[:, None] * T * K + (c - size)[None, :]
-                total += tl.sum(g * tl.load(marginals + at, mask=on, other=0.0), 0)
-            if HAS_END:
-                n = tl.load(lengths + rows, mask=here, other=0)
-                on = (here & (n > 0))[:, None] & ((c >= size + K) & (c < size + 2 * K))[None, :]
-                at = (rows * T + n - 1)[:, None] * K + (c - size - K)[None, :]
-                total += tl.sum(g * tl.load(marginals + at, mask=on, other=0.0), 0)
-        total *= scale
-        if SHARED:
-            tl.store(out_trans + c, total, mask=c < size)
-        if HAS_BEGIN:
-            tl.store(out_begin + c - size, total, mask=(c >= size) & (c < size + K))
-        if HAS_END:
-            tl.store(out_end + c - size - K, total, mask=(c >= size + K) & (c < size + 2 * K))

@@ -21,8 +21,9 @@ from cliquewise.torch._scores import Scores, make_scores
 
 #: What ``backend=`` may be.
 BACKENDS = ("auto", "compiled", "plain", "triton")
-#: On the CPU, products of matrices are quicker than the compiled kernels from here on.
-PLAIN_FROM_LABELS = 100
+#: On the CPU, products of matrices are quicker than the compiled kernels from here on (not
+#: for maxima).
+PLAIN_FROM_LABELS = 200
 
 
 @cache
@@ -265,6 +266,8 @@ def decode(scores: Scores, backend: str = "auto") -> tuple[Tensor, Tensor]:
     """`viterbi` of checked scores, without gradient."""
     with torch.no_grad():
         chosen = choose_backend(scores, backend)
+        if backend == "auto" and scores.nodes.device.type == "cpu" and _has("numba"):
+            chosen = "compiled"
         if chosen == "triton":
             from cliquewise.torch import _triton
 

@@ -222,7 +222,10 @@ class StructuredClassifier:
             raise UnsupportedError(f"solver {solver.name!r} {reason}")
         if validation is not None:
             solver = EarlyStopping(solver, self._validation(problem, validation), self.patience)
-        with training_line(self.verbose, 0.0) as show:
+        seeded = self.random_state is not None
+        with training_line(self.verbose, 0.0) as show, torch.random.fork_rng(enabled=seeded):
+            if self.random_state is not None:
+                torch.manual_seed(self.random_state)  # for dropout
             fit = run(
                 problem, solver, tol=0.0, max_epochs=self.max_epochs,
                 max_seconds=self.max_seconds, random_state=self.random_state, callback=show,

@@ -36,8 +36,8 @@ class DeepProblem:
     Parameters
     ----------
     scorer : Scorer
-        The network with its head. Used in evaluation mode: it must be a function of weights
-        and input alone (no dropout, no running statistics).
+        The network with its head. Values, and the linear models of ``ProxLinear``, are taken
+        in evaluation mode; the gradients of SGD and Adam in training mode, with dropout.
     inputs : Tensor or sequence of Tensors
         What the network takes; the first axis of each counts the examples.
     target : Tensor
@@ -166,10 +166,17 @@ class DeepProblem:
         return total
 
     def gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, float]:
-        """Gradient of the mean loss of a batch (without penalty), and that loss."""
+        """Gradient of the mean loss of a batch (without penalty), and that loss.
+
+        In training mode: for a network with dropout it is a stochastic gradient.
+        """
         leaf = w.detach().requires_grad_()
-        with torch.enable_grad():
-            loss = self.losses(self.scores(leaf, batch), batch).mean()
+        self.scorer.train()
+        try:
+            with torch.enable_grad():
+                loss = self.losses(self.scores(leaf, batch), batch).mean()
+        finally:
+            self.scorer.eval()
         (grad,) = torch.autograd.grad(loss, leaf)
         return grad, float(loss.detach())
 
