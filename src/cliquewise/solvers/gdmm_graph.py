@@ -134,6 +134,12 @@ class GraphGDMM(Cliquewise):
         proof = self._look(problem, state) if state.outer == state.next_look else None
         return state, Info(1.0, visits, np.inf, proof, self._is_finished(state))
 
+    def unpack(self, problem: GraphProblem, arrays: dict[str, np.ndarray[Any, Any]]) -> Ascent:
+        """Back from :meth:`pack`; every clique counts as active until it is found idle."""
+        state = super().unpack(problem, arrays)
+        state.active = np.ones(problem.n_cliques, dtype=bool)
+        return state
+
     def _adapt(self, problem: GraphProblem, state: Ascent) -> None:
         """Another penalty if the gap has hardly fallen; each change is smaller than the last."""
         gap = state.primal - state.dual
