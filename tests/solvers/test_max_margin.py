@@ -404,6 +404,9 @@ def test_auto_takes_sdca_where_it_fits_and_impossible_pairs_name_the_possible_on
     log = ChainRecipe(5).build()
     assert choose(hinge(log)).name == "sdca"
     assert choose(hinge(log), max_memory=1.0).name == "bcfw"
+    data = Dataset([0, 2], [0, 1, 2], [0, 1], None, 2, labels=[0, 399])
+    many = ChainProblem(ChainModel.build(data, 400), data, loss="hinge")
+    assert choose(many, max_memory=1.0).name == "gdmm"
     assert choose(log).name == "sdca"
     with pytest.raises(UnsupportedError, match=r"'sag' minimises log.*bcfw.*subgradient"):
         choose(hinge(log), "sag")

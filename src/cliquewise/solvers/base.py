@@ -21,6 +21,9 @@ from cliquewise.graph import Floats
 
 State = Any
 
+#: From here on a pass over factors is much cheaper than one over whole chains.
+MANY_LABELS = 200
+
 
 @dataclass
 class Info:
@@ -171,9 +174,9 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
     """The named solver, or the one that suits the problem.
 
     ``auto`` takes ``sdca`` where the problem is convex and its dual variables fit into
-    ``max_memory`` bytes; otherwise ``lbfgs``, or ``bcfw`` for the hinge loss. For the
-    smoothed hinge loss it takes ``lbfgs``, or ``casimir`` where the smoother is l2, whose few
-    labellings leave kinks.
+    ``max_memory`` bytes; otherwise ``lbfgs``, or for the hinge loss ``bcfw``, and ``gdmm`` on
+    chains with at least `MANY_LABELS` labels. For the smoothed hinge loss it takes ``lbfgs``, or
+    ``casimir`` where the smoother is l2, whose few labellings leave kinks.
 
     Raises
     ------
@@ -188,7 +191,12 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
         first = get("sdca")
         if first.refuses(problem) is None and first.memory(problem) <= max_memory:
             return first
-        return get("bcfw" if problem.loss == "hinge" else "lbfgs")
+        if problem.loss != "hinge":
+            return get("lbfgs")
+        many = get("gdmm")
+        if many.refuses(problem) is None and problem.model.n_labels >= MANY_LABELS:
+            return many
+        return get("bcfw")
     chosen = get(solver)
     reason = chosen.refuses(problem)
     if reason is None and chosen.memory(problem) > max_memory:
