@@ -32,7 +32,6 @@ from cliquewise._kernels import kernel
 from cliquewise._kernels.chain import longest
 from cliquewise._kernels.chain_decode import decode_workspace
 from cliquewise._kernels.chain_hinge import clear_segment, most_violating, possible_transitions
-from cliquewise._kernels.chain_sdca import draw_leaf, set_leaf
 from cliquewise._kernels.chain_segments import (
     Visit,
     Weights,
@@ -45,6 +44,7 @@ from cliquewise._kernels.chain_segments import (
     shift,
 )
 from cliquewise._kernels.simd import as_written
+from cliquewise._kernels.sum_tree import draw_leaf, set_leaf
 
 #: Room on an edge below which it counts as full.
 FULL = 1e-12

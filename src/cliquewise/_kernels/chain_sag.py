@@ -25,8 +25,9 @@ import numpy as np
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain import longest, transition_tables, workspace
 from cliquewise._kernels.chain_features import add_features, mask_rows, node_scores
-from cliquewise._kernels.chain_sdca import draw_leaf, infer, rebuild_tree, set_leaf
+from cliquewise._kernels.chain_sdca import infer
 from cliquewise._kernels.simd import LANES, fma, keep_bits, load, mul, splat, store_first
+from cliquewise._kernels.sum_tree import draw_leaf, rebuild_tree, set_leaf
 
 #: What is remembered of each example. ``smoothness`` is 0 until the first visit; ``sums`` and
 #: ``maxima`` are binary trees over it; ``wait`` counts the visits left before it is tried again,

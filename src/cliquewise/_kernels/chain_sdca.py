@@ -51,6 +51,7 @@ from cliquewise._kernels.chain_features import (
     node_scores,
 )
 from cliquewise._kernels.simd import copy
+from cliquewise._kernels.sum_tree import draw_leaf, set_leaf
 
 #: Dual state of all examples: see the head of this file.
 Duals = namedtuple(
@@ -150,32 +151,6 @@ def _lower_truth(chains, first, last, margin, scores):
         scores[t, chains.labels[first + t]] -= margin
 
 
-@kernel(helper=True)
-def set_leaf(tree, i, value):
-    """Change one weight of a binary sum tree (leaves in its second half)."""
-    node = i + tree.shape[0] // 2
-    difference = value - tree[node]
-    tree[node] = value
-    node //= 2
-    while node >= 1:
-        tree[node] += difference
-        node //= 2
-
-
-@kernel(helper=True)
-def draw_leaf(tree, u, n):
-    """Draw a leaf with probability proportional to its weight."""
-    half = tree.shape[0] // 2
-    rest = u * tree[1]
-    node = 1
-    while node < half:
-        node *= 2
-        if rest >= tree[node] and tree[node + 1] > 0.0:
-            rest -= tree[node]
-            node += 1
-    return min(node - half, n - 1)
-
-
 @kernel
 def wrong_mass(chains, mu):
     """Expected number of wrong labels, weighted: sum_i c_i <cost_i, mu_i>."""
@@ -189,17 +164,6 @@ def wrong_mass(chains, mu):
                     wrong += mu[t, j]
         total += chains.weights[i] * wrong
     return total
-
-
-@kernel
-def rebuild_tree(tree, weights):
-    """Set all leaves at once."""
-    half = tree.shape[0] // 2
-    tree[:] = 0.0
-    for i in range(weights.shape[0]):
-        tree[half + i] = weights[i]
-    for node in range(half - 1, 0, -1):
-        tree[node] = tree[2 * node] + tree[2 * node + 1]
 
 
 @kernel

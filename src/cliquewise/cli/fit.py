@@ -23,10 +23,20 @@ from cliquewise.cli.tagging import FORMATS, default_template, read_labelled, rea
     help="Features of column files: a built-in set, or a CRF++ / Wapiti template. "
     "[default: chunking for two columns before the label, else ner]",
 )
-@click.option("--loss", default="log", show_default=True, help="What is minimised: log (CRF).")
+@click.option(
+    "--loss",
+    default="log",
+    show_default=True,
+    help="log (CRF), hinge (structural SVM) or smooth_hinge.",
+)
 @click.option("--C", "C", default=1.0, show_default=True, help="Weight of the losses.")
 @click.option("--tol", default=1e-3, show_default=True, help="Relative duality gap to stop at.")
-@click.option("--solver", default="auto", show_default=True, help="auto, sdca, lbfgs or sag.")
+@click.option(
+    "--solver",
+    default="auto",
+    show_default=True,
+    help="auto, or one of docs/solvers.md: sdca, lbfgs, sag, bcfw, gdmm, casimir, ...",
+)
 @click.option(
     "--feature-pairs",
     type=click.Choice(["all", "seen"]),

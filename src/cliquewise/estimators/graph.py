@@ -38,7 +38,7 @@ class GraphLabeler(GraphEstimator):
     class_weight : dict or "balanced", optional
         Weight of each class; an example's loss is multiplied by the mean over its nodes.
     solver : str or Solver, default="auto"
-        ``idal`` (which is ``auto``), ``soft_sdca``, ``soft_bcfw``: cliquewise, on any graph.
+        ``idal`` (which is ``auto``), ``gdmm``, ``soft_sdca``, ``soft_bcfw``: cliquewise, any graph.
         ``sdca``, ``lbfgs``: by exact inference, for graphs of small treewidth. ``bcfw``,
         ``subgradient``: structural SVMs (``loss="hinge"``) through MAP calls.
     inference : str, default="auto"

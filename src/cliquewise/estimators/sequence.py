@@ -35,7 +35,9 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
         Weight of the sum of the losses against ``1/2 ||w||^2`` (CRFsuite's ``c2`` is
         ``1 / (2 C)``).
     solver : str or Solver, default="auto"
-        ``sdca``, ``lbfgs``, ``sag``, an instance of one, or ``auto``.
+        ``auto``, a name or an instance. For ``log``: ``sdca``, ``lbfgs``, ``sag``; for ``hinge``:
+        ``sdca``, ``bcfw``, ``gdmm`` (thousands of labels), ``subgradient``, ``svrg``, ``casimir``;
+        for ``smooth_hinge``: ``lbfgs``, ``svrg``, ``casimir``.
     tol : float, default=1e-3
         Stop at this relative duality gap.
     max_epochs : float, default=100

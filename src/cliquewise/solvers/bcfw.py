@@ -137,7 +137,7 @@ class BCFW(Solver):
         return self._with_weights(problem, pool, warm.visits)
 
     def _with_weights(self, problem: ChainProblem, pool: Any, visits: int) -> Combinations:
-        from cliquewise._kernels.chain_sdca import rebuild_tree
+        from cliquewise._kernels.sum_tree import rebuild_tree
 
         if len(pool.tree):
             rebuild_tree(pool.tree, pool.gaps)

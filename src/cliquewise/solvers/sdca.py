@@ -129,17 +129,11 @@ class SDCA(Solver):
         return self._with_weights(problem, arrays, 0 if warm is None else warm.visits, gamma)
 
     def _with_weights(self, problem: ChainProblem, arrays: Any, visits: int, gamma: float) -> Duals:
-        from cliquewise._kernels import chain_sdca
+        from cliquewise._kernels.sum_tree import rebuild_tree
 
         if len(arrays.tree):
-            chain_sdca.rebuild_tree(arrays.tree, arrays.gaps)
-        model, chains = problem.model, problem.chains
-        if model.fits_dense:
-            none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-            chains = chains._replace(
-                pair_start=none[0], pair_label=none[1], row_mask=model.row_mask()
-            )
-            model = model.as_dense()
+            rebuild_tree(arrays.tree, arrays.gaps)
+        model, chains, _ = problem.fastest_form()
         state = Duals(arrays, chains, model.padded(), visits, gamma)
         self._refresh_weights(problem, state)
         return state
