@@ -205,8 +205,11 @@ class GDMM(Solver):
         return gap / max(abs(state.primal), 1e-12)
 
     def check_cost(self, state: ActiveSets) -> float:
-        """By what was read: a certificate searches every token, a pass only some."""
-        return max(0.5, state.check_work / max(state.work, 1.0))
+        """By what was read: a certificate searches every token, a pass only some.
+
+        More than that, as it also makes all weights afresh (measured: a third to a half of it).
+        """
+        return max(1.0, 2.5 * state.check_work / max(state.work, 1.0))
 
     # ---- what it proves
 
