@@ -11,7 +11,7 @@ from cliquewise.errors import DataError, UnsupportedError  # noqa: E402
 from cliquewise.solvers.run import run  # noqa: E402
 from cliquewise.torch import SGD, Adam, DeepProblem, ProxLinear  # noqa: E402
 from cliquewise.torch.heads import Scorer, make_head  # noqa: E402
-from cliquewise.torch.prox_linear import LinearModel  # noqa: E402
+from cliquewise.torch.prox_linear import LinearModel, hold  # noqa: E402
 
 
 def make_problem(loss="hinge", n=40, linear=False, structure="candidates", lam=0.05):
@@ -30,7 +30,7 @@ def make_problem(loss="hinge", n=40, linear=False, structure="candidates", lam=0
 def test_gradient_of_the_linear_model_equals_that_of_the_network_at_its_centre(structure):
     problem = make_problem("log", structure=structure)
     w = problem.weights()
-    model = LinearModel(problem, w, 1.0, None, problem.batches())
+    model = LinearModel(problem, w, 1.0, None, hold(problem, w, np.random.default_rng(0))[1])
     gradient, _, value = model.full_gradient(w)
     leaf = w.clone().requires_grad_()
     total = (
@@ -43,14 +43,16 @@ def test_gradient_of_the_linear_model_equals_that_of_the_network_at_its_centre(s
 
 def test_the_linear_model_is_the_first_order_expansion_of_the_scores():
     problem = make_problem("log")
-    w, batch = problem.weights(), problem.batches()[0]
+    w = problem.weights()
+    _, held = hold(problem, w, np.random.default_rng(0))
+    batch = held.batches[0]
     jacobian = torch.func.jacrev(lambda v: problem.scores(v, batch)[0])(w)
     step = 0.1 * torch.randn_like(w)
     expected = problem.scores(w, batch)[0] + jacobian @ step
     leaf = expected.detach().requires_grad_()
     loss = problem.losses((leaf,), batch).mean()
-    model = LinearModel(problem, w, 1.0, None, [batch])
-    (found,), value = model.score_gradient(w + step, batch)
+    model = LinearModel(problem, w, 1.0, None, held)
+    (found,), value = model.score_gradient(w + step, 0)
     torch.testing.assert_close(found, torch.autograd.grad(loss, leaf)[0])
     assert value == pytest.approx(loss.item())
     back = model.pull_back(batch, (found,))
@@ -95,7 +97,7 @@ def test_on_a_linear_score_it_reaches_the_optimum_of_a_generic_solver():
 
     optimizer.step(closure)
     best = problem.value(w.detach())
-    fit = run(problem, ProxLinear(eta=100.0, budget=10), max_epochs=300, random_state=0)
+    fit = run(problem, ProxLinear(eta=100.0, budget=10, growth=0.0), max_epochs=300, random_state=0)
     assert fit.certificate.primal == pytest.approx(best, rel=1e-4)
     assert fit.trace.prox_gradient[-1] < 0.1 * fit.trace.prox_gradient[0]
 
@@ -108,7 +110,11 @@ def test_a_tolerance_ends_the_inner_loop_early():
 
 
 @pytest.mark.parametrize(
-    "solver", [SGD(0.1), SGD(0.3, "sqrt"), SGD(0.3, "inverse"), Adam(0.02), ProxLinear(eta=5.0)],
+    "solver",
+    [
+        SGD(0.1), SGD(0.3, "sqrt"), SGD(0.3, "inverse"), Adam(0.02), ProxLinear(eta=5.0),
+        Adam(0.05, "sqrt", average=0.8),
+    ],
     ids=lambda s: f"{s.name} {getattr(s, 'schedule', '')}",
 )  # fmt: skip
 def test_every_solver_lowers_the_objective_and_repeats_itself(solver):
@@ -120,11 +126,64 @@ def test_every_solver_lowers_the_objective_and_repeats_itself(solver):
     assert torch.equal(state.w, fits[0].state.w)
 
 
+@pytest.mark.parametrize("solver", [SGD(0.1, average=0.5), Adam(0.02, average=0.5)])
+def test_the_answer_is_a_moving_average_of_the_weights_if_asked(solver):
+    problem = make_problem()
+    problem.batch_size = problem.n_examples  # one step per pass
+    plain = type(solver)(solver.rate)
+    expected, state, averaged = problem.weights(), plain.init(problem), solver.init(problem)
+    for t in range(1, 8):
+        state, _ = plain.step(problem, state, np.random.default_rng(t))
+        averaged, info = solver.step(problem, averaged, np.random.default_rng(t))
+        kept = min(0.5, (1 + t) / (10 + t))
+        expected = kept * expected + (1 - kept) * state.w
+    torch.testing.assert_close(averaged.w, state.w)
+    np.testing.assert_allclose(solver.weights(problem, averaged), expected.numpy(), rtol=1e-10)
+    assert info.certificate.primal == pytest.approx(problem.value(expected))
+    back = solver.unpack(problem, solver.pack(averaged))
+    assert torch.equal(back.mean, averaged.mean)
+
+
+def test_adam_takes_the_steps_of_pytorch_and_a_schedule_shortens_them():
+    problem = make_problem()
+    problem.batch_size = problem.n_examples
+    leaf = problem.weights().requires_grad_()
+    theirs = torch.optim.Adam([leaf], lr=0.02)
+    schedule = torch.optim.lr_scheduler.LambdaLR(theirs, lambda t: 1 / (1 + t / 3) ** 0.5)
+    solver = Adam(0.02, "sqrt", t0=3)
+    state = solver.init(problem)
+    for t in range(6):
+        grad, _ = problem.gradient(leaf.detach(), problem.batches()[0])
+        leaf.grad = grad + problem.lam * leaf.detach()
+        theirs.step()
+        schedule.step()
+        state, _ = solver.step(problem, state, np.random.default_rng(t))
+    torch.testing.assert_close(state.w, leaf.detach())
+
+
+def test_the_pass_of_the_acceptance_test_serves_the_next_anchor():
+    problem = make_problem()
+    solver = ProxLinear(eta=1.0, growth=0.0)
+    state, first = solver.step(problem, solver.init(problem), np.random.default_rng(0))
+    # Scores at the start, an inner pass, the acceptance test; then only the last two.
+    assert first.epochs == 3.0
+    assert solver.step(problem, state, np.random.default_rng(1))[1].epochs == 2.0
+    solver = ProxLinear(eta=1.0, budget=3, growth=1.0)
+    state, first = solver.step(problem, solver.init(problem), np.random.default_rng(0))
+    assert first.epochs == 1.0 + 3.0 + 2.0 + 1.0
+    state, second = solver.step(problem, state, np.random.default_rng(1))
+    assert second.epochs == 4.0 + 3.0 + 1.0 and state.inner == 7.0
+
+
 def test_bad_settings_are_refused():
     with pytest.raises(DataError, match="eta"):
         ProxLinear(eta=0.0)
     with pytest.raises(DataError, match="budget"):
         ProxLinear(budget=0)
+    with pytest.raises(DataError, match="growth"):
+        ProxLinear(growth=-1.0)
+    with pytest.raises(DataError, match="average"):
+        Adam(average=1.0)
     with pytest.raises(UnsupportedError, match="smoother"):
         ProxLinear(smoother="l1")
     with pytest.raises(UnsupportedError, match="schedule"):

@@ -46,6 +46,18 @@ def test_early_stopping_keeps_the_best_weights_on_the_validation_set():
     assert model.score(x, bad, mask) == pytest.approx(model.trace_.validation.max())
 
 
+def test_early_stopping_looks_at_the_average_of_the_weights_if_there_is_one():
+    x, y, mask = chains()
+    torch.manual_seed(0)
+    model = StructuredClassifier(
+        torch.nn.Linear(4, 3), "chain", solver=Adam(0.02, average=0.99), n_labels=3,
+        max_epochs=8, patience=8, random_state=0, device="cpu",
+    ).fit(x, y, mask, validation=(x, y, mask))  # fmt: skip
+    assert model.score(x, y, mask) == pytest.approx(model.trace_.validation.max())
+    # The objective in the trace is that of the average, too.
+    assert model.trace_.primal[-1] < model.trace_.primal[0]
+
+
 def test_saved_weights_give_the_same_predictions(tmp_path):
     x, y, mask = chains()
     model = tagger().fit(x, y, mask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
@@ -15,7 +16,9 @@ if not (torch.cuda.is_available() or INTERPRETED):
 from torch_cases import Batch  # noqa: E402
 
 from cliquewise import torch as cwt  # noqa: E402
-from cliquewise.torch._scores import make_scores  # noqa: E402
+from cliquewise.errors import DataError  # noqa: E402
+from cliquewise.torch import _triton  # noqa: E402
+from cliquewise.torch._scores import Scores, make_scores  # noqa: E402
 from cliquewise.torch.chain import log_likelihood  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -34,8 +37,10 @@ def on_device(batch):
 
 def answers(batch, backend, with_tags):
     scores = on_device(batch)
-    leaves = {n: x.clone().requires_grad_() for n, x in scores.items() if x is not None}
-    mask = leaves.pop("mask").detach() if scores["mask"] is not None else None
+    mask = scores["mask"]
+    leaves = {
+        n: x.clone().requires_grad_() for n, x in scores.items() if n != "mask" and x is not None
+    }
     tags = batch.tags.to(DEVICE) if with_tags else None
     value = log_likelihood(make_scores(**leaves, mask=mask), tags, backend)
     weights = torch.linspace(0.5, 1.5, len(value), dtype=value.dtype, device=DEVICE)
@@ -43,6 +48,42 @@ def answers(batch, backend, with_tags):
     gradients = torch.autograd.grad((finite * weights).sum(), list(leaves.values()))
     best, _ = cwt.viterbi(**scores, backend=backend)
     return [value.detach(), best, *gradients]
+
+
+def test_a_mask_with_a_gap_gives_nan_and_the_next_call_says_so():
+    nodes, trans = torch.zeros(2, 3, 4, device=DEVICE), torch.zeros(4, 4, device=DEVICE)
+    mask = torch.tensor([[True, True, False], [True, False, True]], device=DEVICE)
+    whole = torch.ones_like(mask)
+    for shared in (True, False):
+        table = trans if shared else torch.zeros(2, 2, 4, 4, device=DEVICE)
+        # Not by make_scores, which would look at a mask on the CPU.
+        value, _ = _triton.evaluate(Scores(nodes, table, None, None, mask), None, False)
+        assert torch.isnan(value).tolist() == [False, True]
+        with pytest.raises(DataError, match="mask"):
+            _triton.viterbi(Scores(nodes, table, None, None, whole))
+    best, _ = _triton.viterbi(Scores(nodes, trans, None, None, mask))
+    assert torch.isnan(best).tolist() == [False, True]
+    with pytest.raises(DataError, match="mask"):
+        _triton.evaluate(Scores(nodes, trans, None, None, whole), None, False)
+    # It is said once.
+    value, _ = _triton.evaluate(Scores(nodes, trans, None, None, whole), None, False)
+    torch.testing.assert_close(value, torch.full_like(value, 3 * math.log(4)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_a_gap_is_an_error_of_the_backward_pass_and_of_decode_and_of_plain_pytorch():
+    mask = torch.tensor([[True, True, False], [True, False, True]], device="cuda")
+    crf = cwt.ChainCRF(4, batch_first=True).cuda()
+    emissions, tags = torch.zeros(2, 3, 4, device="cuda"), torch.zeros_like(mask).long()
+    value = crf(emissions, tags, mask)
+    torch.cuda.synchronize()
+    with pytest.raises(DataError, match="mask"):
+        value.backward()
+    with pytest.raises(DataError, match="mask"):
+        crf.decode(emissions, mask)
+    many = torch.zeros(2, 3, 150, device="cuda")
+    with pytest.raises(DataError, match="mask, row 1"):
+        cwt.log_partition(many, torch.zeros(150, 150, device="cuda"), mask=mask)
 
 
 @pytest.mark.parametrize("with_tags", [False, True])

@@ -60,8 +60,13 @@ def make_scores(
     begin: Tensor | None = None,
     end: Tensor | None = None,
     mask: Tensor | None = None,
+    *,
+    wait: bool = False,
 ) -> Scores:
-    """Check shapes and types; half precision becomes float32, here and nowhere else."""
+    """Check shapes and types; half precision becomes float32, here and nowhere else.
+
+    ``wait``: look for gaps in a mask on a GPU, too, which has to wait for it.
+    """
     if nodes.dim() != 3:
         raise DataError(f"node scores must have shape (B, T, K), not {tuple(nodes.shape)}")
     if not nodes.is_floating_point():
@@ -80,6 +85,8 @@ def make_scores(
             raise DataError(f"{name} scores must have shape {(k,)}, not {tuple(vector.shape)}")
     if mask is not None:
         mask = _checked_mask(mask, size, length)
+        if wait or mask.device.type == "cpu":
+            check_gaps(mask)
     wide = torch.float64 if nodes.dtype == torch.float64 else torch.float32
     if nodes.dtype != wide:
         nodes = nodes.to(wide)
@@ -97,14 +104,17 @@ def _checked_mask(mask: Tensor, size: int, length: int) -> Tensor:
         raise DataError(f"mask must have shape {(size, length)}, not {tuple(mask.shape)}")
     if mask.dtype != torch.bool:
         mask = mask.bool()
-    # On a GPU the answer would have to be waited for; there the kernels return NaN instead.
-    if mask.device.type == "cpu" and length > 1 and bool((mask[:, 1:] > mask[:, :-1]).any()):
+    return mask
+
+
+def check_gaps(mask: Tensor) -> None:
+    """Refuse a mask with a position after one that does not exist."""
+    if mask.shape[1] > 1 and bool((mask[:, 1:] > mask[:, :-1]).any()):
         row = int((mask[:, 1:] > mask[:, :-1]).any(1).nonzero()[0, 0])
         raise DataError(
             f"mask, row {row}: a position exists after one that does not; the positions of "
             "a chain must be the first ones of its row"
         )
-    return mask
 
 
 def path_score(scores: Scores, labels: Tensor) -> Tensor:

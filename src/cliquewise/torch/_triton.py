@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from cliquewise.errors import DataError
 from cliquewise.torch._plain import Gradient
 from cliquewise.torch._scores import Scores
 
@@ -27,6 +29,24 @@ def refuses(scores: Scores) -> str | None:
     if nodes.shape[2] > MAX_LABELS[nodes.dtype]:
         return f"takes at most {MAX_LABELS[nodes.dtype]} labels of type {nodes.dtype}"
     return None
+
+
+@cache
+def fault_word(device: torch.device) -> Tensor:
+    """A word of host memory that kernels on the device write to where a mask has a gap."""
+    # Pinned, the device reaches it; and the host reads it without waiting for the device.
+    return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
+
+
+def check_masks(device: torch.device) -> None:
+    """Raise if a kernel that has ended by now met a mask with a gap."""
+    word = fault_word(device)
+    if word.item():
+        word.zero_()
+        raise DataError(
+            "a mask of this call, or of one before it, has a position after one that does not "
+            "exist; the positions of a chain must be the first ones of its row"
+        )
 
 
 def _kernels() -> tuple[Any, Any]:
@@ -70,6 +90,8 @@ def evaluate(
     scores: Scores, tags: Tensor | None, need_gradient: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """log Z, or the log-likelihood of tags; and the marginals, less the tags."""
+    if scores.mask is not None:
+        check_masks(scores.nodes.device)
     size, length, k = scores.nodes.shape
     device = scores.nodes.device
     values = torch.empty(size, dtype=scores.nodes.dtype, device=device)
@@ -88,7 +110,8 @@ def evaluate(
     tags_b, tags_t = (0, 0) if tags is None else tags.stride()
     arguments = (
         nodes, trans, nodes if begin is None else begin, nodes if end is None else end,
-        lengths if mask is None else mask, lengths if tags is None else tags,
+        lengths if mask is None else mask, lengths if mask is None else fault_word(device),
+        lengths if tags is None else tags,
         values, exact, lengths, room, size, length, k, nodes.stride(0), nodes.stride(1),
         trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
     )  # fmt: skip
@@ -110,7 +133,9 @@ def evaluate(
 def gradient(scores: Scores, saved: tuple[Tensor, ...], weights: Tensor, scale: float) -> Gradient:
     """The kept marginals times the weights (of every chain, or one for all) and the scale."""
     room, lengths = saved
-    nodes, trans, begin, end, _ = scores
+    nodes, trans, begin, end, mask = scores
+    if mask is not None:
+        check_masks(nodes.device)
     size, length, k = nodes.shape
     new: dict[str, Any] = {"dtype": nodes.dtype, "device": nodes.device}
     out_nodes = torch.empty((size, length, k), **new)
@@ -146,6 +171,8 @@ def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
     """Best score (B,) and labelling (B, T), from one launch."""
     from cliquewise.torch._triton_decode import viterbi as kernel
 
+    if scores.mask is not None:
+        check_masks(scores.nodes.device)
     size, length, k = scores.nodes.shape
     device = scores.nodes.device
     labels = torch.empty((size, length), dtype=torch.int64, device=device)
@@ -158,7 +185,8 @@ def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
     mask_b, mask_t = (0, 0) if mask is None else mask.stride()
     arguments = (
         nodes, trans, nodes if begin is None else begin, nodes if end is None else end,
-        labels if mask is None else mask, values, labels, bests,
+        labels if mask is None else mask, labels if mask is None else fault_word(device),
+        values, labels, bests,
         length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t, mask_b, mask_t,
     )  # fmt: skip
     kernel[(size,)](*arguments, **options)

@@ -34,8 +34,8 @@ def _vector(base, K, KP: tl.constexpr, F: tl.constexpr, PRESENT: tl.constexpr):
 
 
 @triton.jit
-def _length(mask, b, T, stride_b, stride_t, HAS_MASK: tl.constexpr, TB: tl.constexpr):
-    """Number of positions of sequence b; -1 where the mask has a gap."""
+def _length(mask, fault, b, T, stride_b, stride_t, HAS_MASK: tl.constexpr, TB: tl.constexpr):
+    """Number of positions of sequence b; -1, and a word in ``fault``, where the mask has a gap."""
     length = T
     if HAS_MASK:
         length = 0
@@ -47,6 +47,7 @@ def _length(mask, b, T, stride_b, stride_t, HAS_MASK: tl.constexpr, TB: tl.const
             last = tl.maximum(last, tl.max(tl.where(on, t + 1, 0), 0))
         if last != length:
             length = -1
+            tl.store(fault, 1)
     return length
 
 

@@ -11,7 +11,7 @@ from cliquewise.torch._triton_kernels import _tile
 
 @triton.jit(do_not_specialize=[size for size in _SIZES if size[:4] not in ("B", "tags")])
 def viterbi(
-    nodes, trans, begin, end, mask, values, labels, bests,
+    nodes, trans, begin, end, mask, fault, values, labels, bests,
     T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t,
     KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr,
     HAS_END: tl.constexpr, HAS_MASK: tl.constexpr, SHARED: tl.constexpr,
@@ -22,7 +22,7 @@ def viterbi(
     are searched again on the way back: K steps per position, not K^2 pointers.
     """
     b = tl.program_id(0).to(tl.int64)
-    length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
+    length = _length(mask, fault, b, T, mask_b, mask_t, HAS_MASK, TB)
     nodes += b * nodes_b
     trans += b * trans_b
     bests += b * T * K

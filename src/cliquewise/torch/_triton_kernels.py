@@ -225,7 +225,7 @@ def _finish(
 
 @triton.jit(do_not_specialize=_SIZES)
 def scan(
-    nodes, trans, begin, end, mask, tags, values, exact, lengths, room,
+    nodes, trans, begin, end, mask, fault, tags, values, exact, lengths, room,
     B, T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
     KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
     ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
@@ -239,7 +239,7 @@ def scan(
     trust the pass.
     """
     b = tl.program_id(0).to(tl.int64)
-    length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
+    length = _length(mask, fault, b, T, mask_b, mask_t, HAS_MASK, TB)
     rows = B.to(tl.int64) * T * K
     alphas = room + b * T * K
     tl.store(lengths + b, length)
@@ -266,7 +266,7 @@ def scan(
 
 @triton.jit(do_not_specialize=_SIZES)
 def finish(
-    nodes, trans, begin, end, mask, tags, values, exact, lengths, room,
+    nodes, trans, begin, end, mask, fault, tags, values, exact, lengths, room,
     B, T, K, nodes_b, nodes_t, trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
     KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
     ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
@@ -291,7 +291,7 @@ def finish(
         trust = tl.load(lengths + B + b)
     else:
         edges = room + 3 * rows + b * (T - 1) * K * K
-        length = _length(mask, b, T, mask_b, mask_t, HAS_MASK, TB)
+        length = _length(mask, fault, b, T, mask_b, mask_t, HAS_MASK, TB)
         tl.store(lengths + b, length)
         value = tl.zeros((), tl.float64)
         trust = 0

@@ -42,8 +42,12 @@ def choose_backend(scores: Scores, backend: str = "auto") -> str:
         if device == "cuda":
             from cliquewise.torch import _triton
 
-            fits = _has("triton") and _triton.refuses(scores) is None
-            return "triton" if fits else "plain"
+            if _has("triton") and _triton.refuses(scores) is None:
+                return "triton"
+            # One launch per position and more: to wait for the mask once costs little.
+            if scores.mask is not None:
+                scores_.check_gaps(scores.mask)
+            return "plain"
         small = scores.nodes.shape[2] < PLAIN_FROM_LABELS or scores.nodes.shape[0] < 8
         return "compiled" if device == "cpu" and small and _has("numba") else "plain"
     if backend == "compiled" and device != "cpu":
@@ -154,8 +158,9 @@ def log_partition(
     begin, end : Tensor of shape (K,), optional
         Scores of the first and the last label of every chain.
     mask : bool Tensor of shape (B, T), optional
-        True at the positions that exist, which must be the first ones of each row. (On a
-        GPU, where a check would have to wait, another mask gives NaN.)
+        True at the positions that exist, which must be the first ones of each row. (The
+        Triton kernels find another mask only while they run: the answer is NaN, and the
+        backward pass, `ChainCRF.decode` or the next call raises the error.)
     backend : {"auto", "compiled", "plain", "triton"}
         Which path to take; ``auto`` knows which is quickest.
 
@@ -214,6 +219,8 @@ def marginals(
     given = [x for x in scores[:4] if x is not None]
     weights = torch.ones(len(scores.nodes), dtype=scores.nodes.dtype, device=scores.nodes.device)
     if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+        if scores.mask is not None:
+            scores_.check_gaps(scores.mask)
         log_z, result = _plain.log_domain(scores, weights)
         assert result is not None
         return ChainMarginals(log_z, result.nodes, result.trans)

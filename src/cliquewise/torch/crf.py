@@ -134,6 +134,10 @@ class ChainCRF(nn.Module):
         rows: list[list[int]] = labels.tolist()
         if scores.mask is None:
             return rows
+        if labels.is_cuda:
+            from cliquewise.torch import _triton
+
+            _triton.check_masks(labels.device)
         lengths: list[int] = scores.mask.sum(1).tolist()
         return [row[:n] for row, n in zip(rows, lengths)]
 

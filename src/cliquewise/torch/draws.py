@@ -42,7 +42,7 @@ def top_k(
     """
     if k < 1:
         raise DataError(f"k = {k}; it must be at least 1")
-    scores = make_scores(nodes, transitions, begin, end, mask)
+    scores = make_scores(nodes, transitions, begin, end, mask, wait=True)
     with torch.no_grad():
         feasible, labels = _best_lists(scores, k)
     found = path_score(scores, labels.transpose(0, 1)).transpose(0, 1)
@@ -115,7 +115,7 @@ def sample(
     >>> draws.shape, draws[0].tolist()
     (torch.Size([3, 1, 2]), [[0, 1]])
     """
-    scores = make_scores(nodes, transitions, begin, end, mask)
+    scores = make_scores(nodes, transitions, begin, end, mask, wait=True)
     size, length, k = scores.nodes.shape
     device = scores.nodes.device
     if n < 0:

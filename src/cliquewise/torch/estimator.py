@@ -76,9 +76,11 @@ class EarlyStopping(Solver):
     def step(self, problem: Any, state: _Watched, rng: Any) -> tuple[_Watched, Info]:
         """A step of the solver inside, then the validation score."""
         inner, info = self.solver.step(problem, state.inner, rng)
-        score = self.score(inner.w)
+        # Which may be an average of those that it goes on from.
+        w = torch.as_tensor(self.solver.weights(problem, inner)).to(inner.w)
+        score = self.score(w)
         if score > state.score:
-            new = _Watched(inner, inner.w.clone(), score, 0)
+            new = _Watched(inner, w.clone(), score, 0)
         else:
             new = _Watched(inner, state.best, state.score, state.waited + 1)
         info.finished = info.finished or new.waited >= self.patience

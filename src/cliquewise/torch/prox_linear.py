@@ -28,10 +28,25 @@ from cliquewise.torch.problem import Batch, DeepProblem
 jvp: Any = torch.func.jvp
 vjp: Any = torch.func.vjp
 
-#: Share of the worst-case curvature to begin with; factors after a good and a bad inner pass.
-START, EASE, TIGHTEN = 0.01, 0.7, 4.0
+#: Share of the worst-case curvature to begin with; factors after a good and a bad inner pass,
+#: and after an accepted and a refused outer step.
+START, EASE, TIGHTEN, EASE_OUTER = 0.01, 0.7, 4.0, 0.8
+#: Factors of the step length after an accepted and a refused step.
+LENGTHEN, SHORTEN = 1.5, 0.5
 #: Losses with a maximum to smooth, and the loss that smooths it.
 _SMOOTH = {"l2": "smooth_hinge", "entropy": "softmax_margin"}
+
+
+@dataclass
+class Held:
+    """Mini-batches and their scores at the weights, from the pass that found the objective.
+
+    One top-K call per example serves the maximum, which the acceptance test needs, and the
+    smoothed maximum, which the first anchor of the next inner problem does.
+    """
+
+    batches: list[Batch]
+    scores: list[Scores]
 
 
 @dataclass
@@ -45,6 +60,8 @@ class ProxLinearState:
     prox_gradient: float = float("nan")
     accepted: int = 0
     lipschitz: float = float("nan")
+    inner: float = 0.0
+    held: Held | None = None
 
 
 class LinearModel:
@@ -52,21 +69,24 @@ class LinearModel:
 
     def __init__(
         self, problem: DeepProblem, center: Tensor, strength: float,
-        smoothing: tuple[str, float] | None, batches: list[Batch],
+        smoothing: tuple[str, float] | None, held: Held,
     ) -> None:  # fmt: skip
         self.problem, self.center, self.strength = problem, center, strength
-        self.smoothing, self.batches = smoothing, batches
-        self.shares = [len(b.target) / problem.n_examples for b in batches]
+        self.smoothing, self.batches, self.scores = smoothing, held.batches, held.scores
+        self.shares = [len(b.target) / problem.n_examples for b in self.batches]
 
-    def score_gradient(self, w: Tensor, batch: Batch) -> tuple[Scores, float]:
+    def score_gradient(self, w: Tensor, b: int) -> tuple[Scores, float]:
         """Gradient of a batch's mean loss by the linearised scores at w, and that loss.
 
-        One oracle call per example.
+        One oracle call per example; none at the centre, whose scores are held.
         """
-        scores, moved = jvp(
-            lambda v: self.problem.scores(v, batch), (self.center,), (w - self.center,)
-        )
-        leaves = [(s + m).detach().requires_grad_() for s, m in zip(scores, moved)]
+        batch, scores = self.batches[b], self.scores[b]
+        if w is not self.center:
+            _, moved = jvp(
+                lambda v: self.problem.scores(v, batch), (self.center,), (w - self.center,)
+            )
+            scores = tuple(s + m for s, m in zip(scores, moved))
+        leaves = [s.detach().requires_grad_() for s in scores]
         with torch.enable_grad():
             value = self.problem.losses(tuple(leaves), batch, self.smoothing).mean()
         found = torch.autograd.grad(value, leaves, allow_unused=True)
@@ -87,8 +107,8 @@ class LinearModel:
         kept, total = [], torch.zeros_like(w)
         apart = (w - self.center).double().square().sum()
         value = 0.5 * float(self.problem.lam * w.double().square().sum() + self.strength * apart)
-        for share, batch in zip(self.shares, self.batches):
-            by_scores, loss = self.score_gradient(w, batch)
+        for b, (share, batch) in enumerate(zip(self.shares, self.batches)):
+            by_scores, loss = self.score_gradient(w, b)
             kept.append(by_scores)
             value += share * loss
             total += share * self.pull_back(batch, by_scores)
@@ -106,6 +126,19 @@ class LinearModel:
         return size / len(batch.target)
 
 
+def hold(problem: DeepProblem, w: Tensor, rng: np.random.Generator) -> tuple[float, Held]:
+    """The objective at w, and the scores of freshly drawn mini-batches; one pass."""
+    batches = problem.batches(torch.from_numpy(rng.permutation(problem.n_examples)))
+    total = 0.5 * problem.lam * float(w.double().square().sum())
+    kept = []
+    with torch.no_grad():
+        for batch in batches:
+            scores = problem.scores(w, batch)
+            total += float(problem.losses(scores, batch).double().sum()) / problem.n_examples
+            kept.append(tuple(s.detach() for s in scores))
+    return total, Held(batches, kept)
+
+
 @dataclass(frozen=True)
 class ProxLinear(Solver):
     """Prox-linear algorithm with Casimir-SVRG inside, for the scores of a network.
@@ -113,14 +146,19 @@ class ProxLinear(Solver):
     Parameters
     ----------
     eta : float
-        Step length: how far to trust the linearisation. Halved when a step is refused.
+        Step length to begin with: how far to trust the linearisation. It grows by half with
+        a step that is accepted, and is halved by one that is refused.
     mu : float
         Smoothing of the maximum in the inner problem (losses without smoothing of their own).
     smoothing : {"adaptive", "constant"}
         ``mu / k`` in outer step k, or ``mu``.
     smoother : {"l2", "entropy"}
     budget : int
-        Inner iterations, each one pass of SVRG over the data (and one for its anchor).
+        Inner iterations of the first outer step, each one pass of SVRG over the data (and,
+        but for the first one, a pass for its anchor).
+    growth : float
+        How many more in each later outer step: the further, the more precise, as the
+        convergence of Algorithm 5 asks for. 0 for a fixed budget.
     tolerance : float, optional
         End the inner loop early once ``||v||^2 / (lam + 1/eta) <= tolerance / k`` for the
         gradient v of the (smoothed) inner problem.
@@ -148,14 +186,15 @@ class ProxLinear(Solver):
     mu: float = 1.0
     smoothing: str = "adaptive"
     smoother: str = "l2"
-    budget: int = 3
+    budget: int = 1
+    growth: float = 0.5
     tolerance: float | None = None
     lipschitz: float | None = None
 
     name: ClassVar[str] = "prox_linear"
     losses: ClassVar[frozenset[str]] = frozenset({"log", "hinge", "smooth_hinge", "softmax_margin"})
     problems: ClassVar[frozenset[str]] = frozenset({"deep"})
-    columns: ClassVar[tuple[str, ...]] = ("prox_gradient", "eta", "accepted")
+    columns: ClassVar[tuple[str, ...]] = ("prox_gradient", "eta", "accepted", "inner")
 
     def __post_init__(self) -> None:
         for name in ("eta", "mu"):
@@ -163,6 +202,8 @@ class ProxLinear(Solver):
                 raise DataError(f"{name} = {getattr(self, name)}; it must be positive")
         if self.budget < 1:
             raise DataError(f"budget = {self.budget}; it must be at least 1")
+        if not self.growth >= 0:
+            raise DataError(f"growth = {self.growth}; it must not be negative")
         if self.smoothing not in ("adaptive", "constant"):
             raise UnsupportedError("smoothing is 'adaptive' or 'constant'")
         if self.smoother not in _SMOOTH:
@@ -182,22 +223,28 @@ class ProxLinear(Solver):
         smoothing = (_SMOOTH[self.smoother], mu) if problem.loss == "hinge" else None
         if smoothing is None:
             mu = 1.0 if problem.loss == "log" else problem.gamma
-        order = torch.from_numpy(rng.permutation(problem.n_examples))
-        batches = problem.batches(order)
-        model = LinearModel(problem, state.w, 1.0 / state.eta, smoothing, batches)
+        held, passes = state.held, 0.0
+        if held is None:
+            held, passes = hold(problem, state.w, rng)[1], 1.0
+        model = LinearModel(problem, state.w, 1.0 / state.eta, smoothing, held)
         bound = state.lipschitz
         if math.isnan(bound):
             bound = self._lipschitz(model, rng)
-        w, passes, found = self._solve(model, bound / mu, k, rng)
-        value = problem.value(w)
-        passes += 1.0
+        w, anchors, inner, found = self._solve(model, bound / mu, k, rng)
+        value, there = hold(problem, w, rng)
+        passes += anchors + inner + 1.0
         moved = float((state.w - w).norm()) / state.eta
-        taken = value <= state.value
-        new = ProxLinearState(
-            w if taken else state.w, k, state.eta if taken else state.eta / 2,
-            min(value, state.value) if taken else state.value, moved,
-            state.accepted + taken, found * mu if taken else found * mu * TIGHTEN,
-        )  # fmt: skip
+        inner += state.inner
+        if value <= state.value:
+            new = ProxLinearState(
+                w, k, state.eta * LENGTHEN, value, moved, state.accepted + 1,
+                found * mu * EASE_OUTER, inner, there,
+            )  # fmt: skip
+        else:
+            new = ProxLinearState(
+                state.w, k, state.eta * SHORTEN, state.value, moved, state.accepted,
+                found * mu * TIGHTEN, inner, held,
+            )  # fmt: skip
         calls = round(passes * problem.n_examples)
         certificate = self.certify(problem, new)
         return new, Info(passes, calls, certificate=certificate)
@@ -211,8 +258,8 @@ class ProxLinear(Solver):
 
     def _solve(
         self, model: LinearModel, bound: float, k: int, rng: np.random.Generator
-    ) -> tuple[Tensor, float, float]:
-        """Casimir-SVRG with constant smoothing; weights, passes, curvature found good.
+    ) -> tuple[Tensor, float, float, float]:
+        """Casimir-SVRG with constant smoothing; weights, passes for anchors and others, curvature.
 
         The worst case of the curvature is far from the usual: the value of the model, which
         the anchors give for nothing, tells whether to try a smaller or a larger one.
@@ -220,10 +267,11 @@ class ProxLinear(Solver):
         lam = model.problem.lam + model.strength
         n = len(model.batches)
         best = before = center = model.center
-        least, passes, made = float("inf"), 0.0, 0
+        least, anchors, made = float("inf"), 0.0, 0
+        budget = self.budget + int(self.growth * (k - 1))
         while True:
             full, kept, value = model.full_gradient(center)
-            passes += 1.0
+            anchors += float(center is not model.center)
             if value <= least:
                 least, best = value, center
                 anchor = center, full, kept
@@ -234,15 +282,15 @@ class ProxLinear(Solver):
             size = float((full + model.quadratic_gradient(center)).square().sum()) / lam
             small = self.tolerance is not None and size <= self.tolerance / k
             if small:
-                return best, passes, bound
+                return best, anchors, float(made), bound
             # An extra proximal term pays where the condition is worse than n (Prop. 29).
             kappa = max(bound / (n + 1) - lam, 0.0)
             root = (lam / (lam + kappa)) ** 0.5
             w = self._svrg_pass(model, center, full, kept, bound, kappa, rng)
-            passes, made = passes + 1.0, made + 1
-            if made == self.budget:
+            made += 1
+            if made == budget:
                 # Whether it is good, the acceptance test will say of the objective itself.
-                return w, passes, bound
+                return w, anchors, float(made), bound
             center = w + (1.0 - root) / (1.0 + root) * (w - before)
             before = w
 
@@ -251,21 +299,22 @@ class ProxLinear(Solver):
         model: LinearModel, center: Tensor, full: Tensor, kept: list[Scores],
         bound: float, kappa: float, rng: np.random.Generator,
     ) -> Tensor:  # fmt: skip
-        """One pass over the batches from the anchor ``center``; its last iterate."""
+        """One pass over the batches from the anchor ``center``; the mean of its second half."""
         lam = model.problem.lam + model.strength
         rate = 1.0 / (2.0 * (bound + lam + kappa))
-        w = center.clone()
+        w, total = center.clone(), torch.zeros_like(center)
         n = len(kept)
-        for b in rng.permutation(n):
-            batch = model.batches[b]
-            now, _ = model.score_gradient(w, batch)
+        for i, b in enumerate(rng.permutation(n).tolist()):
+            now, _ = model.score_gradient(w, b)
             # Both gradients go through the same Jacobian, so one product serves.
             change = tuple(x - y for x, y in zip(now, kept[b]))
             weight = model.shares[b] * n
-            grad = full + weight * model.pull_back(batch, change)
+            grad = full + weight * model.pull_back(model.batches[b], change)
             grad += model.quadratic_gradient(w) + kappa * (w - center)
             w = w - rate * grad
-        return w
+            if i >= n // 2:
+                total += w
+        return total / (n - n // 2)
 
     def weights(self, problem: DeepProblem, state: ProxLinearState) -> Any:
         """As a numpy vector."""
@@ -278,22 +327,27 @@ class ProxLinear(Solver):
         return Certificate(state.value, status="none")
 
     def extras(self, problem: DeepProblem, state: ProxLinearState) -> dict[str, float]:
-        """Norm of the prox-gradient (Eq. 63) at the last prox centre, step length, acceptances."""
+        """Norm of the prox-gradient (Eq. 63) at the last prox centre, step length, acceptances.
+
+        ``inner`` counts the passes of SVRG alone, as the figures of the paper do.
+        """
         return {
             "prox_gradient": state.prox_gradient,
             "eta": state.eta,
             "accepted": float(state.accepted),
+            "inner": state.inner,
         }
 
     def pack(self, state: ProxLinearState) -> dict[str, Any]:
         """For a checkpoint."""
         numbers = [
-            state.step, state.eta, state.value, state.prox_gradient, state.accepted, state.lipschitz
+            state.step, state.eta, state.value, state.prox_gradient, state.accepted,
+            state.lipschitz, state.inner,
         ]  # fmt: skip
         return {"w": state.w.cpu().numpy(), "numbers": np.array(numbers, dtype=float)}
 
     def unpack(self, problem: DeepProblem, arrays: dict[str, Any]) -> ProxLinearState:
         """Back from :meth:`pack`."""
-        step, eta, value, norm, accepted, bound = (float(x) for x in arrays["numbers"])
+        step, eta, value, norm, accepted, bound, inner = (float(x) for x in arrays["numbers"])
         w = torch.as_tensor(arrays["w"].copy()).to(problem.weights())
-        return ProxLinearState(w, int(step), eta, value, norm, int(accepted), bound)
+        return ProxLinearState(w, int(step), eta, value, norm, int(accepted), bound, inner)

@@ -155,7 +155,7 @@ def entropy(
     >>> entropy(torch.zeros(1, 2, 2), torch.zeros(2, 2)) / torch.tensor(2.0).log()
     tensor([2.])
     """
-    scores = make_scores(nodes, transitions, begin, end, mask)
+    scores = make_scores(nodes, transitions, begin, end, mask, wait=True)
     log_z, expected = _expected(scores, scores)
     return log_z - expected
 
@@ -178,7 +178,7 @@ def kl_divergence(p: tuple[Tensor | None, ...], q: tuple[Tensor | None, ...]) ->
     >>> kl_divergence(p, q)
     tensor([0.1201])
     """
-    own, other = make_scores(*p), make_scores(*q)  # type: ignore[arg-type]
+    own, other = (make_scores(*x, wait=True) for x in (p, q))  # type: ignore[arg-type]
     if own.nodes.shape != other.nodes.shape:
         raise DataError(
             f"p and q have different shapes, {tuple(own.nodes.shape)} and "

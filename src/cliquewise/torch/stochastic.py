@@ -19,12 +19,13 @@ SCHEDULES = ("constant", "sqrt", "inverse")
 
 @dataclass
 class StochasticState:
-    """Weights, the moments of Adam, and the number of steps made."""
+    """Weights, the moments of Adam, the number of steps made, and the average of the weights."""
 
     w: Tensor
     first: Tensor
     second: Tensor
     steps: int = 0
+    mean: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -32,21 +33,47 @@ class _Stochastic(Solver):
     """One pass over shuffled mini-batches per step."""
 
     rate: float = 0.1
+    schedule: str = "constant"
+    t0: float = 100.0
+    average: float = 0.0
     losses: ClassVar[frozenset[str]] = frozenset({"log", "hinge", "smooth_hinge", "softmax_margin"})
     problems: ClassVar[frozenset[str]] = frozenset({"deep"})
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
             raise DataError(f"rate = {self.rate}; it must be positive")
+        if self.schedule not in SCHEDULES:
+            raise UnsupportedError(f"schedule is one of: {', '.join(SCHEDULES)}")
+        if not self.t0 > 0:
+            raise DataError(f"t0 = {self.t0}; it must be positive")
+        if not 0 <= self.average < 1:
+            raise DataError(f"average = {self.average}; it must be at least 0 and below 1")
 
     def init(self, problem: DeepProblem, warm: Any = None) -> StochasticState:
         """Start from the network's weights, or those of another state."""
         w = problem.weights() if warm is None else torch.as_tensor(warm.w).to(problem.weights())
-        return StochasticState(w.clone(), torch.zeros_like(w), torch.zeros_like(w))
+        mean = w.clone() if self.average else None
+        return StochasticState(w.clone(), torch.zeros_like(w), torch.zeros_like(w), mean=mean)
 
-    def update(self, state: StochasticState, grad: Tensor) -> None:
-        """Move the state along one stochastic gradient."""
+    def update(self, state: StochasticState, grad: Tensor, rate: float) -> None:
+        """Move the weights along one stochastic gradient; ``state.steps`` counts this one."""
         raise NotImplementedError
+
+    def advance(self, state: StochasticState, grad: Tensor) -> None:
+        """One step at the rate of its time, and its part in the average."""
+        age = 1.0 + state.steps / self.t0
+        power = {"constant": 0.0, "sqrt": 0.5, "inverse": 1.0}[self.schedule]
+        state.steps += 1
+        self.update(state, grad, self.rate / age**power)
+        if state.mean is not None:
+            # A short memory at first: the start is soon forgotten.
+            kept = min(self.average, (1.0 + state.steps) / (10.0 + state.steps))
+            state.mean.lerp_(state.w, 1.0 - kept)
+
+    @staticmethod
+    def answer(state: StochasticState) -> Tensor:
+        """The average of the weights if there is one."""
+        return state.w if state.mean is None else state.mean
 
     def step(
         self, problem: DeepProblem, state: StochasticState, rng: np.random.Generator
@@ -54,29 +81,29 @@ class _Stochastic(Solver):
         """One pass over the data."""
         for batch in problem.batches(torch.from_numpy(rng.permutation(problem.n_examples))):
             grad, _ = problem.gradient(state.w, batch)
-            self.update(state, grad + problem.lam * state.w)
+            self.advance(state, grad.add(state.w, alpha=problem.lam))
         return state, Info(1.0, problem.n_examples, certificate=self.certify(problem, state))
 
     def weights(self, problem: DeepProblem, state: StochasticState) -> Any:
-        """As a numpy vector."""
-        return state.w.cpu().double().numpy()
+        """As a numpy vector; the average if there is one."""
+        return self.answer(state).cpu().double().numpy()
 
     def certify(self, problem: DeepProblem, state: StochasticState) -> Certificate:
         """The objective, from a pass over the data; nothing is proved."""
-        return Certificate(problem.value(state.w), status="none")
+        return Certificate(problem.value(self.answer(state)), status="none")
 
     def pack(self, state: StochasticState) -> dict[str, Any]:
         """For a checkpoint."""
         arrays = {n: getattr(state, n).cpu().numpy() for n in ("w", "first", "second")}
-        return arrays | {"steps": np.array([state.steps])}
+        own = {} if state.mean is None else {"mean": state.mean.cpu().numpy()}
+        return arrays | own | {"steps": np.array([state.steps])}
 
     def unpack(self, problem: DeepProblem, arrays: dict[str, Any]) -> StochasticState:
         """Back from :meth:`pack`."""
         like = problem.weights()
-        w, first, second = (
-            torch.as_tensor(arrays[n].copy()).to(like) for n in ("w", "first", "second")
-        )
-        return StochasticState(w, first, second, int(arrays["steps"][0]))
+        names = ("w", "first", "second", *(["mean"] if self.average else []))
+        w, first, second, *mean = (torch.as_tensor(arrays[n].copy()).to(like) for n in names)
+        return StochasticState(w, first, second, int(arrays["steps"][0]), *mean)
 
 
 @dataclass(frozen=True)
@@ -91,6 +118,9 @@ class SGD(_Stochastic):
         The rate itself, divided by ``sqrt(1 + t / t0)``, or by ``1 + t / t0``.
     t0 : float
         In steps.
+    average : float
+        If positive, the answer is an exponential moving average of the weights that keeps
+        this share of itself in each step, 0.999 say: often better on new data.
 
     Examples
     --------
@@ -98,30 +128,27 @@ class SGD(_Stochastic):
     'sgd'
     """
 
-    schedule: str = "constant"
-    t0: float = 100.0
     name: ClassVar[str] = "sgd"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.schedule not in SCHEDULES:
-            raise UnsupportedError(f"schedule is one of: {', '.join(SCHEDULES)}")
-
-    def update(self, state: StochasticState, grad: Tensor) -> None:
+    def update(self, state: StochasticState, grad: Tensor, rate: float) -> None:
         """A step against the gradient."""
-        age = 1.0 + state.steps / self.t0
-        power = {"constant": 0.0, "sqrt": 0.5, "inverse": 1.0}[self.schedule]
-        state.w = state.w - self.rate / age**power * grad
-        state.steps += 1
+        state.w = state.w.add(grad, alpha=-rate)
 
 
 @dataclass(frozen=True)
 class Adam(_Stochastic):
     """Adam (Kingma and Ba 2015).
 
+    Parameters
+    ----------
+    rate, schedule, t0, average
+        As of :class:`SGD`.
+    decay : pair of float
+        Shares that the first and the second moment keep of themselves in each step.
+
     Examples
     --------
-    >>> Adam(rate=1e-3).name
+    >>> Adam(rate=1e-3, average=0.999).name
     'adam'
     """
 
@@ -129,12 +156,11 @@ class Adam(_Stochastic):
     decay: tuple[float, float] = (0.9, 0.999)
     name: ClassVar[str] = "adam"
 
-    def update(self, state: StochasticState, grad: Tensor) -> None:
+    def update(self, state: StochasticState, grad: Tensor, rate: float) -> None:
         """A step along the first moment over the root of the second."""
-        state.steps += 1
         slow, slower = self.decay
         state.first.mul_(slow).add_(grad, alpha=1 - slow)
         state.second.mul_(slower).addcmul_(grad, grad, value=1 - slower)
-        first = state.first / (1 - slow**state.steps)
-        second = state.second / (1 - slower**state.steps)
-        state.w = state.w - self.rate * first / (second.sqrt() + 1e-8)
+        # In place where it can be: the vectors are those of the whole network.
+        root = state.second.sqrt().div_((1 - slower**state.steps) ** 0.5).add_(1e-8)
+        state.w = torch.addcdiv(state.w, state.first, root, value=-rate / (1 - slow**state.steps))
