@@ -16,14 +16,14 @@ from cliquewise.solvers.gdmm_graph import SEARCHES, check_parameters, parameters
 
 #: Rounds of multipliers, labels and pairs at one visit of an example: they are cheap beside
 #: the scores of all labels.
-ROUNDS = 4
+ROUNDS = 8
 #: A label joins an example if its violation is at least this share of the largest one.
 SHARE = 0.3
 #: Labels, and pairs, that may join an example at one visit.
-MOST = 32
+MOST = 512
 #: Weights of pairs that count as zero in the search: a share of the gap per active label, and the
 #: largest.
-CUT, COARSE = 0.02, 0.01
+CUT, COARSE = 0.1, 0.01
 #: From one look to the next the gap should fall below this part of itself.
 SLOW = 0.8
 #: Share of the gap that is due to labels that are not active from which on the search looks at
@@ -33,8 +33,8 @@ ALARM = 0.1
 PATIENCE = 10
 #: Multipliers of a pair that may be forgotten with it, in units of the weight that counts as zero.
 QUIET = 10.0
-#: The penalty, in units of C.
-RHO = 0.3
+#: The penalty at the start and at most, in units of C, and its growth.
+RHO, LARGEST, GROWTH = 0.3, 10.0, 1.5
 #: Parts of the labels of which the sampled search looks at one.
 PARTS = 3
 
@@ -53,6 +53,7 @@ class ActiveSets:
     cut: float = COARSE
     fineness: float = 1.0
     last_gap: float = float("inf")
+    repair: float = 0.0
     thorough: bool = False
 
     @property
@@ -76,7 +77,8 @@ class MultiLabelGDMM(Solver):
         ``full`` looks at every pair of labels, and finds the same; ``sampled`` looks at a random
         third of the labels.
     rho : float or "auto", default="auto"
-        Penalty for disagreement; large is strong. ``auto`` is 0.3 C.
+        Penalty for disagreement; large is strong. ``auto`` starts at 0.3 C, and grows while
+        most of the gap is what the dual value loses when beliefs are made to agree.
     eta : float, default=1.0
         Step of the multipliers, in units of rho.
 
@@ -208,6 +210,8 @@ class MultiLabelGDMM(Solver):
         state.cut = min(COARSE, CUT * state.fineness * gap * n / max(state.n_active, n))
         alarm = state.alarms.sum() / n > ALARM * gap
         state.thorough = bool(alarm and state.outer >= PATIENCE)
+        if isinstance(self.rho, str) and state.repair > 0.5 * gap:
+            state.rho = min(GROWTH * state.rho, LARGEST * problem.C)
 
     # ---- what it proves
 
@@ -215,15 +219,17 @@ class MultiLabelGDMM(Solver):
         """The bound of the messages at the weights, and the dual value of repaired beliefs."""
         from cliquewise._kernels.multilabel_bounds import background, loss_bound, weights_of_sets
 
-        w = empty_weights(len(problem.used), problem.n_labels)._replace(H=state.weights.H)
-        weights_of_sets(problem.rows, problem.C, state.sets, 0.0, w.U, w.V)
+        w = empty_weights(len(problem.used), problem.n_labels)
+        cost = weights_of_sets(problem.rows, problem.C, state.sets, 0.0, w.U, w.V)
         background(w)
         losses = np.zeros(problem.n_examples)
         state.alarms = np.zeros(problem.n_labels)
         plan = self._plan(problem, state)
         state.disagreement = loss_bound(problem.rows, w, plan, state.sets, losses, state.alarms)
         primal = problem.value(squared_norm(w), float(losses.sum()))
+        apart = problem.value(-squared_norm(w), cost)
         dual = max(_repaired_dual(problem, state.sets, weight, w) for weight in (1.0, 1e6))
+        state.repair = apart - dual
         return Certificate(primal, dual, "bound")
 
     def extras(self, problem: MultiLabelProblem, state: ActiveSets) -> dict[str, float]:
@@ -257,13 +263,13 @@ class MultiLabelGDMM(Solver):
 
 
 def empty_weights(n_columns: int, n_labels: int) -> Any:
-    """No weights, and backgrounds split in halves."""
+    """No weights."""
     from cliquewise._kernels.multilabel import Weights
 
     square = (n_labels, n_labels)
     return Weights(
-        np.zeros((n_columns, n_labels)), np.zeros(square), np.full(square, 0.5),
-        np.zeros(n_labels), np.zeros(square, dtype=np.int32), np.zeros(n_labels, dtype=np.int64),
+        np.zeros((n_columns, n_labels)), np.zeros(square), np.zeros(n_labels),
+        np.zeros(square, dtype=np.int32), np.zeros(n_labels, dtype=np.int64),
     )  # fmt: skip
 
 
