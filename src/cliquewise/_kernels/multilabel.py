@@ -124,7 +124,7 @@ def _by_rule_in_full(w, sets, i, desk, thorough):
                     share = 1.0 if a >= 0 else 0.5
                 else:
                     share = sets.p[s + a] if a >= 0 else 0.0
-                total += share * max(w.V[j, k], 0.0)
+                total += share * max(w.V[k, j], 0.0)
         desk.delta[k] = total
 
 
