@@ -113,7 +113,7 @@ def _add_forced(sets, i, C, desk, V):
 
 #: Sweeps of messages over the pairs of an example before its bound is taken: it falls by a third,
 #: and the sweeps cost less than the scores.
-POLISH = 6
+POLISH = 4
 
 
 @kernel
@@ -123,7 +123,7 @@ def loss_bound(rows, w, plan, sets, out, alarms):
     Those of active pairs start at ``xi - rho (p - belief)`` and are then improved, others are by
     rule; a pair that is not active though its labels are sends its message to the one with the
     smaller belief. ``alarms`` adds up what labels contribute that are not active. Returns
-    ``||A mu||^2``.
+    ``||A mu||^2`` and the cost of the labels' beliefs.
     """
     n = w.V.shape[0]
     desk = _desk(n)
@@ -131,7 +131,7 @@ def loss_bound(rows, w, plan, sets, out, alarms):
     for i in range(len(out)):
         most = max(most, sets.count[i, 1])
     to = np.empty((most, 3))
-    apart = 0.0
+    apart, cost = 0.0, 0.0
     for i in range(len(out)):
         _unary(rows, w.U, i, desk.u)
         _lay_out(sets, i, desk, True)
@@ -154,9 +154,12 @@ def loss_bound(rows, w, plan, sets, out, alarms):
             total += max(0.0, desk.inflow[a])
             if sets.truth[s + a]:
                 total += plan.cost - desk.u[sets.label[s + a]]
+                cost += 1.0 - sets.p[s + a]
+            else:
+                cost += sets.p[s + a]
         _lay_out(sets, i, desk, False)
         out[i] = total
-    return apart
+    return apart, plan.cost * cost
 
 
 @kernel

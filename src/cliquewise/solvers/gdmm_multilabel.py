@@ -35,6 +35,12 @@ PATIENCE = 10
 QUIET = 10.0
 #: The penalty at the start and at most, in units of C, and its growth.
 RHO, LARGEST, GROWTH = 0.3, 10.0, 1.5
+#: Passes between two looks, at least: a look costs as much as two thirds of a pass.
+PAUSE = 6
+#: Looks from one with fresh weights, and with both ways to repair, to the next.
+FRESH = 4
+#: How often a label's own belief counts beside those of its pairs when they are made to agree.
+WEIGHTS = (1.0, 1e6)
 #: Parts of the labels of which the sampled search looks at one.
 PARTS = 3
 
@@ -48,6 +54,8 @@ class ActiveSets:
     rho: float
     outer: int = 0
     next_look: int = 1
+    looks: int = 0
+    weight: float = WEIGHTS[0]
     disagreement: float = float("nan")
     alarms: Floats = field(default_factory=lambda: np.empty(0))
     cut: float = COARSE
@@ -194,11 +202,14 @@ class MultiLabelGDMM(Solver):
         state.outer += 1
         proof = None
         if state.outer == state.next_look:
-            proof = self.certify(problem, state)
-            self._refresh(problem, state)
+            fresh = state.looks % FRESH == 0
+            if fresh:
+                self._refresh(problem, state)
+            proof = self._prove(problem, state, WEIGHTS if fresh else (state.weight,))
             self._adapt(problem, state, proof.absolute_gap)
             tidy(state.weights, state.sets, state.cut, QUIET * state.cut)
-            state.next_look = state.outer + min(max(2, state.outer // 4), 10)
+            state.looks += 1
+            state.next_look = state.outer + min(max(PAUSE, state.outer // 4), 10)
         return state, Info(1.0, visits, np.inf, proof)
 
     def _adapt(self, problem: MultiLabelProblem, state: ActiveSets, gap: float) -> None:
@@ -217,19 +228,27 @@ class MultiLabelGDMM(Solver):
 
     def certify(self, problem: MultiLabelProblem, state: ActiveSets) -> Certificate:
         """The bound of the messages at the weights, and the dual value of repaired beliefs."""
-        from cliquewise._kernels.multilabel_bounds import background, loss_bound, weights_of_sets
+        return self._prove(problem, state, WEIGHTS)
 
-        w = empty_weights(len(problem.used), problem.n_labels)
-        cost = weights_of_sets(problem.rows, problem.C, state.sets, 0.0, w.U, w.V)
-        background(w)
+    def _prove(
+        self, problem: MultiLabelProblem, state: ActiveSets, weights: tuple[float, ...]
+    ) -> Certificate:
+        """With the better one of these ways to repair, which the state remembers."""
+        from cliquewise._kernels.multilabel_bounds import loss_bound
+
         losses = np.zeros(problem.n_examples)
         state.alarms = np.zeros(problem.n_labels)
         plan = self._plan(problem, state)
-        state.disagreement = loss_bound(problem.rows, w, plan, state.sets, losses, state.alarms)
-        primal = problem.value(squared_norm(w), float(losses.sum()))
-        apart = problem.value(-squared_norm(w), cost)
-        dual = max(_repaired_dual(problem, state.sets, weight, w) for weight in (1.0, 1e6))
-        state.repair = apart - dual
+        state.disagreement, cost = loss_bound(
+            problem.rows, state.weights, plan, state.sets, losses, state.alarms
+        )
+        norm = squared_norm(state.weights)
+        primal = problem.value(norm, float(losses.sum()))
+        w = empty_weights(len(problem.used), problem.n_labels)
+        duals = [_repaired_dual(problem, state.sets, weight, w) for weight in weights]
+        dual = max(duals)
+        state.weight = weights[duals.index(dual)]
+        state.repair = problem.value(-norm, cost) - dual
         return Certificate(primal, dual, "bound")
 
     def extras(self, problem: MultiLabelProblem, state: ActiveSets) -> dict[str, float]:
