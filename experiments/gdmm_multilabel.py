@@ -258,10 +258,11 @@ def _plot_course(table: dict[str, list[Any]], name: str, out: Path) -> None:
 
 
 def _plain(axis: Any) -> None:
-    """Ticks at 1, 2, 5, 10, ... of a logarithmic axis, in plain digits."""
+    """Ticks at 1, 2, 5, 10, ... of a logarithmic axis, or 1, 10, ... of a long one, in digits."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1e3 * low else (1,), numticks=12))
     axis.set_major_formatter(FormatStrFormatter("%g"))
     axis.set_minor_formatter(NullFormatter())
 
