@@ -28,9 +28,10 @@ def markov_labels(n: int, n_labels: int, rng: np.random.Generator, sweeps: int =
     wanted = rng.permutation(3.0 * wanted / wanted.sum())
     bias = np.log(wanted / (1 - wanted)) - J @ wanted
     Y = (rng.random((n, n_labels)) < wanted).astype(np.int8)
+    near = [np.flatnonzero(J[:, k]) for k in range(n_labels)]
     for sweep in range(sweeps):
         for k in range(n_labels):
-            score = bias[k] + Y @ J[:, k]
+            score = bias[k] + Y[:, near[k]] @ J[near[k], k]
             Y[:, k] = rng.random(n) < 1 / (1 + np.exp(-score))
         # Biases follow the frequencies while the chains warm up, and are fixed from then on.
         if sweep < sweeps // 2:

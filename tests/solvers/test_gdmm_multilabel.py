@@ -11,14 +11,21 @@ from scipy.sparse import csr_matrix
 from test_cliquewise import constraint_matrices, reference_optimum
 
 from cliquewise._kernels import multilabel as kernels
+from cliquewise._kernels import multilabel_bounds as bounds
 from cliquewise._kernels.multilabel_bounds import background
+from cliquewise._kernels.multilabel_steps import _threshold4
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.graph_problem import GraphProblem
 from cliquewise.multilabel_problem import MultiLabelProblem, unpack_weights
 from cliquewise.multilabel_relaxation import relaxed_labels, relaxed_primal
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.gdmm_graph import STEPS, GraphGDMM
-from cliquewise.solvers.gdmm_multilabel import MultiLabelGDMM, empty_sets, empty_weights
+from cliquewise.solvers.gdmm_multilabel import (
+    MultiLabelGDMM,
+    empty_sets,
+    empty_weights,
+    squared_norm,
+)
 from cliquewise.solvers.idal import IDAL
 from cliquewise.solvers.run import run
 
@@ -130,8 +137,6 @@ class Walk:
     def __init__(self, labels: int, seed: int):
         self.rng, self.n = np.random.default_rng(seed), labels
         self.w = empty_weights(1, labels)
-        share = self.rng.random((labels, labels))
-        self.w.H[:] = np.triu(share, 1) + np.tril(1.0 - share.T, -1)
         self.sets = empty_sets(np.array([labels * 4]))
         self.sets.capacity[0] = labels * 4, labels * labels
         self.desk = kernels._desk(labels)
@@ -153,7 +158,7 @@ class Walk:
         p = np.zeros(self.n)
         here = self.sets.label[: self.sets.count[0, 0]]
         active[here], p[here] = True, self.sets.p[: len(here)]
-        share = np.where(active[:, None], 1.0, self.w.H) if thorough else p[:, None]
+        share = np.where(active[:, None], 1.0, 0.5) if thorough else p[:, None]
         return (share * np.maximum(self.w.V, 0.0)).sum(axis=0)
 
 
@@ -223,6 +228,58 @@ def test_relaxed_values_and_labels_are_those_of_a_linear_program(seed):
     beliefs, _ = relaxed_labels(problem.X, w, n, tol=1e-7, max_sweeps=2000)
     wanted = plain[: 2 * n * problem.n_examples].reshape(-1, n, 2)[:, :, 1]
     np.testing.assert_allclose(beliefs, wanted, atol=1e-3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(-3, 3), min_size=4, max_size=4))
+def test_the_threshold_of_four_numbers_leaves_a_distribution(t):
+    left = np.maximum(np.array(t) - _threshold4(*t), 0.0)
+    assert left.sum() == pytest.approx(1.0)
+    on = left > 0  # optimality of the projection: equal shifts where positive, more elsewhere
+    shift = np.array(t) - left
+    np.testing.assert_allclose(shift[on], shift[on][0], atol=1e-9)
+    assert np.all(shift[~on] <= shift[on][0] + 1e-9)
+
+
+def test_more_sweeps_of_messages_never_loosen_the_bound_and_never_cross_the_optimum(monkeypatch):
+    problem = larger_problem(6)
+    solver = MultiLabelGDMM()
+    state, rng = solver.init(problem), np.random.default_rng(0)
+    for _ in range(5):
+        state, _ = solver.step(problem, state, rng)
+    plan, w = solver._plan(problem, state), state.weights
+    low = relaxed_primal(problem, solver.weights(problem, state), tol=1e-4)[0]
+    python = {name: getattr(bounds, name).py_func for name in ("loss_bound", "_polish")}
+    monkeypatch.setattr(bounds, "_polish", python["_polish"])
+    values = []
+    for sweeps in (0, 1, 2, bounds.POLISH):
+        monkeypatch.setattr(bounds, "POLISH", sweeps)
+        losses = np.zeros(problem.n_examples)
+        python["loss_bound"](problem.rows, w, plan, state.sets, losses, np.zeros(25))
+        values.append(problem.value(squared_norm(w), losses.sum()))
+    assert np.all(np.diff(values) <= 1e-12)
+    assert values[-1] < values[0]
+    assert values[-1] >= low - 1e-9
+    assert solver.certify(problem, state).primal == pytest.approx(values[-1], rel=1e-6)
+
+
+def test_the_penalty_grows_only_while_making_beliefs_agree_costs_most_of_the_gap():
+    problem = larger_problem(0, C=1.0)
+    solver = MultiLabelGDMM()
+    state = solver.init(problem)
+    for repair, grows in ((0.6, True), (0.4, False)):
+        state.repair, before = repair, state.rho
+        solver._adapt(problem, state, 1.0)
+        assert (state.rho > before) is grows
+    for _ in range(50):
+        state.repair = 1.0
+        solver._adapt(problem, state, 1.0)
+    assert state.rho == 10.0 * problem.C
+    given = MultiLabelGDMM(rho=0.7)
+    state = given.init(problem)
+    state.repair = 1.0
+    given._adapt(problem, state, 1.0)
+    assert state.rho == 0.7
 
 
 # ---- memory, growth, files, bad input

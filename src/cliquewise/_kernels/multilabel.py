@@ -8,11 +8,11 @@ labels as long as ``p_j + p_k <= 1``; a pair that breaks this becomes active.
 
 Pairs that are not active still need messages in the bound of Eq. 8 of gdmm, or each would
 count ``max(V_jk, 0)``. They get them by rule: all of it is moved to the end that is not active, or
-split by ``H`` between two such ends. No such pair is violated then, and among the
+a half to each of two such ends. No such pair is violated then, and among the
 factors that are not active the most violated one is the label with the largest
 
-    cost + u_k + S_k + sum over active j of (1 - H_jk) max(V_jk, 0),
-    S_k = sum over all j of H_jk max(V_jk, 0),
+    cost + u_k + S_k + sum over active j of max(V_jk, 0) / 2,
+    S_k = sum over all j of max(V_jk, 0) / 2,
 
 or a pair of active labels with ``V_jk > 0``. S is kept under changes of V, and ``near`` lists for
 each label those that it ever had a weight with: no search looks at all pairs of labels. (Most of S
@@ -40,9 +40,9 @@ Sets = namedtuple(
     "Sets", ["start", "count", "capacity", "label", "truth", "p", "ends", "pairs", "used"]
 )
 
-#: U (features, labels), V symmetric, split H, background S; ``near[j, :degree[j]]`` are the labels
-#: that j ever had a weight with.
-Weights = namedtuple("Weights", ["U", "V", "H", "S", "near", "degree"])
+#: U (features, labels), V symmetric, background S; ``near[j, :degree[j]]`` are the labels that j
+#: ever had a weight with.
+Weights = namedtuple("Weights", ["U", "V", "S", "near", "degree"])
 
 #: C, penalty, step of the multipliers, cost of a wrong label, rounds at one example, the share of
 #: the largest violation that a label needs to join, the V that a pair needs, how many labels may
@@ -56,7 +56,7 @@ Plan = namedtuple(
 #: Where an example is worked on: scores, messages by rule, inflows, degrees and old beliefs of
 #: labels; ``place[k]`` is one more than the place of label k among the active; ``listed[j, k]``
 #: says that a pair is active.
-Desk = namedtuple("Desk", ["u", "delta", "inflow", "degree", "old", "place", "listed", "t"])
+Desk = namedtuple("Desk", ["u", "delta", "inflow", "degree", "old", "place", "listed"])
 
 SUBLINEAR, FULL, SAMPLED = 0, 1, 2
 
@@ -65,7 +65,7 @@ SUBLINEAR, FULL, SAMPLED = 0, 1, 2
 def _desk(n):
     return Desk(
         np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n),
-        np.zeros(n, dtype=np.int64), np.zeros((n, n), dtype=np.bool_), np.empty(4),
+        np.zeros(n, dtype=np.int64), np.zeros((n, n), dtype=np.bool_),
     )  # fmt: skip
 
 
@@ -105,9 +105,9 @@ def _by_rule(w, sets, i, desk, thorough):
         j, p = sets.label[a], sets.p[a]
         if not thorough and p == 0.0:
             continue
+        share = 0.5 if thorough else p
         for c in range(w.degree[j]):
             k = w.near[j, c]
-            share = 1.0 - w.H[j, k] if thorough else p
             desk.delta[k] += share * max(w.V[j, k], 0.0)
 
 
@@ -121,10 +121,10 @@ def _by_rule_in_full(w, sets, i, desk, thorough):
             if j != k:
                 a = desk.place[j] - 1
                 if thorough:
-                    share = 1.0 if a >= 0 else w.H[j, k]
+                    share = 1.0 if a >= 0 else 0.5
                 else:
                     share = sets.p[s + a] if a >= 0 else 0.0
-                total += share * max(w.V[j, k], 0.0)
+                total += share * max(w.V[k, j], 0.0)
         desk.delta[k] = total
 
 
@@ -211,8 +211,8 @@ def _move_pair(w, j, k, d):
         _meet(w, j, k)
     w.V[j, k] = w.V[k, j] = new
     change = max(new, 0.0) - max(old, 0.0)
-    w.S[k] += w.H[j, k] * change
-    w.S[j] += w.H[k, j] * change
+    w.S[k] += 0.5 * change
+    w.S[j] += 0.5 * change
 
 
 @kernel
@@ -241,9 +241,13 @@ def _search(w, plan, sets, i, desk, random):
     best, top = _most_violated(desk, plan.cost, part, parts)
     if best < 0:
         return 0
-    if not _has_room(sets, i, plan.most, 0):
-        return -1
     n, found = len(desk.u), 0
+    for k in range(n):
+        if desk.place[k] == 0 and plan.cost + desk.u[k] + desk.delta[k] >= plan.share * top:
+            found += 1
+    if not _has_room(sets, i, min(found, plan.most), 0):
+        return -1
+    found = 0
     first = _random_below(random, n)
     for q in range(n):
         # From a random place on, for the first ones found may be all that may join.

@@ -17,43 +17,39 @@ from cliquewise._kernels.multilabel import (
 
 
 @kernel
-def _project4(t):
-    """Nearest point of the simplex for four numbers."""
-    tau = -1e300
-    for _ in range(4):
-        count, high = 0, 0.0
-        for s in range(4):
-            if t[s] > tau:
-                count += 1
-                high += t[s]
-        new = (high - 1.0) / count
-        if new <= tau:
-            break
-        tau = new
-    for s in range(4):
-        t[s] = max(t[s] - tau, 0.0)
+def _threshold4(a, b, c, d):
+    """What to take off four numbers so that their positive parts sum to one.
+
+    The largest of (sum of the k largest - 1) / k, by a sorting network: without a branch.
+    """
+    a, b = max(a, b), min(a, b)
+    c, d = max(c, d), min(c, d)
+    a, c = max(a, c), min(a, c)
+    b, d = max(b, d), min(b, d)
+    b, c = max(b, c), min(b, c)
+    one = a - 1.0
+    two = one + b
+    three = two + c
+    return max(max(one, 0.5 * two), max(three / 3.0, 0.25 * (three + d)))
 
 
 @kernel
-def _pair_step(w, plan, sets, s, e, desk):
-    """The proximal problem of one pair (Eq. 19 of gdmm)."""
-    t = desk.t
+def _pair_step(plan, sets, s, e, desk, v):
+    """The proximal problem of one pair with the weight v (Eq. 19 of gdmm); returns the new one."""
     a, b = sets.ends[e, 0], sets.ends[e, 1]
-    j, k = sets.label[s + a], sets.label[s + b]
     q10, q01, q11 = sets.pairs[e, 0], sets.pairs[e, 1], sets.pairs[e, 2]
     to_a = -sets.pairs[e, 3] + plan.rho * (sets.p[s + a] - q10 - q11)
     to_b = -sets.pairs[e, 4] + plan.rho * (sets.p[s + b] - q01 - q11)
     step = 1.0 / (plan.C + plan.rho)
-    t[0] = 1.0 - q10 - q01 - q11
-    t[1] = q10 + step * to_a
-    t[2] = q01 + step * to_b
-    t[3] = q11 + step * (w.V[j, k] + to_a + to_b)
-    _project4(t)
-    sets.pairs[e, 0], sets.pairs[e, 1], sets.pairs[e, 2] = t[1], t[2], t[3]
-    desk.inflow[a] += plan.rho * (t[1] + t[3] - q10 - q11)
-    desk.inflow[b] += plan.rho * (t[2] + t[3] - q01 - q11)
-    if plan.C > 0.0 and t[3] != q11:
-        _move_pair(w, j, k, plan.C * (q11 - t[3]))
+    t00 = 1.0 - q10 - q01 - q11
+    t10, t01 = q10 + step * to_a, q01 + step * to_b
+    t11 = q11 + step * (v + to_a + to_b)
+    tau = _threshold4(t00, t10, t01, t11)
+    t10, t01, t11 = max(t10 - tau, 0.0), max(t01 - tau, 0.0), max(t11 - tau, 0.0)
+    sets.pairs[e, 0], sets.pairs[e, 1], sets.pairs[e, 2] = t10, t01, t11
+    desk.inflow[a] += plan.rho * (t10 + t11 - q10 - q11)
+    desk.inflow[b] += plan.rho * (t01 + t11 - q01 - q11)
+    return v + plan.C * (q11 - t11)
 
 
 @kernel
@@ -79,9 +75,15 @@ def _multipliers(sets, i, rho, length, desk):
 
 
 @kernel
-def _rounds(rows, w, plan, sets, i, desk):
-    """Multipliers, labels and pairs of one example, several times; U is left for later."""
-    s, m, first = sets.start[i, 0], sets.count[i, 0], sets.start[i, 1]
+def _rounds(rows, w, plan, sets, i, desk, v):
+    """Multipliers, labels and pairs of one example, several times; U is left for later.
+
+    ``v`` has room for the weights of its pairs, each of which only one pair changes.
+    """
+    s, m, first, pairs = sets.start[i, 0], sets.count[i, 0], sets.start[i, 1], sets.count[i, 1]
+    for c in range(pairs):
+        a, b = sets.ends[first + c, 0], sets.ends[first + c, 1]
+        v[c] = w.V[sets.label[s + a], sets.label[s + b]]
     bend = 2.0 * plan.C * rows.norms[i]
     apart = 0.0
     for _ in range(plan.rounds):
@@ -97,8 +99,13 @@ def _rounds(rows, w, plan, sets, i, desk):
                 new = 1.0 if slope > 0.0 else (0.0 if slope < 0.0 else p)
             desk.u[k] -= bend * (new - p)
             sets.p[s + a] = new
-        for e in range(first, first + sets.count[i, 1]):
-            _pair_step(w, plan, sets, s, e, desk)
+        for c in range(pairs):
+            v[c] = _pair_step(plan, sets, s, first + c, desk, v[c])
+    for c in range(pairs):
+        j = sets.label[s + sets.ends[first + c, 0]]
+        k = sets.label[s + sets.ends[first + c, 1]]
+        if v[c] != w.V[j, k]:
+            _move_pair(w, j, k, v[c] - w.V[j, k])
     return apart
 
 
@@ -121,6 +128,7 @@ def greedy_sweep(rows, w, plan, sets, examples, begin, random):
     Returns the place in ``examples`` that was reached, the factors visited and the disagreement.
     """
     desk = _desk(w.V.shape[0])
+    v = np.empty(64)
     visits, apart = 0, 0.0
     for n in range(begin, len(examples)):
         i = examples[n]
@@ -134,7 +142,9 @@ def greedy_sweep(rows, w, plan, sets, examples, begin, random):
         s = sets.start[i, 0]
         for a in range(sets.count[i, 0]):
             desk.old[a] = sets.p[s + a]
-        apart += _rounds(rows, w, plan, sets, i, desk)
+        if sets.count[i, 1] > len(v):
+            v = np.empty(2 * sets.count[i, 1])
+        apart += _rounds(rows, w, plan, sets, i, desk, v)
         _lay_out(sets, i, desk, False)
         visits += sets.count[i, 0] + sets.count[i, 1]
         if plan.C > 0.0:

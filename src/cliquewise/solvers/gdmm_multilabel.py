@@ -16,14 +16,14 @@ from cliquewise.solvers.gdmm_graph import SEARCHES, check_parameters, parameters
 
 #: Rounds of multipliers, labels and pairs at one visit of an example: they are cheap beside
 #: the scores of all labels.
-ROUNDS = 4
+ROUNDS = 8
 #: A label joins an example if its violation is at least this share of the largest one.
 SHARE = 0.3
 #: Labels, and pairs, that may join an example at one visit.
-MOST = 32
+MOST = 512
 #: Weights of pairs that count as zero in the search: a share of the gap per active label, and the
 #: largest.
-CUT, COARSE = 0.02, 0.01
+CUT, COARSE = 0.1, 0.01
 #: From one look to the next the gap should fall below this part of itself.
 SLOW = 0.8
 #: Share of the gap that is due to labels that are not active from which on the search looks at
@@ -33,8 +33,14 @@ ALARM = 0.1
 PATIENCE = 10
 #: Multipliers of a pair that may be forgotten with it, in units of the weight that counts as zero.
 QUIET = 10.0
-#: The penalty, in units of C.
-RHO = 0.3
+#: The penalty at the start and at most, in units of C, and its growth.
+RHO, LARGEST, GROWTH = 0.3, 10.0, 1.5
+#: Passes between two looks, at least: a look costs as much as two thirds of a pass.
+PAUSE = 6
+#: Looks from one with fresh weights, and with both ways to repair, to the next.
+FRESH = 4
+#: How often a label's own belief counts beside those of its pairs when they are made to agree.
+WEIGHTS = (1.0, 1e6)
 #: Parts of the labels of which the sampled search looks at one.
 PARTS = 3
 
@@ -48,11 +54,14 @@ class ActiveSets:
     rho: float
     outer: int = 0
     next_look: int = 1
+    looks: int = 0
+    weight: float = WEIGHTS[0]
     disagreement: float = float("nan")
     alarms: Floats = field(default_factory=lambda: np.empty(0))
     cut: float = COARSE
     fineness: float = 1.0
     last_gap: float = float("inf")
+    repair: float = 0.0
     thorough: bool = False
 
     @property
@@ -76,7 +85,8 @@ class MultiLabelGDMM(Solver):
         ``full`` looks at every pair of labels, and finds the same; ``sampled`` looks at a random
         third of the labels.
     rho : float or "auto", default="auto"
-        Penalty for disagreement; large is strong. ``auto`` is 0.3 C.
+        Penalty for disagreement; large is strong. ``auto`` starts at 0.3 C, and grows while
+        most of the gap is what the dual value loses when beliefs are made to agree.
     eta : float, default=1.0
         Step of the multipliers, in units of rho.
 
@@ -192,11 +202,14 @@ class MultiLabelGDMM(Solver):
         state.outer += 1
         proof = None
         if state.outer == state.next_look:
-            proof = self.certify(problem, state)
-            self._refresh(problem, state)
+            fresh = state.looks % FRESH == 0
+            if fresh:
+                self._refresh(problem, state)
+            proof = self._prove(problem, state, WEIGHTS if fresh else (state.weight,))
             self._adapt(problem, state, proof.absolute_gap)
             tidy(state.weights, state.sets, state.cut, QUIET * state.cut)
-            state.next_look = state.outer + min(max(2, state.outer // 4), 10)
+            state.looks += 1
+            state.next_look = state.outer + min(max(PAUSE, state.outer // 4), 10)
         return state, Info(1.0, visits, np.inf, proof)
 
     def _adapt(self, problem: MultiLabelProblem, state: ActiveSets, gap: float) -> None:
@@ -208,22 +221,34 @@ class MultiLabelGDMM(Solver):
         state.cut = min(COARSE, CUT * state.fineness * gap * n / max(state.n_active, n))
         alarm = state.alarms.sum() / n > ALARM * gap
         state.thorough = bool(alarm and state.outer >= PATIENCE)
+        if isinstance(self.rho, str) and state.repair > 0.5 * gap:
+            state.rho = min(GROWTH * state.rho, LARGEST * problem.C)
 
     # ---- what it proves
 
     def certify(self, problem: MultiLabelProblem, state: ActiveSets) -> Certificate:
         """The bound of the messages at the weights, and the dual value of repaired beliefs."""
-        from cliquewise._kernels.multilabel_bounds import background, loss_bound, weights_of_sets
+        return self._prove(problem, state, WEIGHTS)
 
-        w = empty_weights(len(problem.used), problem.n_labels)._replace(H=state.weights.H)
-        weights_of_sets(problem.rows, problem.C, state.sets, 0.0, w.U, w.V)
-        background(w)
+    def _prove(
+        self, problem: MultiLabelProblem, state: ActiveSets, weights: tuple[float, ...]
+    ) -> Certificate:
+        """With the better one of these ways to repair, which the state remembers."""
+        from cliquewise._kernels.multilabel_bounds import loss_bound
+
         losses = np.zeros(problem.n_examples)
         state.alarms = np.zeros(problem.n_labels)
         plan = self._plan(problem, state)
-        state.disagreement = loss_bound(problem.rows, w, plan, state.sets, losses, state.alarms)
-        primal = problem.value(squared_norm(w), float(losses.sum()))
-        dual = max(_repaired_dual(problem, state.sets, weight, w) for weight in (1.0, 1e6))
+        state.disagreement, cost = loss_bound(
+            problem.rows, state.weights, plan, state.sets, losses, state.alarms
+        )
+        norm = squared_norm(state.weights)
+        primal = problem.value(norm, float(losses.sum()))
+        w = empty_weights(len(problem.used), problem.n_labels)
+        duals = [_repaired_dual(problem, state.sets, weight, w) for weight in weights]
+        dual = max(duals)
+        state.weight = weights[duals.index(dual)]
+        state.repair = problem.value(-norm, cost) - dual
         return Certificate(primal, dual, "bound")
 
     def extras(self, problem: MultiLabelProblem, state: ActiveSets) -> dict[str, float]:
@@ -257,13 +282,13 @@ class MultiLabelGDMM(Solver):
 
 
 def empty_weights(n_columns: int, n_labels: int) -> Any:
-    """No weights, and backgrounds split in halves."""
+    """No weights."""
     from cliquewise._kernels.multilabel import Weights
 
     square = (n_labels, n_labels)
     return Weights(
-        np.zeros((n_columns, n_labels)), np.zeros(square), np.full(square, 0.5),
-        np.zeros(n_labels), np.zeros(square, dtype=np.int32), np.zeros(n_labels, dtype=np.int64),
+        np.zeros((n_columns, n_labels)), np.zeros(square), np.zeros(n_labels),
+        np.zeros(square, dtype=np.int32), np.zeros(n_labels, dtype=np.int64),
     )  # fmt: skip
 
 
