@@ -112,7 +112,9 @@ def compare(
     for name, (make, grid, seeds) in methods.items():
 
         def runs(name=name, make=make, grid=grid, seeds=seeds) -> list[dict[str, Any]]:  # type: ignore[no-untyped-def]
-            solver = tuned(problem, make, grid, plan) if len(grid) > 1 else make(grid[0])
+            warm = make(grid[0])
+            warm.step(problem, warm.init(problem), np.random.default_rng(0))  # compiles
+            solver = tuned(problem, make, grid, plan) if len(grid) > 1 else warm
             return [asdict(follow(problem, name, solver, plan, s, score)) for s in range(seeds)]
 
         out[name] = [Course(**run) for run in store.get(name, runs)]

@@ -117,9 +117,7 @@ def ner(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
         print(f"\nlam = {c:g}/n, n = {n}")
         print(table(courses, ("tag_f1", "entity_f1")))
         for name, end in (("auto, hinge loss", final), ("CRF, same features", crf)):
-            print(f"{name}: {end['solver']}, passes {end['passes']:.0f}, "
-                  f"{end['seconds']:.0f} CPU s, objective {end['primal']:.5g}, bound {end['dual']:.5g}, "
-                  f"gap {end['gap']:.1e}; tag F1 {end['tag_f1']:.2f}, entity F1 {end['entity_f1']:.2f}")  # fmt: skip
+            print(f"{name}: {summary(end)}")
         figure({f"lam = {c:g}/n": courses}, out / f"casimir_ner_{c:g}.png",
                ("tag_f1", "entity_f1"))  # fmt: skip
         if c <= 1.0:
@@ -142,6 +140,15 @@ def to_the_end(
     return {"solver": fit.solver, "passes": fit.epochs, "seconds": time.process_time() - begin,
             "primal": proof.primal, "dual": proof.dual, "gap": proof.gap,
             } | score(problem, fit.weights)  # fmt: skip
+
+
+def summary(end: dict[str, Any]) -> str:
+    """One line about a run to the end."""
+    return (
+        f"{end['solver']}, {end['passes']:.0f} passes, {end['seconds']:.0f} CPU s: objective "
+        f"{end['primal']:.5g}, bound {end['dual']:.5g}, gap {end['gap']:.1e}; "
+        f"tag F1 {end['tag_f1']:.2f}, entity F1 {end['entity_f1']:.2f}"
+    )
 
 
 def ner_verdicts(
