@@ -16,7 +16,7 @@ objective after all passes, with one seed (SGD: the time lead ``delay``, which s
 to ``1 / (c delay)``). Then ten seeds where a run is cheap, three for BCFW and SDCA. The
 seconds are CPU seconds of the solver's steps; the objective is evaluated outside of the clock.
 Beside the courses of 50 passes, the solver that ``auto`` takes for the hinge loss runs until its
-duality gap is below 1e-2, and that for the likelihood until 1e-3, five minutes at most.
+duality gap is below 1e-2, and that for the likelihood until 1e-3, a thousand passes at most.
 The whole of ``ner`` takes more than an hour; ``--c`` does a part of it, ``--again`` some methods.
 ``--quick`` takes 1,500 sentences, 15 passes, two seeds and a small grid.
 """
@@ -126,14 +126,14 @@ def ner(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
 
 
 def to_the_end(
-    problem: Any, score: Score, tol: float = 1e-2, seconds: float = 300.0
+    problem: Any, score: Score, tol: float = 1e-2, passes: float = 1000
 ) -> dict[str, Any]:
     """What ``auto`` makes of a problem, run until its gap is closed: proof, scores and cost."""
     from cliquewise.solvers.run import run
 
     begin, hinge = time.process_time(), problem.loss == "hinge"
     fit = run(
-        problem, choose(problem), tol=tol, max_epochs=10_000, max_seconds=seconds, random_state=0,
+        problem, choose(problem), tol=tol, max_epochs=passes, random_state=0,
         fallback=None if hinge else LBFGS(),
     )  # fmt: skip
     proof = fit.certificate

@@ -26,8 +26,10 @@ from cliquewise.solvers._smooth_graphs import refusal_on_graphs, states
 from cliquewise.solvers.base import Info, Solver
 from cliquewise.structure import Ints
 
-#: Outer steps without a relative fall of PROGRESS after which the learning rate is halved.
-STALL, PROGRESS, MOST_HALVINGS = 3, 0.01, 64
+#: Outer steps without a relative fall of PROGRESS after which the learning rate is halved; where
+#: steps along the full gradient would make less, a part EXPECTED of what they would make is enough.
+#: It never falls by more than the factor LARGEST.
+STALL, PROGRESS, EXPECTED, LARGEST = 2, 0.02, 0.1, 128
 
 #: Share of the penalty's pull below which the losses are said to pull too little; the factors
 #: that are tried then.
@@ -212,7 +214,8 @@ class VarianceReduced(Solver):
             slack = float(slope @ slope) / (2 * problem.lam) if problem.lam > 0 else np.inf
             value = loss + 0.5 * problem.lam * float(start @ start)
             smoothed = 0.0 if problem.loss == "smooth_hinge" else -found.omega
-            self._watch(state, value, slack, smoothed)
+            expected = EXPECTED * n * state.rate * float(slope @ slope)
+            self._watch(state, value, slack, smoothed, expected)
             if self._is_solved(problem, state, start, gradient, kappa):
                 self._move(problem, state, start, kappa)
                 return state, Info(1.0, calls)
@@ -281,25 +284,29 @@ class VarianceReduced(Solver):
         if self.learning_rate is not None:
             return self.learning_rate
         if state.rate == 0.0:
-            return float(0.5 / max(state.backend.curvature, problem.lam, 1e-300))
+            return float(1.0 / max(state.backend.curvature, problem.lam, 1e-300))
         return state.rate
 
-    def _watch(self, state: Iterates, value: float, slack: float, smoothed: float) -> None:
+    def _watch(
+        self, state: Iterates, value: float, slack: float, smoothed: float, expected: float
+    ) -> None:
         """Halve the learning rate where the objective at the anchors has stopped to fall.
 
-        ``slack`` bounds how far the smoothed objective is from its own optimum, and
-        ``smoothed`` is what the smoothing adds to it.
+        ``slack`` bounds how far the smoothed objective is from its own optimum, ``smoothed``
+        is what the smoothing adds to it, and a fall by ``expected`` is as much as can be asked
+        of an epoch of few or short steps.
         """
         if self._cools(state, slack, smoothed):
             state.cool, state.stalled = 0.5 * state.cool, 0
             state.lowest = state.least_slack = np.inf
             return
-        if value < (1.0 - PROGRESS) * state.lowest or slack < 0.9 * state.least_slack:
+        needed = min(PROGRESS * state.lowest, expected) if np.isfinite(state.lowest) else 0.0
+        if value < state.lowest - needed or slack < 0.9 * state.least_slack:
             state.lowest, state.stalled = min(value, state.lowest), 0
             state.least_slack = min(slack, state.least_slack)
             return
         state.stalled += 1
-        least = 0.5 / max(state.backend.curvature, 1e-300) / MOST_HALVINGS
+        least = 1.0 / max(state.backend.curvature, 1e-300) / LARGEST
         if state.stalled >= STALL and self.learning_rate is None and state.rate > least:
             state.rate, state.stalled = 0.5 * state.rate, 0
             state.lowest, state.least_slack = value, slack
