@@ -122,6 +122,11 @@ def compare(
     return out
 
 
+def best_dual(courses: dict[str, list[Course]]) -> float:
+    """The greatest lower bound that some run proved."""
+    return max(float(np.max(run.column("dual"))) for runs in courses.values() for run in runs)
+
+
 def end_of(runs: list[Course]) -> float:
     """Mean over the seeds of the least objective."""
     return float(np.mean([run.best for run in runs]))
@@ -149,9 +154,15 @@ def table(courses: dict[str, list[Course]], scores: tuple[str, str]) -> str:
 
 
 def figure(
-    everything: dict[str, dict[str, list[Course]]], path: Path, scores: tuple[str, ...]
+    everything: dict[str, dict[str, list[Course]]],
+    path: Path,
+    scores: tuple[str, ...],
+    above_bound: bool = False,
 ) -> None:
-    """Objective and scores against passes (odd rows) and seconds (even rows), with bands."""
+    """Objective and scores against passes (odd rows) and seconds (even rows), with bands.
+
+    ``above_bound`` draws the objective less the best lower bound, where that is a tight one.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -162,10 +173,12 @@ def figure(
         high, columns, figsize=(5 * columns, 3.6 * high), squeeze=False, layout="constrained"
     )
     for at, (title, courses) in enumerate(everything.items()):
+        floor = best_dual(courses) if above_bound else 0.0
         for row, x in zip(axes[2 * at : 2 * at + 2], ("stochastic", "seconds"), strict=True):
             for axis, y in zip(row, ("primal", *scores), strict=True):
-                panel(axis, courses, x, y)
-                axis.set(xlabel=LABELS[x], ylabel=LABELS[y], title=title)
+                panel(axis, courses, x, y, floor if y == "primal" else 0.0)
+                more = " above the best bound" if above_bound and y == "primal" else ""
+                axis.set(xlabel=LABELS[x], ylabel=LABELS[y] + more, title=title)
         axes[2 * at, 0].legend(fontsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=110)
@@ -173,11 +186,11 @@ def figure(
     print(f"figure: {path}")
 
 
-def panel(axis: Any, courses: dict[str, list[Course]], x: str, y: str) -> None:
+def panel(axis: Any, courses: dict[str, list[Course]], x: str, y: str, floor: float) -> None:
     """One column against another: the mean of the seeds, and the least and greatest as a band."""
     ends = []
     for name, runs in courses.items():
-        values = np.array([run.column(y) for run in runs])
+        values = np.array([run.column(y) for run in runs]) - floor
         at, mean = np.mean([run.column(x) for run in runs], axis=0), values.mean(axis=0)
         (line,) = axis.plot(at, mean, label=name, linewidth=1.2)
         axis.fill_between(at, values.min(0), values.max(0), alpha=0.2, color=line.get_color())
