@@ -38,7 +38,7 @@ PULL, SCALES = 0.5, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 VECTORS = ("w", "z", "z_before", "slope", "best")
 NUMBERS = ("alpha", "outer", "rate", "cost", "dual", "best_value", "full_passes", "exact", "mu",
            "lowest", "least_slack", "stalled", "cool", "max_calls", "top_k_calls", "exp_calls",
-           "full_calls", "full_seconds")  # fmt: skip
+           "full_calls", "full_seconds", "lam", "gamma")  # fmt: skip
 
 #: Calls of each kind, those of full gradients among them; these apart, with their seconds.
 COUNTS = ("max_calls", "top_k_calls", "exp_calls", "full_calls", "full_seconds")
@@ -55,6 +55,8 @@ class Iterates:
     z_before: Floats
     slope: Floats  # of the dual point: the mean gradient of its distributions
     best: Floats  # the weights of least certified objective
+    lam: float  # of the problem, as is gamma: what was proved holds for no other
+    gamma: float
     inner: Floats = field(default_factory=lambda: np.empty(0))  # of a subproblem under way
     alpha: float = 1.0
     outer: int = 0
@@ -173,6 +175,7 @@ class VarianceReduced(Solver):
             w = backend.packed(np.asarray(old, dtype=np.float64))
         state = Iterates(
             backend, problem.n_examples, w, w.copy(), w.copy(), backend.zeros(), w.copy(),
+            problem.lam, float(getattr(problem, "gamma", 0.0)),
             cost=backend.truth_cost, dual=backend.truth_cost,
         )  # fmt: skip
         if old is not None:
@@ -380,8 +383,13 @@ class VarianceReduced(Solver):
         same = all(arrays[name].shape == state.w.shape for name in VECTORS)
         if not same or int(numbers[0]) != problem.n_examples:
             raise DataError("the checkpoint is of other data: its arrays have other shapes")
+        known = dict(zip(NUMBERS, numbers[1:], strict=True))
+        same = (known["lam"], known["gamma"]) == (state.lam, state.gamma)
+        proofs = () if same else ("slope", "best", "cost", "dual", "best_value", "lam", "gamma")
         for name in VECTORS:
-            setattr(state, name, np.array(arrays[name]))
-        for name, value in zip(NUMBERS, numbers[1:], strict=True):
-            setattr(state, name, type(getattr(state, name))(value))
+            if name not in proofs:
+                setattr(state, name, np.array(arrays[name]))
+        for name, value in known.items():
+            if name not in proofs:
+                setattr(state, name, type(getattr(state, name))(value))
         return state
