@@ -111,7 +111,7 @@ class GraphProblem:
         self.weights = np.ones(len(data)) if weights is None else np.asarray(weights, np.float64)
         self._check_weights()
         if not np.all(self.weights == 1.0):
-            self.cliques = _weighted(self.cliques, self.clique_weights, self._owners)
+            self.cliques = _weighted(self.cliques, self.clique_weights, self.owners)
 
     def _check_weights(self) -> None:
         c = self.weights
@@ -119,7 +119,7 @@ class GraphProblem:
             raise DataError(f"weights must be {len(self.data)} finite numbers, none negative")
 
     @cached_property
-    def _owners(self) -> Ints:
+    def owners(self) -> Ints:
         """The example of every clique."""
         d, each = self.data, np.arange(len(self.data))
         return np.concatenate(
@@ -129,7 +129,7 @@ class GraphProblem:
     @property
     def clique_weights(self) -> Floats:
         """Weight of the example of every clique."""
-        return self.weights[self._owners]
+        return self.weights[self.owners]
 
     @property
     def temperatures(self) -> Floats:

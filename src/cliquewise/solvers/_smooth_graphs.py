@@ -55,21 +55,28 @@ class GraphBackend:
     # ---- one example
 
     def _answer(self, w: Floats, i: int, mu: float) -> Answer:
+        """Ask the oracle; what it refuses is said with the example and the remedy."""
+        try:
+            return self._ask(w, i, mu)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"example {i}, at these weights: {error}; {REMEDY}") from error
+
+    def _ask(self, w: Floats, i: int, mu: float) -> Answer:
         plain, tables = augmented_scores(self.problem, w, i, self.room)
         start = float(plain @ self.problem.truth[self.problem.entries(i)])
         structure, kind = self.problem.structures[i], self.kind(mu)
         if kind == "exp":
             found = FactorGraph.from_structure(structure, tables / mu).marginals()
-            _demand_exact(found, i)
+            _demand_exact(found)
             value, mean = mu * float(found.value), np.asarray(found.factors.flat)
             return Answer(value - start, mean, float(tables @ mean) - value, True)
         graph = FactorGraph.from_structure(structure, tables)
         if kind == "max":
             best = graph.map()
-            _demand_exact(best, i)
+            _demand_exact(best)
             return Answer(best.score - start, _mean(graph, [best], np.ones(1)), 0.0, True)
         several = graph.top_k(self.k + 1)
-        _demand_exact(several[0], i)
+        _demand_exact(several[0])
         psi = np.array([result.score for result in several]) - start
         u = self.smoother.gradient(psi[: self.k], mu)
         exact = len(psi) <= self.k or self.smoother.is_exact(psi[: self.k], float(psi[self.k]), mu)
@@ -127,14 +134,19 @@ class GraphBackend:
 
     @cached_property
     def curvature(self) -> float:
-        """Greatest sum of the squared features of a node and of its edges."""
+        """Between what one node moves and what all nodes of an example do: their geometric mean.
+
+        Where features are sparse few labels share weights, and one node counts; with a handful
+        of weights for all nodes the others count as well.
+        """
         g = self.problem.cliques
         total = np.concatenate(([0.0], np.cumsum(g.values**2)))
         squares = (total[g.indptr[1:]] - total[g.indptr[:-1]])[g.row]
         nodes, edges = squares[: len(g.degree)].copy(), squares[len(g.degree) :]
         np.add.at(nodes, g.left, edges)
         np.add.at(nodes, g.right, edges)
-        return float(nodes.max(initial=0.0))
+        whole = np.bincount(self.problem.owners, squares, minlength=1).mean()
+        return float(np.sqrt(nodes.max(initial=0.0) * whole))
 
     def unpacked(self, w: Floats) -> Floats:
         return w.copy()
@@ -142,12 +154,9 @@ class GraphBackend:
     packed = unpacked
 
 
-def _demand_exact(found: Any, i: int) -> None:
+def _demand_exact(found: Any) -> None:
     if not found.exact:
-        raise UnsupportedError(
-            f"example {i}: method {found.method!r} does not prove its answer at these weights; "
-            f"{REMEDY}"
-        )
+        raise UnsupportedError(f"method {found.method!r} does not prove its answer")
 
 
 def _mean(graph: FactorGraph, labellings: list[Any], shares: Floats) -> Floats:
