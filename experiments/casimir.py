@@ -1,6 +1,6 @@
 """Smoothing and acceleration for structural SVMs (casimir, section 7: Figures 2, 3 and 5).
 
-    python -m experiments.casimir [--data DIR] [--out DIR] [--quick] [--seeds N] [--c C ...] TASK
+    python -m experiments.casimir TASK [--data DIR] [--out DIR] [--quick] [--seeds N] [--c C ...]
 
 TASK is one of:
 
@@ -13,97 +13,46 @@ Protocol: 50 passes of stochastic oracle calls, as the paper counts them; the fu
 SVRG and Casimir, which it leaves out, are in the column of all passes and in the seconds. The
 learning rate of each tuned method is the best of a grid of powers of two by the training
 objective after all passes, with one seed (SGD: the time lead ``delay``, which sets its first step
-to ``1 / (c delay)``). Then ten seeds where a run is cheap, three for BCFW with segments. The
+to ``1 / (c delay)``). Then ten seeds where a run is cheap, three for BCFW and SDCA. The
 seconds are CPU seconds of the solver's steps; the objective is evaluated outside of the clock.
-The whole of ``ner`` takes more than an hour; ``--c`` does one part of it.
+Beside the courses of 50 passes, the solver that ``auto`` takes for the hinge loss runs until its
+duality gap is below 1e-2, and that for the likelihood until 1e-3, a thousand passes at most.
+The whole of ``ner`` takes more than an hour; ``--c`` does a part of it, ``--again`` some methods.
 ``--quick`` takes 1,500 sentences, 15 passes, two seeds and a small grid.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.casimir import Casimir
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.solvers.sdca import SDCA
 from cliquewise.solvers.subgradient import Subgradient
 from cliquewise.solvers.svrg import SVRG
+from experiments._courses import (
+    Course,
+    Plan,
+    Score,
+    Store,
+    best_dual,
+    compare,
+    end_of,
+    figure,
+    table,
+)
+from experiments._windows import images
 
 TEMPLATE = "\n".join(f"U{c}{i}:%x[{i},{c}]" for c in range(3) for i in range(-2, 3)) + "\nB\n"
-Score = Callable[[Any, np.ndarray], dict[str, float]]
-
-
-@dataclass
-class Plan:
-    """How much of everything."""
-
-    passes: int = 50
-    seeds: int = 10
-    slow_seeds: int = 3
-    rates: tuple[float, ...] = tuple(2.0**-e for e in range(4, 10))
-    delays: tuple[float, ...] = tuple(2.0**e for e in range(2, 13, 2))
-    sentences: int | None = None
-    every: int = 5
-    strengths: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
-
-    @classmethod
-    def quick(cls) -> Plan:
-        return cls(15, 2, 1, (2.0**-5, 2.0**-6), (2.0**4, 2.0**8), 1500, 5)
-
-
-@dataclass
-class Course:
-    """One run: a row at every check."""
-
-    name: str
-    rows: list[dict[str, float]] = field(default_factory=list)
-
-    def column(self, name: str) -> np.ndarray:
-        return np.array([row[name] for row in self.rows])
-
-    @property
-    def best(self) -> float:
-        """Least objective met."""
-        return float(np.min(self.column("primal")))
-
-
-def follow(problem: Any, name: str, solver: Any, plan: Plan, seed: int, score: Score) -> Course:
-    """Run for so many passes of stochastic calls; check every few of them."""
-    rng, state, course = np.random.default_rng(seed), solver.init(problem), Course(name)
-    passes, stochastic, seconds = 0.0, 0.0, 0.0
-    while stochastic < plan.passes - 1e-9:
-        begin = time.process_time()
-        state, info = solver.step(problem, state, rng)
-        seconds += time.process_time() - begin
-        passes += info.epochs
-        stochastic += 1.0 if isinstance(solver, SVRG | Casimir) else info.epochs
-        if stochastic % plan.every < 1e-9 or stochastic in (1.0, 2.0):
-            proof = solver.certify(problem, state)
-            row = {"passes": passes, "stochastic": stochastic, "seconds": seconds,
-                   "primal": proof.primal, "dual": proof.dual}  # fmt: skip
-            course.rows.append(row | score(problem, solver.weights(problem, state)))
-    return course
-
-
-def tuned(problem: Any, make: Callable[[float], Any], grid: tuple[float, ...], plan: Plan) -> Any:
-    """The solver of a grid with the least objective after all passes."""
-    nothing: Score = lambda problem, w: {}  # noqa: E731
-    ends = [follow(problem, "", make(value), plan, 0, nothing).best for value in grid]
-    best = grid[int(np.argmin(ends))]
-    print(f"    grid: {', '.join(f'{v:.3g}: {e:.5g}' for v, e in zip(grid, ends, strict=True))}",
-          file=sys.stderr, flush=True)  # fmt: skip
-    return make(best)
-
 
 # ---- named entities
 
@@ -142,14 +91,13 @@ def ner(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
     """Figure 2."""
     from cliquewise.models.chain import ChainModel
     from cliquewise.problem import ChainProblem
-    from cliquewise.solvers.run import run
 
     data, score, labels = load_ner(folder, plan.sentences)
-    model, n = ChainModel.build(data, len(labels)), len(data)
-    found, everything = [], {}
+    model, n, found = ChainModel.build(data, len(labels)), len(data), []
     for c in plan.strengths:
         problem = ChainProblem(model, data, 1.0 / c, loss="hinge")
-        courses = compare(problem, plan, score, {
+        store = Store(out / f"casimir_ner_{c:g}.json", plan)
+        courses = compare(problem, plan, score, store, {
             "SGD": (lambda v: Subgradient(delay=v), plan.delays, plan.seeds),
             "BCFW (Frank-Wolfe)": (
                 lambda v: BCFW(step_rule="fw", cached_passes=0), (0.0,), plan.slow_seeds
@@ -164,97 +112,70 @@ def ner(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
             "Casimir adaptive": (lambda v: Casimir(learning_rate=v), plan.rates, plan.seeds),
             "Casimir untuned": (lambda v: Casimir(), (0.0,), plan.seeds),
         })  # fmt: skip
-        crf = run(
-            ChainProblem(model, data, 1.0 / c), SDCA(), tol=1e-3, max_epochs=300, random_state=0,
-            fallback=LBFGS(),
-        )  # fmt: skip
-        likelihood = score(problem, crf.weights)["entity_f1"]
-        print(f"\nlam = {c:g}/n, n = {n}; CRF with the same features: entity F1 {likelihood:.2f}")
+        final = store.get("final", lambda p=problem: to_the_end(p, score))
+        likelihood = ChainProblem(model, data, 1.0 / c)
+        crf = store.get("CRF", lambda p=likelihood: to_the_end(p, score, 1e-3))
+        print(f"\nlam = {c:g}/n, n = {n}")
         print(table(courses, ("tag_f1", "entity_f1")))
-        everything[f"lam = {c:g}/n"] = courses
+        for name, end in (("auto, hinge loss", final), ("CRF, same features", crf)):
+            print(f"{name}: {summary(end)}")
+        figure({f"lam = {c:g}/n": courses}, out / f"casimir_ner_{c:g}.png",
+               ("tag_f1", "entity_f1"))  # fmt: skip
         if c <= 1.0:
-            found += ner_verdicts(c, courses, likelihood)
-    figure(everything, out / "casimir_ner.png", "entity_f1")
+            found += ner_verdicts(c, courses, final, crf)
     return found
 
 
+def to_the_end(
+    problem: Any, score: Score, tol: float = 1e-2, passes: float = 1000
+) -> dict[str, Any]:
+    """What ``auto`` makes of a problem, run until its gap is closed: proof, scores and cost."""
+    from cliquewise.solvers.run import run
+
+    begin, hinge = time.process_time(), problem.loss == "hinge"
+    fit = run(
+        problem, choose(problem), tol=tol, max_epochs=passes, random_state=0,
+        fallback=None if hinge else LBFGS(),
+    )  # fmt: skip
+    proof = fit.certificate
+    return {"solver": fit.solver, "passes": fit.epochs, "seconds": time.process_time() - begin,
+            "primal": proof.primal, "dual": proof.dual, "gap": proof.gap,
+            } | score(problem, fit.weights)  # fmt: skip
+
+
+def summary(end: dict[str, Any]) -> str:
+    """One line about a run to the end."""
+    return (
+        f"{end['solver']}, {end['passes']:.0f} passes, {end['seconds']:.0f} CPU s: objective "
+        f"{end['primal']:.5g}, bound {end['dual']:.5g}, gap {end['gap']:.1e}; "
+        f"tag F1 {end['tag_f1']:.2f}, entity F1 {end['entity_f1']:.2f}"
+    )
+
+
 def ner_verdicts(
-    c: float, courses: dict[str, list[Course]], likelihood: float
+    c: float, courses: dict[str, list[Course]], final: dict[str, Any], crf: dict[str, Any]
 ) -> list[tuple[bool, str]]:
     """What is claimed or asked for at one lam."""
-    ends = {name: float(np.mean([r.best for r in runs])) for name, runs in courses.items()}
-    bound = max(float(np.max(r.column("dual"))) for runs in courses.values() for r in runs)
-    best = min(ends["Casimir constant"], ends["Casimir adaptive"])
-    f1 = max(r.rows[-1]["entity_f1"] for r in courses["Casimir untuned"])
-    out = [
-        (best <= ends[name] * 1.0001, f"c = {c:g}: Casimir ({best:.5g}) not above {name} "
-                                      f"({ends[name]:.5g})")
-        for name in ("SGD", "BCFW (Frank-Wolfe)", "BCFW (segments)", "SDCA, vanishing entropy")
-    ]  # fmt: skip
-    untuned, least = ends["Casimir untuned"], min(ends.values())
+    ends = {name: end_of(runs) for name, runs in courses.items()}
+    bound = max(best_dual(courses), final["dual"])
+    best, untuned = min(ends["Casimir constant"], ends["Casimir adaptive"]), ends["Casimir untuned"]
+    f1 = float(np.mean([r.rows[-1]["entity_f1"] for r in courses["Casimir untuned"]]))
+    least, truth = final["primal"], f"{crf['entity_f1']:.2f} (gap {crf['gap']:.0e})"
     return [
-        *out,
+        *[(best <= ends[name] * 1.0001, f"c = {c:g}: Casimir ({best:.5g}) not above {name} "
+                                        f"({ends[name]:.5g})")
+          for name in ("SGD", "BCFW (Frank-Wolfe)", "BCFW (segments)", "SDCA, vanishing entropy")],
         (untuned <= 1.02 * best, f"c = {c:g}: untuned Casimir ({untuned:.5g}) within 2 % of tuned"),
-        (least <= bound * 1.01, f"c = {c:g}: least objective {least:.5g} within 1 % of the "
-                                f"certified bound {bound:.5g}"),
-        (f1 >= likelihood - 1, f"c = {c:g}: entity F1 {f1:.2f} within a point of the CRF's "
-                               f"{likelihood:.2f}"),
+        (least <= bound / 0.99, f"c = {c:g}: the objective of {final['solver']}, which auto takes, "
+                                f"{least:.5g}, within 1 % of the best certified bound {bound:.5g} "
+                                f"in {final['seconds']:.0f} CPU s"),
+        *[(f >= crf["entity_f1"] - 1, f"c = {c:g}: entity F1 {f:.2f} of {name} within a point of "
+                                      f"the CRF's {truth}")
+          for name, f in ((final["solver"], final["entity_f1"]), ("untuned Casimir", f1))],
     ]  # fmt: skip
 
 
 # ---- windows of images
-
-
-def images(n: int, seed: int, side: int = 40, words: int = 16, windows: int = 150) -> Any:
-    """Grids of words with one textured box each; windows, their histograms and their IoU."""
-    from cliquewise.output_metrics import iou
-
-    rng = np.random.default_rng(seed)
-    # The textures are those of the task, whatever the images drawn.
-    taste = np.random.default_rng(1)
-    texture, clutter = taste.dirichlet(np.full(words, 0.5)), taste.dirichlet(np.ones(words), 4)
-    texture = 0.5 * texture + 0.5 * clutter.mean(axis=0)
-    features, overlaps, boxes = [], [], []
-    for _ in range(n):
-        picture = rng.choice(words, (side, side), p=clutter[0])
-        for patch in clutter[1:]:
-            top, left = rng.integers(0, side - 10, 2)
-            picture[top : top + 12, left : left + 12] = rng.choice(words, (12, 12), p=patch)[
-                : side - top, : side - left
-            ]
-        high, wide = rng.integers(10, 20, 2)
-        top, left = rng.integers(0, side - high), rng.integers(0, side - wide)
-        picture[top : top + high, left : left + wide] = rng.choice(words, (high, wide), p=texture)
-        truth = np.array([left, top, left + wide, top + high], dtype=float)
-        corner = rng.integers(0, side - 8, (windows, 2))
-        size = rng.integers(8, 24, (windows, 2))
-        some = np.hstack([corner, np.minimum(corner + size, side)]).astype(float)
-        near = np.clip(truth + rng.integers(-3, 4, (10, 4)), 0, side)
-        near[:, 2:] = np.minimum(np.maximum(near[:, 2:], near[:, :2] + 4), side)
-        near[:, :2] = np.minimum(near[:, :2], near[:, 2:] - 4)
-        every = np.vstack([some, near])
-        features.append(histograms(picture, every, words))
-        overlaps.append(np.array([iou(truth, b) for b in every]))
-        boxes.append(every)
-    return features, overlaps, boxes
-
-
-def histograms(picture: np.ndarray, boxes: np.ndarray, words: int) -> np.ndarray:
-    """Shares of the words inside each box, and in the frame of three pixels around it."""
-    sums = np.zeros((picture.shape[0] + 1, picture.shape[1] + 1, words))
-    sums[1:, 1:] = np.cumsum(np.cumsum(picture[..., None] == np.arange(words), axis=0), axis=1)
-
-    def counts(b: np.ndarray) -> np.ndarray:
-        x0, y0, x1, y1 = b.astype(int).T
-        return sums[y1, x1] - sums[y0, x1] - sums[y1, x0] + sums[y0, x0]
-
-    wider = np.clip(boxes + np.array([-3, -3, 3, 3]), 0, picture.shape[0])
-    inside, outer = counts(boxes), counts(wider)
-    frame = outer - inside
-    return np.hstack([
-        inside / np.maximum(inside.sum(axis=1, keepdims=True), 1),
-        frame / np.maximum(frame.sum(axis=1, keepdims=True), 1), inside.sum(axis=1)[:, None] / 400,
-    ])  # fmt: skip
 
 
 def localization(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
@@ -284,9 +205,8 @@ def localization(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
     for c in (0.01, 0.1, 1.0):
         problem = CandidateProblem(data, truth, cost, 1.0 / c)
         bcfw = problem.resolve("bcfw")
-        from cliquewise.solvers.base import get
-
-        courses = compare(problem, plan, score, {
+        store = Store(out / f"casimir_localization_{c:g}.json", plan)
+        courses = compare(problem, plan, score, store, {
             "SGD": (lambda v: SVRG(smoother="none", warm_up=10**9, learning_rate=v), rates, seeds),
             "BCFW": (lambda v, name=bcfw: get(name), (0.0,), seeds),
             "SVRG": (lambda v: SVRG(mu=0.1, k=10, learning_rate=v), rates, seeds),
@@ -299,13 +219,13 @@ def localization(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
         print(f"\nlam = {c:g}/n, {n} images")
         print(table(courses, ("corloc", "ap")))
         everything[f"lam = {c:g}/n"] = courses
-        ends = {name: float(np.mean([r.best for r in runs])) for name, runs in courses.items()}
+        ends = {name: end_of(runs) for name, runs in courses.items()}
         best = min(ends["Casimir constant"], ends["Casimir adaptive"])
         found += [
             (best <= ends[name] * 1.0001, f"c = {c:g}: Casimir ({best:.5g}) not above {name} "
                                           f"({ends[name]:.5g})") for name in ("SGD", "BCFW")
         ]  # fmt: skip
-    figure(everything, out / "casimir_localization.png", "corloc")
+    figure(everything, out / "casimir_localization.png", ("corloc", "ap"), above_bound=True)
     return found
 
 
@@ -332,92 +252,23 @@ def hyperparameters(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str
     everything, spread = {}, {}
     seeds = min(plan.seeds, 3)
     for title, solvers in groups.items():
+        store = Store(out / f"casimir_{title.replace(' ', '_')}.json", plan)
         courses = compare(
-            problem, plan, score,
+            problem, plan, score, store,
             {name: ((lambda v, s=s: s), (0.0,), seeds) for name, s in solvers.items()},
         )  # fmt: skip
         print(f"\n{title}")
         print(table(courses, ("tag_f1", "entity_f1")))
         everything[title] = courses
-        ends = [np.mean([r.best for r in runs]) for runs in courses.values()]
+        ends = [end_of(runs) for runs in courses.values()]
         spread[title] = float(max(ends) / min(ends))
-    figure(everything, out / "casimir_hyperparameters.png", "entity_f1")
+    figure(everything, out / "casimir_hyperparameters.png", ("tag_f1", "entity_f1"))
     return [
         (spread["outputs"] < 1.1, f"robust in K: the worst is {spread['outputs']:.3f} of the best"),
         (spread["adaptive smoothing"] < spread["constant smoothing"],
          f"adaptive smoothing is more robust in mu ({spread['adaptive smoothing']:.3f}) than "
          f"constant ({spread['constant smoothing']:.3f})"),
     ]  # fmt: skip
-
-
-# ---- what comes out
-
-
-def compare(
-    problem: Any, plan: Plan, score: Score, methods: dict[str, Any]
-) -> dict[str, list[Course]]:
-    """Tune each method, then run it with several seeds."""
-    out = {}
-    for name, (make, grid, seeds) in methods.items():
-        solver = tuned(problem, make, grid, plan) if len(grid) > 1 else make(grid[0])
-        out[name] = [follow(problem, name, solver, plan, seed, score) for seed in range(seeds)]
-        print(f"  {name}: {out[name][0].best:.5g}", file=sys.stderr, flush=True)
-    return out
-
-
-def table(courses: dict[str, list[Course]], scores: tuple[str, str]) -> str:
-    """Objective in the course of the passes, and the scores at the end; means over the seeds."""
-    marks = [1, 5, 10, 20, 30, 50]
-    lines = [f"{'objective after pass':22s}" + "".join(f"{m:>9d}" for m in marks)
-             + f"{'sd':>9s}{'dual':>9s}{scores[0]:>10s}{scores[1]:>10s}"
-             + f"{'passes':>8s}{'s':>7s}"]  # fmt: skip
-    for name, runs in courses.items():
-        cells = []
-        for m in marks:
-            values = [r["primal"] for run in runs for r in run.rows if r["stochastic"] == m]
-            cells.append(f"{np.mean(values):9.4f}" if values else f"{'':9s}")
-        last = [run.rows[-1] for run in runs]
-        dual = max(float(np.max(run.column("dual"))) for run in runs)
-        mean = {k: float(np.mean([row[k] for row in last])) for k in last[0]}
-        sd = float(np.std([row["primal"] for row in last]))
-        scored = "".join(f"{mean[name]:10.2f}" for name in scores)
-        rest = f"{mean['passes']:8.0f}{mean['seconds']:7.1f}"
-        lines.append(f"{name:22s}{''.join(cells)}{sd:9.1e}{dual:9.4f}{scored}{rest}")
-    return "\n".join(lines)
-
-
-def figure(everything: dict[str, dict[str, list[Course]]], path: Path, score: str) -> None:
-    """Objective against passes and seconds and the score against passes, with bands."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    fig, axes = pyplot.subplots(
-        len(everything), 3, figsize=(15, 3.6 * len(everything)), squeeze=False
-    )
-    for row, (title, courses) in zip(axes, everything.items(), strict=True):
-        for name, runs in courses.items():
-            for axis, x, y in zip(row, ("stochastic", "seconds", "stochastic"),
-                                  ("primal", "primal", score), strict=True):  # fmt: skip
-                values = np.array([run.column(y) for run in runs])
-                at, mean, sd = (
-                    np.mean([r.column(x) for r in runs], axis=0),
-                    values.mean(0),
-                    values.std(0),
-                )
-                (line,) = axis.plot(at, mean, label=name)
-                axis.fill_between(at, mean - sd, mean + sd, alpha=0.2, color=line.get_color())
-                axis.set(xlabel={"stochastic": "passes of oracle calls"}.get(x, "CPU seconds"),
-                         ylabel={"primal": "objective"}.get(y, y), title=title)  # fmt: skip
-        row[0].set_yscale("log")
-        row[1].set(yscale="log", xscale="log")
-        row[0].legend(fontsize=7)
-    fig.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fig.savefig(path, dpi=120)
-    pyplot.close(fig)
-    print(f"figure: {path}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -434,6 +285,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the figure")
     parser.add_argument("--quick", action="store_true", help="less of everything")
     parser.add_argument("--seeds", type=int, help="at most so many")
+    parser.add_argument(
+        "--again",
+        nargs="*",
+        help="run these methods alone (or final, CRF), "
+        "and take the others from the files of an earlier run in --out",
+    )
     parser.add_argument("--c", type=float, nargs="+", help="strengths of the penalty, for ner")
     given = parser.parse_args(arguments)
     folder = Path(given.data or os.environ.get("CLIQUEWISE_DATA", "."))
@@ -443,6 +300,8 @@ def main(arguments: list[str] | None = None) -> int:
         plan = replace(plan, seeds=given.seeds, slow_seeds=slow)
     if given.c:
         plan = replace(plan, strengths=tuple(given.c))
+    if given.again is not None:
+        plan = replace(plan, again=tuple(given.again))
     found = tasks[given.task](folder, given.out, plan)
     print()
     for agrees, sentence in found:

@@ -54,7 +54,8 @@ class ExampleProblem:
     ----------
     n_examples, dimension : int
     C : float, default=1.0
-        Weight of the sum of the losses against ``1/2 ||w||^2``.
+        Weight of the sum of the losses against ``1/2 ||w||^2``; infinity leaves the penalty
+        out, which only solver ``casimir`` can do with.
     loss : str, default="hinge"
     n_jobs : int, default=1
         Threads for passes over all examples.
@@ -79,8 +80,8 @@ class ExampleProblem:
                 f"loss {loss!r} is not available for a {self.kind} problem; "
                 f"the losses are: {', '.join(self.losses_known)}"
             )
-        if not (np.isfinite(C) and C > 0):
-            raise DataError(f"C = {C}; it must be a positive number")
+        if not C > 0:
+            raise DataError(f"C = {C}; it must be positive (or infinite: no penalty)")
         self.n_examples, self.dimension = n_examples, dimension
         self.C, self.loss, self.n_jobs = float(C), loss, n_jobs
 
@@ -168,6 +169,8 @@ class ExampleProblem:
         True, but loose for the hinge loss; a solver with dual variables proves more.
         """
         value, gradient = self.primal_and_gradient(w)
+        if self.lam == 0:
+            return Certificate(value, 0.0, "exact")  # no loss is negative
         lower = value - float(gradient @ gradient) / (2 * self.lam)
         return Certificate(value, lower, "exact")
 

@@ -43,7 +43,8 @@ class GraphProblem:
     data : GraphDataset
         With labels.
     C : float, default=1.0
-        Weight of the sum of the losses against ``1/2 ||w||^2``.
+        Weight of the sum of the losses against ``1/2 ||w||^2``; infinity leaves the penalty
+        out, which only solver ``casimir`` can do with.
     loss : {"log", "softmax_margin", "hinge"}, default="log"
         No cost; the Hamming cost with temperature `gamma`; the Hamming cost and ``gamma = 0``.
     gamma : float, default=1.0
@@ -88,8 +89,8 @@ class GraphProblem:
         cost: Floats | None = None,
         weights: Floats | None = None,
     ):
-        if not (np.isfinite(C) and C > 0):
-            raise DataError(f"C = {C}; it must be a positive number")
+        if not C > 0:
+            raise DataError(f"C = {C}; it must be positive (or infinite: no penalty)")
         if not (np.isfinite(gamma) and gamma > 0):
             raise DataError(f'gamma = {gamma}; it must be positive (loss="hinge" has none)')
         if loss not in LOSSES:
@@ -110,7 +111,7 @@ class GraphProblem:
         self.weights = np.ones(len(data)) if weights is None else np.asarray(weights, np.float64)
         self._check_weights()
         if not np.all(self.weights == 1.0):
-            self.cliques = _weighted(self.cliques, self.clique_weights, self._owners)
+            self.cliques = _weighted(self.cliques, self.clique_weights, self.owners)
 
     def _check_weights(self) -> None:
         c = self.weights
@@ -118,7 +119,7 @@ class GraphProblem:
             raise DataError(f"weights must be {len(self.data)} finite numbers, none negative")
 
     @cached_property
-    def _owners(self) -> Ints:
+    def owners(self) -> Ints:
         """The example of every clique."""
         d, each = self.data, np.arange(len(self.data))
         return np.concatenate(
@@ -128,7 +129,7 @@ class GraphProblem:
     @property
     def clique_weights(self) -> Floats:
         """Weight of the example of every clique."""
-        return self.weights[self._owners]
+        return self.weights[self.owners]
 
     @property
     def temperatures(self) -> Floats:
@@ -318,6 +319,10 @@ class GraphProblem:
         That is the dual value at the distributions of ``w``; it holds for any gamma.
         """
         value, grad = self.primal_and_gradient(w)
+        if self.lam == 0:
+            # All mass on the truth: its cost, and no weights.
+            lower = float(self.costs @ self.truth) / max(self.n_examples, 1)
+            return Certificate(value, lower, "exact")
         return Certificate(value, value - float(grad @ grad) / (2 * self.lam), "exact")
 
     # ---- which solver

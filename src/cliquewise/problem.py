@@ -32,7 +32,8 @@ class ChainProblem:
     data : Dataset
         With labels; -1 where a label is not known.
     C : float, default=1.0
-        Weight of the sum of the losses against ``1/2 ||w||^2``.
+        Weight of the sum of the losses against ``1/2 ||w||^2``; infinity leaves the penalty
+        out, which only solver ``casimir`` can do with.
     partial : bool array (tokens, K), optional
         For tokens whose label is not known: what it may be. Such losses are not convex.
     n_jobs : int, default=1
@@ -63,8 +64,8 @@ class ChainProblem:
             raise UnsupportedError(
                 f"loss {loss!r} is not available for chains; the losses are: {', '.join(LOSSES)}"
             )
-        if not (np.isfinite(C) and C > 0):
-            raise DataError(f"C = {C}; it must be a positive number")
+        if not C > 0:
+            raise DataError(f"C = {C}; it must be positive (or infinite: no penalty)")
         if loss == "smooth_hinge":
             _check_smoothing(gamma, smoother, top)
         if data.labels is None:
@@ -253,6 +254,8 @@ class ChainProblem:
         value, grad = self.primal_and_gradient(w)
         if not self.is_convex:
             return Certificate(value)
+        if self.lam == 0:
+            return Certificate(value, 0.0, "exact")  # no loss is negative
         return Certificate(value, value - float(grad @ grad) / (2 * self.lam), "exact")
 
     def over_examples(self, part: Any) -> None:

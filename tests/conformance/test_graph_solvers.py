@@ -154,6 +154,20 @@ def test_a_warm_start_from_another_C_is_as_true_as_a_cold_one(solver: Solver) ->
 
 
 @every_solver
+@pytest.mark.parametrize("passes", [2, 3])
+def test_a_checkpoint_of_another_C_proves_nothing_wrong(solver: Solver, passes: int) -> None:
+    weak, strong = forest(6, C=5.0), forest(6, C=0.01)
+    for one, other in ((weak, strong), (strong, weak)):
+        state = run(one, solver, tol=0, max_epochs=passes, random_state=0).state
+        again = solver.unpack(other, solver.pack(state))
+        optimum, proof = listed_optimum(other), solver.certify(other, again)
+        check(proof.primal, proof.dual, optimum)
+        again, _ = solver.step(other, again, np.random.default_rng(0))
+        proof = solver.certify(other, again)
+        check(proof.primal, proof.dual, optimum)
+
+
+@every_solver
 def test_graphs_of_one_node_and_no_edges_are_problems_too(solver: Solver) -> None:
     data = GraphDataset.from_examples([([[1.0]], []), ([[-1.0], [2.0]], [])], [[0], [1, 0]])
     problem = GraphProblem(PairwiseModel([2], 1), data, loss="hinge")

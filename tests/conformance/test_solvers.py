@@ -329,7 +329,7 @@ def test_unknown_solver_is_named_with_the_known_ones() -> None:
         get("newton")
 
 
-@pytest.mark.parametrize("C", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("C", [0.0, -1.0, np.nan])
 def test_bad_C_is_refused(C: float) -> None:
     data = ChainRecipe(5).build().data
     with pytest.raises(DataError, match="C = "):

@@ -9,9 +9,11 @@ import pytest
 
 from cliquewise.candidate_problem import CandidateProblem
 from cliquewise.errors import UnsupportedError
+from cliquewise.example_problem import ExampleProblem
 from cliquewise.losses import L2
 from cliquewise.models.candidates import CandidateSets
 from cliquewise.solvers._smooth import ExampleBackend
+from cliquewise.solvers._variance_reduced import NUMBERS
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.casimir import Casimir
 from cliquewise.solvers.run import Fit, run
@@ -57,6 +59,33 @@ def test_full_gradient_is_that_of_the_smoothed_losses() -> None:
 def test_entropy_is_refused_where_there_are_no_marginals() -> None:
     with pytest.raises(UnsupportedError, match=r"entropy.*l2"):
         choose(candidates(2), SVRG(smoother="entropy"))
+
+
+def test_a_problem_of_ones_own_is_driven_through_its_top_k_alone() -> None:
+    inner = candidates(4)
+
+    class Own(ExampleProblem):
+        def top_k(self, w: Any, i: int, k: int) -> Any:
+            return inner.top_k(w, i, k)
+
+    own = Own(inner.n_examples, inner.dimension)
+    assert own.kind == "examples"
+    ours, theirs = (solve(p, Casimir(), max_epochs=20, tol=0) for p in (own, inner))
+    assert ours.certificate.primal == pytest.approx(theirs.certificate.primal, rel=1e-9)
+
+
+def test_a_checkpoint_of_another_penalty_brings_its_weights_but_none_of_its_proofs() -> None:
+    solver, weak, strong = Casimir(), candidates(3, C=10.0), candidates(3, C=0.01)
+    best = {p.C: solve(p, choose(p), tol=1e-7).certificate for p in (weak, strong)}
+    for one, other in ((weak, strong), (strong, weak)):
+        packed = solver.pack(solve(one, solver, max_epochs=60, tol=0).state)
+        state = solver.unpack(other, packed)
+        proof = solver.certify(other, state)
+        assert proof.dual <= best[other.C].primal + 1e-9
+        assert best[other.C].dual - 1e-9 <= proof.primal
+        assert proof.primal == pytest.approx(other.primal(solver.weights(other, state)))
+    kept = solver.unpack(one, packed)
+    assert kept.dual == packed["numbers"][1 + NUMBERS.index("dual")] > 0
 
 
 def test_state_survives_its_packing() -> None:

@@ -40,7 +40,8 @@ class GraphLabeler(GraphEstimator):
     solver : str or Solver, default="auto"
         ``idal`` (which is ``auto``), ``gdmm``, ``soft_sdca``, ``soft_bcfw``: cliquewise, any graph.
         ``sdca``, ``lbfgs``: by exact inference, for graphs of small treewidth. ``bcfw``,
-        ``subgradient``: structural SVMs (``loss="hinge"``) through MAP calls.
+        ``subgradient``: structural SVMs (``loss="hinge"``) through MAP calls; ``casimir``,
+        ``svrg``: through the K best labellings, where an exact method finds them.
     inference : str, default="auto"
         ``relaxed``: the relaxation that cliquewise training uses; or the name of a method of
         :meth:`FactorGraph.map`. ``auto`` is ``relaxed`` after cliquewise training and exact

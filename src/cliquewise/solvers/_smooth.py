@@ -14,6 +14,7 @@ import numpy as np
 
 from cliquewise.example_problem import ExampleProblem
 from cliquewise.graph import Floats
+from cliquewise.graph_problem import GraphProblem
 from cliquewise.losses import get_smoother
 from cliquewise.problem import ChainProblem
 from cliquewise.structure import Ints
@@ -57,6 +58,13 @@ class Backend(Protocol):
     ) -> tuple[Floats, int]:  # fmt: skip
         """Steps on the examples of ``order``; the last iterate or their average, and calls."""
 
+    def kind(self, mu: float) -> str:
+        """What a call asks for: ``max``, ``top_k`` or ``exp``."""
+
+    @property
+    def truth_cost(self) -> float:
+        """Mean cost of the true outputs: with all mass there, the dual point of zero weights."""
+
     def forget(self) -> None:
         """Make the truth the anchor, with gradients of zero: steps are then plain ones."""
 
@@ -77,8 +85,23 @@ class Backend(Protocol):
         """Back from :meth:`unpacked`."""
 
 
+def kind_of_call(smoother: str, k: int, mu: float) -> str:
+    """What an oracle is asked for: ``max``, ``top_k`` or ``exp``.
+
+    Examples
+    --------
+    >>> kind_of_call("l2", 5, 1.0), kind_of_call("l2", 5, 0.0), kind_of_call("entropy", 5, 1.0)
+    ('top_k', 'max', 'exp')
+    """
+    if mu == 0 or (smoother != "entropy" and k == 1):
+        return "max"
+    return "exp" if smoother == "entropy" else "top_k"
+
+
 class ChainBackend:
     """Chains: everything in kernels, full gradients in ``n_jobs`` threads."""
+
+    truth_cost = 0.0
 
     def __init__(self, problem: ChainProblem, smoother: str, k: int):
         from cliquewise._kernels.chain_smooth import Anchor
@@ -98,6 +121,9 @@ class ChainBackend:
     def _k(self, mu: float) -> int:
         """Labellings to ask for: without smoothing, one."""
         return self.k if mu > 0 else 1
+
+    def kind(self, mu: float) -> str:
+        return kind_of_call("l2" if self.k else "entropy", self.k, mu)
 
     def _sparse_anchor(self, mu: float) -> Any:
         """Room for labellings where the smoothing has vanished, but was an entropy."""
@@ -226,6 +252,8 @@ class ChainBackend:
 class ExampleBackend:
     """Any problem that answers for one example at a time; the same formulas, in numpy."""
 
+    truth_cost = 0.0
+
     def __init__(self, problem: ExampleProblem, smoother: str, k: int):
         self.problem, self.k = problem, k
         self.smoother = get_smoother(smoother)
@@ -236,6 +264,9 @@ class ExampleBackend:
 
     def _k(self, mu: float) -> int:
         return self.k if mu > 0 else 1
+
+    def kind(self, mu: float) -> str:
+        return kind_of_call("l2", self.k, mu)
 
     def full_gradient(self, w: Floats, mu: float) -> Pass:
         n, k = self.problem.n_examples, self._k(mu)
@@ -316,4 +347,8 @@ def backend_of(problem: Any, smoother: str, k: int) -> Backend:
     if isinstance(problem, ChainProblem):
         outputs = problem.model.n_labels ** float(min(problem.data.lengths.max(initial=1), 60))
         return ChainBackend(problem, smoother, int(min(k, max(outputs, 1))))
+    if isinstance(problem, GraphProblem):
+        from cliquewise.solvers._smooth_graphs import GraphBackend
+
+        return GraphBackend(problem, smoother, k)
     return ExampleBackend(problem, smoother, k)

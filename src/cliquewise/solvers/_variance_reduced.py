@@ -11,6 +11,7 @@ best share of the newest, give the lower bound. It never needs an oracle call of
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,12 +21,15 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.graph import Floats
 from cliquewise.losses import get_smoother
-from cliquewise.solvers._smooth import LEAST, Backend, Pass, backend_of
+from cliquewise.solvers._smooth import LEAST, Backend, Pass, backend_of, kind_of_call
+from cliquewise.solvers._smooth_graphs import refusal_on_graphs, states
 from cliquewise.solvers.base import Info, Solver
 from cliquewise.structure import Ints
 
-#: Outer steps without a relative fall of PROGRESS after which the learning rate is halved.
-STALL, PROGRESS, MOST_HALVINGS = 3, 0.01, 64
+#: Outer steps without a relative fall of PROGRESS after which the learning rate is halved; where
+#: steps along the full gradient would make less, a part EXPECTED of what they would make is enough.
+#: It never falls by more than the factor LARGEST.
+STALL, PROGRESS, EXPECTED, LARGEST = 2, 0.02, 0.1, 128
 
 #: Share of the penalty's pull below which the losses are said to pull too little; the factors
 #: that are tried then.
@@ -33,7 +37,11 @@ PULL, SCALES = 0.5, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 
 VECTORS = ("w", "z", "z_before", "slope", "best")
 NUMBERS = ("alpha", "outer", "rate", "cost", "dual", "best_value", "full_passes", "exact", "mu",
-           "lowest", "least_slack", "stalled", "cool")  # fmt: skip
+           "lowest", "least_slack", "stalled", "cool", "max_calls", "top_k_calls", "exp_calls",
+           "full_calls", "full_seconds", "lam", "gamma")  # fmt: skip
+
+#: Calls of each kind, those of full gradients among them; these apart, with their seconds.
+COUNTS = ("max_calls", "top_k_calls", "exp_calls", "full_calls", "full_seconds")
 
 
 @dataclass
@@ -47,6 +55,8 @@ class Iterates:
     z_before: Floats
     slope: Floats  # of the dual point: the mean gradient of its distributions
     best: Floats  # the weights of least certified objective
+    lam: float  # of the problem, as is gamma: what was proved holds for no other
+    gamma: float
     inner: Floats = field(default_factory=lambda: np.empty(0))  # of a subproblem under way
     alpha: float = 1.0
     outer: int = 0
@@ -61,6 +71,11 @@ class Iterates:
     least_slack: float = float("inf")  # the least bound of its error, likewise
     stalled: int = 0  # outer steps since then
     cool: float = 1.0  # times the smoothing of the schedule
+    max_calls: int = 0
+    top_k_calls: int = 0
+    exp_calls: int = 0
+    full_calls: int = 0  # calls of whole passes, which may be made in threads
+    full_seconds: float = 0.0
     rounds: int = 0  # epochs of the subproblem under way
     proved: bool = False  # whether ``best`` was certified since the last step
 
@@ -70,8 +85,12 @@ class VarianceReduced(Solver):
     """Base of `svrg` and `casimir`; their parameters are described there."""
 
     losses: ClassVar[frozenset[str]] = frozenset({"hinge", "smooth_hinge"})
-    problems: ClassVar[frozenset[str]] = frozenset({"chain", "candidates", "matching"})
-    columns: ClassVar[tuple[str, ...]] = ("full_passes", "exact_share", "mu", "learning_rate")
+    problems: ClassVar[frozenset[str]] = frozenset(
+        {"chain", "candidates", "matching", "examples", "graph"}
+    )
+    columns: ClassVar[tuple[str, ...]] = (
+        "full_passes", "exact_share", "mu", "learning_rate", *COUNTS
+    )  # fmt: skip
     smoother: str = "l2"
     mu: float = 1.0
     k: int = 5
@@ -92,8 +111,11 @@ class VarianceReduced(Solver):
             raise DataError(f"warm_up = {self.warm_up}; it must not be negative")
 
     def refuses(self, problem: Any) -> str | None:
-        """As all solvers; and the entropy needs marginals, which only chains have."""
+        """As all solvers; and what is asked of the oracles must be within their reach."""
         reason = super().refuses(problem)
+        if reason is None and getattr(problem, "kind", "chain") == "graph":
+            mu = 0.0 if self.smoother == "none" else self.mu
+            return refusal_on_graphs(problem, kind_of_call(self.smoother, self.k, mu))
         if reason is None and hasattr(problem, "top_k") and self._smoother(problem) == "entropy":
             return 'needs marginals for smoother="entropy", which this problem has not; use "l2"'
         return reason
@@ -103,6 +125,8 @@ class VarianceReduced(Solver):
         weights, n = problem.dimension, problem.n_examples
         if hasattr(problem, "top_k"):
             return float(8 * 10 * weights + 400 * self.k * (n + 1))
+        if getattr(problem, "kind", "chain") == "graph":
+            return float(8 * 10 * weights + 8 * states(problem) + 8 * n)
         model, tokens = problem.model, problem.data.n_tokens
         if model.fits_dense:
             weights = (model.n_attributes + model.n_labels) * model.n_labels
@@ -150,8 +174,10 @@ class VarianceReduced(Solver):
         if old is not None and len(old) == problem.dimension:
             w = backend.packed(np.asarray(old, dtype=np.float64))
         state = Iterates(
-            backend, problem.n_examples, w, w.copy(), w.copy(), backend.zeros(), w.copy()
-        )
+            backend, problem.n_examples, w, w.copy(), w.copy(), backend.zeros(), w.copy(),
+            problem.lam, float(getattr(problem, "gamma", 0.0)),
+            cost=backend.truth_cost, dual=backend.truth_cost,
+        )  # fmt: skip
         if old is not None:
             state.outer = self.warm_up  # plain steps would only lose what is there
         if isinstance(warm, Iterates):
@@ -180,20 +206,25 @@ class VarianceReduced(Solver):
         if state.outer < self.warm_up and not len(state.inner):
             state.backend.forget()
         else:
+            begin = time.perf_counter()
             found = state.backend.full_gradient(start, mu)
+            state.full_seconds += time.perf_counter() - begin
+            self._count(state, mu, found.calls, whole=True)
             self._bound(problem, state, found)
             gradient, calls, passes, loss = found.gradient, found.calls, 2.0, found.loss
             state.full_passes, state.exact = state.full_passes + 1, found.exact
             slope = gradient + problem.lam * start
-            slack = float(slope @ slope) / (2 * problem.lam)
+            slack = float(slope @ slope) / (2 * problem.lam) if problem.lam > 0 else np.inf
             value = loss + 0.5 * problem.lam * float(start @ start)
             smoothed = 0.0 if problem.loss == "smooth_hinge" else -found.omega
-            self._watch(state, value, slack, smoothed)
+            expected = EXPECTED * n * state.rate * float(slope @ slope)
+            self._watch(state, value, slack, smoothed, expected)
             if self._is_solved(problem, state, start, gradient, kappa):
                 self._move(problem, state, start, kappa)
                 return state, Info(1.0, calls)
         order = rng.permutation(n)
         new, asked = self._epoch(problem, state, start, gradient, kappa, order)
+        self._count(state, mu, asked)
         if self._is_last(state):
             self._move(problem, state, new, kappa)
             # Where the losses count and pull less than the penalty, all weights are too large.
@@ -201,9 +232,16 @@ class VarianceReduced(Solver):
             if loss < 0.5 * norm and -float(gradient @ start) < PULL * norm:
                 more = self._shrink(problem, state, mu)
                 passes, asked = passes + more, asked + int(more * n)
+                self._count(state, mu, int(more * n), whole=True)
         else:
             state.inner, state.rounds = new, state.rounds + 1
         return state, Info(passes, calls + asked)
+
+    def _count(self, state: Iterates, mu: float, calls: int, whole: bool = False) -> None:
+        """Oracle calls by kind; those of whole passes apart, too."""
+        name = f"{state.backend.kind(mu)}_calls"
+        setattr(state, name, getattr(state, name) + calls)
+        state.full_calls += calls if whole else 0
 
     def _shrink(self, problem: Any, state: Iterates, mu: float) -> float:
         """Scale the weights down while that lowers the smoothed objective; passes made.
@@ -249,25 +287,29 @@ class VarianceReduced(Solver):
         if self.learning_rate is not None:
             return self.learning_rate
         if state.rate == 0.0:
-            return float(0.5 / max(state.backend.curvature, problem.lam))
+            return float(1.0 / max(state.backend.curvature, problem.lam, 1e-300))
         return state.rate
 
-    def _watch(self, state: Iterates, value: float, slack: float, smoothed: float) -> None:
+    def _watch(
+        self, state: Iterates, value: float, slack: float, smoothed: float, expected: float
+    ) -> None:
         """Halve the learning rate where the objective at the anchors has stopped to fall.
 
-        ``slack`` bounds how far the smoothed objective is from its own optimum, and
-        ``smoothed`` is what the smoothing adds to it.
+        ``slack`` bounds how far the smoothed objective is from its own optimum, ``smoothed``
+        is what the smoothing adds to it, and a fall by ``expected`` is as much as can be asked
+        of an epoch of few or short steps.
         """
         if self._cools(state, slack, smoothed):
             state.cool, state.stalled = 0.5 * state.cool, 0
             state.lowest = state.least_slack = np.inf
             return
-        if value < (1.0 - PROGRESS) * state.lowest or slack < 0.9 * state.least_slack:
+        needed = min(PROGRESS * state.lowest, expected) if np.isfinite(state.lowest) else 0.0
+        if value < state.lowest - needed or slack < 0.9 * state.least_slack:
             state.lowest, state.stalled = min(value, state.lowest), 0
             state.least_slack = min(slack, state.least_slack)
             return
         state.stalled += 1
-        least = 0.5 / max(state.backend.curvature, 1e-300) / MOST_HALVINGS
+        least = 1.0 / max(state.backend.curvature, 1e-300) / LARGEST
         if state.stalled >= STALL and self.learning_rate is None and state.rate > least:
             state.rate, state.stalled = 0.5 * state.rate, 0
             state.lowest, state.least_slack = value, slack
@@ -298,7 +340,9 @@ class VarianceReduced(Solver):
             share = min(max(share, 0.0), 1.0)
             state.slope = state.slope + share * step
             state.cost += share * (cost - state.cost)
-        value = state.cost - float(state.slope @ state.slope) / (2 * lam)
+        norm = float(state.slope @ state.slope)
+        # Without a penalty only a point of slope zero proves anything: the truth's.
+        value = state.cost - (norm / (2 * lam) if lam > 0 else np.inf if norm > 0 else 0.0)
         state.dual = max(state.dual, value)
 
     def certify(self, problem: Any, state: Iterates) -> Certificate:
@@ -317,10 +361,11 @@ class VarianceReduced(Solver):
         return state.backend.unpacked(state.best if state.proved else state.w)
 
     def extras(self, problem: Any, state: Iterates) -> dict[str, float]:
-        """Full gradients asked for, share of exact calls in the last, smoothing, rate."""
+        """Full gradients asked for, share of exact calls in the last, smoothing, rate, calls."""
+        counts = {name: float(getattr(state, name)) for name in COUNTS}
         return {
             "full_passes": state.full_passes, "exact_share": state.exact, "mu": state.mu,
-            "learning_rate": state.rate,
+            "learning_rate": state.rate, **counts,
         }  # fmt: skip
 
     def pack(self, state: Iterates) -> dict[str, np.ndarray[Any, Any]]:
@@ -338,8 +383,13 @@ class VarianceReduced(Solver):
         same = all(arrays[name].shape == state.w.shape for name in VECTORS)
         if not same or int(numbers[0]) != problem.n_examples:
             raise DataError("the checkpoint is of other data: its arrays have other shapes")
+        known = dict(zip(NUMBERS, numbers[1:], strict=True))
+        same = (known["lam"], known["gamma"]) == (state.lam, state.gamma)
+        proofs = () if same else ("slope", "best", "cost", "dual", "best_value", "lam", "gamma")
         for name in VECTORS:
-            setattr(state, name, np.array(arrays[name]))
-        for name, value in zip(NUMBERS, numbers[1:], strict=True):
-            setattr(state, name, type(getattr(state, name))(value))
+            if name not in proofs:
+                setattr(state, name, np.array(arrays[name]))
+        for name, value in known.items():
+            if name not in proofs:
+                setattr(state, name, type(getattr(state, name))(value))
         return state

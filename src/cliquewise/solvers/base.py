@@ -71,6 +71,8 @@ class Solver:
     losses: ClassVar[frozenset[str]]
     #: Whether chains may have attributes of token pairs.
     takes_edges: ClassVar[bool] = False
+    #: Whether there may be no penalty (C infinite).
+    takes_no_penalty: ClassVar[bool] = False
     problems: ClassVar[frozenset[str]] = frozenset({"chain"})
     columns: ClassVar[tuple[str, ...]] = ()
 
@@ -83,6 +85,8 @@ class Solver:
             return f"minimises {' or '.join(sorted(self.losses))}, not {problem.loss}"
         if getattr(problem, "edge_chains", None) is not None and not self.takes_edges:
             return "does not know attributes of token pairs (B rules with %x in a template)"
+        if getattr(problem, "lam", 1.0) == 0.0 and not self.takes_no_penalty:
+            return "needs a penalty: C must be finite"
         return None
 
     def memory(self, problem: Any) -> float:
@@ -176,13 +180,16 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
     ``auto`` takes ``sdca`` where the problem is convex and its dual variables fit into
     ``max_memory`` bytes; otherwise ``lbfgs``, or for the hinge loss ``bcfw``, and ``gdmm`` on
     chains with at least `MANY_LABELS` labels. For the smoothed hinge loss it takes ``lbfgs``, or
-    ``casimir`` where the smoother is l2, whose few labellings leave kinks.
+    ``casimir`` where the smoother is l2, whose few labellings leave kinks; and ``casimir``
+    where there is no penalty.
 
     Raises
     ------
     UnsupportedError
         If the solver does not fit the problem; the message names those that do.
     """
+    if solver == "auto" and getattr(problem, "lam", 1.0) == 0.0:
+        solver = "casimir"
     if hasattr(problem, "resolve"):
         solver = problem.resolve(solver)
     if solver == "auto" and problem.loss == "smooth_hinge":

@@ -12,6 +12,9 @@ from cliquewise.graph import Floats
 from cliquewise.solvers._variance_reduced import Iterates, VarianceReduced
 from cliquewise.solvers.base import register
 
+#: The first alpha without a penalty (Corollaries 19 and 20).
+GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+
 #: Most epochs on one subproblem before it is left as it is.
 MAX_ROUNDS = 20
 
@@ -22,7 +25,9 @@ class Casimir(VarianceReduced):
     """Catalyst with smoothing (Pillutla et al. 2019), with SVRG inside.
 
     An outer step minimises the smoothed objective plus ``kappa/2 ||w - z||^2`` approximately,
-    and then moves the prox centre ``z`` beyond its solution.
+    and then moves the prox centre ``z`` beyond its solution. It is the one solver that does
+    without a penalty (``C = inf``): ``kappa`` and the smoothing are then those of Corollaries 19
+    (constant) and 20 (adaptive: ``kappa k`` and ``mu / k`` in outer step k).
 
     Parameters
     ----------
@@ -32,7 +37,7 @@ class Casimir(VarianceReduced):
         the error. The loss ``smooth_hinge`` has a constant amount of its own.
     kappa : float, optional
         By default ``L / n - lam`` where that is above ``3 lam``, and else ``lam`` (Proposition
-        29), for ``L = 1 / learning_rate``.
+        29), for ``L = 1 / learning_rate``; without a penalty ``L / (n + 1)``.
     warm_start : {"prox_center", "extrapolation", "previous"}, default="prox_center"
         Where the steps on a subproblem begin.
     inner : {"budget", "gradient"}, default="budget"
@@ -56,6 +61,7 @@ class Casimir(VarianceReduced):
     """
 
     name: ClassVar[str] = "casimir"
+    takes_no_penalty: ClassVar[bool] = True
     mu: float = 0.5
     smoothing: str = "adaptive"
     kappa: float | None = None
@@ -75,20 +81,26 @@ class Casimir(VarianceReduced):
         if self.kappa is not None and not (np.isfinite(self.kappa) and self.kappa > 0):
             raise DataError(f"kappa = {self.kappa}; it must be a positive number, or None")
 
-    # ---- the sequences of Corollaries 17 and 18
+    # ---- the sequences of Corollaries 17 to 20
 
     def _kappa(self, problem: Any, state: Iterates, outer: int) -> float:
+        lam, rate = float(problem.lam), state.rate
+        if lam == 0:
+            growth = outer if self.smoothing == "adaptive" else 1
+            first = self.kappa or 1.0 / (self._rate(problem, state) * (problem.n_examples + 1))
+            return growth * first
         if self.kappa is not None:
             return self.kappa
-        lam = float(problem.lam)
-        if state.rate == 0.0:
+        if rate == 0.0:
             return lam
-        best = 1.0 / (state.rate * max(problem.n_examples, 1)) - lam
+        best = 1.0 / (rate * max(problem.n_examples, 1)) - lam
         return best if best > 3 * lam else lam
 
     def _schedule(self, problem: Any, state: Iterates, outer: int) -> float:
         if self.smoothing == "constant":
             return self.mu
+        if problem.lam == 0:
+            return self.mu / outer
         kappa = self._kappa(problem, state, outer)
         root = np.sqrt(problem.lam / (problem.lam + kappa))
         return float(self.mu * (1.0 - root / 2.0) ** (outer / 2.0))
@@ -116,7 +128,7 @@ class Casimir(VarianceReduced):
         away = w - state.z
         slope = gradient + problem.lam * w + kappa * away
         root = np.sqrt(problem.lam / (problem.lam + kappa))
-        delta = root / (2.0 - root)
+        delta = root / (2.0 - root) if problem.lam > 0 else 1.0 / (state.outer + 2.0) ** 2
         limit = (problem.lam + kappa) * delta * kappa * float(away @ away)
         return bool(float(slope @ slope) <= limit)
 
@@ -124,17 +136,22 @@ class Casimir(VarianceReduced):
         """The next prox centre, by Equations 27 to 29."""
         lam = problem.lam
         if state.outer == 0:
-            state.alpha = float(np.sqrt(lam / (lam + kappa)))
+            state.alpha = _first_alpha(lam, lam + kappa)
         before = state.alpha
         old, following = kappa + lam, self._kappa(problem, state, state.outer + 2) + lam
         state.alpha = next_alpha(before, old, following, lam)
         beta = before * (1.0 - before) * old / (before**2 * old + state.alpha * following)
         ahead = new - state.w
         if self.restart and float((state.z - new) @ ahead) > 0.0:
-            beta, state.alpha = 0.0, float(np.sqrt(lam / following))
+            beta, state.alpha = 0.0, _first_alpha(lam, following)
         state.z_before, state.z = state.z, new + beta * ahead
         state.w = new
         self._close(state)
+
+
+def _first_alpha(lam: float, strong: float) -> float:
+    """Where the sequence of Equation 27 begins, and begins again."""
+    return float(np.sqrt(lam / strong) if lam > 0 else GOLDEN)
 
 
 def next_alpha(alpha: float, old: float, new: float, lam: float) -> float:

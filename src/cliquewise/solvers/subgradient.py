@@ -195,8 +195,12 @@ class Subgradient(Solver):
         same = state.z.shape == arrays["z"].shape and state.sums.shape == arrays["sums"].shape
         if not same or not np.array_equal(arrays["offsets"], problem.data.offsets):
             raise DataError("the checkpoint is of other data: its arrays have other shapes")
-        state.z[:], state.sums[:] = arrays["z"], arrays["sums"]
-        state.order = np.array(arrays["order"])
-        _, visits, state.mistakes, state.dual = arrays["numbers"].tolist()
-        state.visits = int(visits)
+        strength, visits, state.mistakes, dual = arrays["numbers"].tolist()
+        ratio = problem.C / strength
+        state.z[:], state.sums[:] = ratio * arrays["z"], ratio * arrays["sums"]
+        state.order, state.visits = np.array(arrays["order"]), int(visits)
+        if ratio == 1.0:
+            state.dual = dual
+        elif problem.n_examples and state.visits % problem.n_examples == 0:
+            state.dual = max(state.dual, self._dual(problem, state))
         return state

@@ -183,7 +183,7 @@ class GraphSubgradient(MaxMargin):
         """The sums, the order of the pass under way, and the numbers."""
         return {
             "z": state.z, "sums": state.sums, "order": state.order, "truth": state.column[:, 1],
-            "numbers": np.array([state.visits, state.mistakes, state.dual]),
+            "numbers": np.array([state.strength, state.visits, state.mistakes, state.dual]),
         }  # fmt: skip
 
     def unpack(self, problem: GraphProblem, arrays: dict[str, np.ndarray[Any, Any]]) -> GraphSteps:
@@ -192,8 +192,12 @@ class GraphSubgradient(MaxMargin):
         same = state.z.shape == arrays["z"].shape and state.sums.shape == arrays["sums"].shape
         if not same or not np.array_equal(arrays["truth"], state.column[:, 1]):
             raise DataError("the checkpoint is of other data: its arrays have other shapes")
-        state.z[:], state.sums[:] = arrays["z"], arrays["sums"]
-        state.order = np.array(arrays["order"])
-        visits, state.mistakes, state.dual = arrays["numbers"].tolist()
-        state.visits = int(visits)
+        strength, visits, state.mistakes, dual = arrays["numbers"].tolist()
+        ratio = problem.C / strength
+        state.z[:], state.sums[:] = ratio * arrays["z"], ratio * arrays["sums"]
+        state.order, state.visits = np.array(arrays["order"]), int(visits)
+        if ratio == 1.0:
+            state.dual = dual
+        elif problem.n_examples and state.visits % problem.n_examples == 0:
+            state.dual = max(state.dual, self._dual(problem, state))
         return state

@@ -28,9 +28,9 @@ class SVRG(VarianceReduced):
     k : int, default=5
         Outputs per oracle call, at most.
     learning_rate : float, optional
-        By default it is ``1 / (2 max ||x||^2)`` over the tokens (candidates: the mean of their
-        greatest differences), and halved when three full gradients in a row have not found the
-        objective 1 % lower.
+        By default it is ``1 / max ||x||^2`` over the tokens (candidates: the mean of their
+        greatest differences), and halved when two full gradients in a row have not found the
+        objective 2 % lower, or as much lower as steps of that length can make it.
     average : bool, default=True
         Go on from the average of an epoch's iterates, not from the last.
     warm_up : int, default=1
