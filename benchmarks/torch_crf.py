@@ -223,10 +223,11 @@ def compare(size: tuple[int, int, int], device: str, memory: bool) -> dict[str, 
     train = best_of_turns({n: layer.train for n, layer in layers.items()}, device, budget)
     decode = best_of_turns({n: layer.decode for n, layer in layers.items()}, device, budget)
     row: dict[str, Any] = {"size": "x".join(map(str, size)), "train": train, "decode": decode}
-    if device == "cuda":
-        row["memory"] = {n: gpu_memory(layer.train) for n, layer in layers.items()}
-    elif memory:
-        row["memory"] = {n: cpu_memory(n, size) for n in layers}
+    if memory:
+        row["memory"] = {
+            n: gpu_memory(layer.train) if device == "cuda" else cpu_memory(n, size)
+            for n, layer in layers.items()
+        }
     return row
 
 
@@ -255,9 +256,14 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=1, help="of the CPU")
     parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument(
+        "--same-thread", action="store_true",
+        help="backward passes (of all) in the calling thread, not in autograd's own",
+    )  # fmt: skip
     parser.add_argument("--sizes", nargs="*", default=["x".join(map(str, s)) for s in SIZES])
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    torch.autograd.set_multithreading_enabled(not arguments.same_thread)
     warnings.filterwarnings("ignore", category=UserWarning)  # those of the peers
     if arguments.check:
         from benchmarks.torch_crf_check import check_oracles
