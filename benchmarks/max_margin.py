@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import print_json, print_table
+from cliquewise.data.loaders import data_folder
 
 #: Word, part of speech and chunk of the tokens from two before to two after.
 TEMPLATE = "\n".join(f"U{c}{i}:%x[{i},{c}]" for c in range(3) for i in range(-2, 3)) + "\nB\n"
@@ -123,11 +124,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=os.environ.get("CLIQUEWISE_DATA"))
+    parser.add_argument("--data", help="folder of data sets (default: CLIQUEWISE_DATA)")
     parser.add_argument("--hash", type=int, default=2**16)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    data, labels = load(Path(options.data), options.hash)
+    data, labels = load(data_folder(options.data), options.hash)
     times = our_passes(data, labels, options.repeats)
     times["CRFsuite ap"] = crfsuite_epoch(data, labels, options.repeats)
     print_table("CPU seconds of a pass", ["pass", "seconds"], times.items())

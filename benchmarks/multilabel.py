@@ -10,11 +10,9 @@ information and with a tree.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,11 +24,12 @@ from sklearn.preprocessing import MaxAbsScaler
 from benchmarks.common import print_json, print_table
 from cliquewise import MultiLabelClassifier
 from cliquewise.data.formats.arff import read_arff
+from cliquewise.data.loaders import data_folder
 
 
 def load(name: str) -> tuple[Any, ...]:
     """Training and test part, features scaled to at most 1."""
-    folder = Path(os.environ["CLIQUEWISE_DATA"]) / "mulan" / name
+    folder = data_folder() / "mulan" / name
     train, test = (
         read_arff(folder / f"{name}-{part}.arff.xz", folder / f"{name}.xml")
         for part in ("train", "test")

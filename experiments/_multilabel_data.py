@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ from scipy.sparse import csr_matrix
 
 from cliquewise.data.formats.arff import MultiLabelData, read_arff
 from cliquewise.data.formats.libsvm import read_libsvm
+from cliquewise.data.loaders import data_folder
 
 
 def markov_labels(n: int, n_labels: int, rng: np.random.Generator, sweeps: int = 150) -> Any:
@@ -68,14 +67,9 @@ def generated(n: int, n_labels: int, seed: int = 0, words: int = 40) -> tuple[An
     return csr_matrix(X.multiply(1.0 / norms[:, None])), Y
 
 
-def folder() -> Path:
-    """Where the papers' data are."""
-    return Path(os.environ["CLIQUEWISE_DATA"])
-
-
 def bibtex() -> tuple[MultiLabelData, MultiLabelData]:
     """Mulan's split of bibtex: 4,880 + 2,515 rows, 1,836 words, 159 labels."""
-    at = folder() / "mulan" / "bibtex"
+    at = data_folder() / "mulan" / "bibtex"
     train, test = (
         read_arff(at / f"bibtex-{p}.arff.xz", at / "bibtex.xml") for p in ("train", "test")
     )
@@ -85,5 +79,5 @@ def bibtex() -> tuple[MultiLabelData, MultiLabelData]:
 def rcv1_regions() -> MultiLabelData:
     """The 300 documents of RCV1-regions that remain; of its labels 88 are seen."""
     return read_libsvm(
-        folder() / "gdmm" / "rcv1_regions_test.03k.xz", n_features=47236, zero_based=False
+        data_folder() / "gdmm" / "rcv1_regions_test.03k.xz", n_features=47236, zero_based=False
     )

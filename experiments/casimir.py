@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from cliquewise.data.loaders import data_folder
 from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.casimir import Casimir
@@ -57,14 +58,15 @@ TEMPLATE = "\n".join(f"U{c}{i}:%x[{i},{c}]" for c in range(3) for i in range(-2,
 # ---- named entities
 
 
-def load_ner(folder: Path, sentences: int | None) -> tuple[Any, Score, Any]:
+def load_ner(folder: str | None, sentences: int | None) -> tuple[Any, Score, Any]:
     """Training data, a function for test scores, and the labels."""
     from cliquewise._kernels.chain_decode import batch_viterbi
     from cliquewise.data import Labels, Template, TemplateEncoder, read_conll
     from cliquewise.metrics import span_f1
 
-    train, y = read_conll(folder / "conll2003" / "eng.train.gz").split_labels()
-    test, y_test = read_conll(folder / "conll2003" / "eng.testb.gz").split_labels()
+    base = data_folder(folder)
+    train, y = read_conll(base / "conll2003" / "eng.train.gz").split_labels()
+    test, y_test = read_conll(base / "conll2003" / "eng.testb.gz").split_labels()
     encoder = TemplateEncoder(Template.parse(TEMPLATE), 2**16)
     data, held = encoder.fit_transform(train), encoder.transform(test)
     labels = Labels.fit(y)
@@ -87,7 +89,7 @@ def load_ner(folder: Path, sentences: int | None) -> tuple[Any, Score, Any]:
     return data, score, labels
 
 
-def ner(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
+def ner(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, str]]:
     """Figure 2."""
     from cliquewise.models.chain import ChainModel
     from cliquewise.problem import ChainProblem
@@ -178,7 +180,7 @@ def ner_verdicts(
 # ---- windows of images
 
 
-def localization(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
+def localization(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, str]]:
     """Figure 3, on generated images."""
     from cliquewise.candidate_problem import CandidateProblem
     from cliquewise.models.candidates import CandidateSets
@@ -232,7 +234,7 @@ def localization(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
 # ---- hyper-parameters
 
 
-def hyperparameters(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str]]:
+def hyperparameters(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, str]]:
     """Figure 5, at lam = 0.01/n."""
     from cliquewise.models.chain import ChainModel
     from cliquewise.problem import ChainProblem
@@ -273,7 +275,6 @@ def hyperparameters(folder: Path, out: Path, plan: Plan) -> list[tuple[bool, str
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one experiment; the exit status is 0 if everything agrees."""
-    import os
 
     parser = argparse.ArgumentParser(
         "experiments.casimir", description=__doc__,
@@ -293,7 +294,6 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--c", type=float, nargs="+", help="strengths of the penalty, for ner")
     given = parser.parse_args(arguments)
-    folder = Path(given.data or os.environ.get("CLIQUEWISE_DATA", "."))
     plan = Plan.quick() if given.quick else Plan()
     if given.seeds:
         slow = min(plan.slow_seeds, given.seeds)
@@ -302,7 +302,7 @@ def main(arguments: list[str] | None = None) -> int:
         plan = replace(plan, strengths=tuple(given.c))
     if given.again is not None:
         plan = replace(plan, again=tuple(given.again))
-    found = tasks[given.task](folder, given.out, plan)
+    found = tasks[given.task](given.data, given.out, plan)
     print()
     for agrees, sentence in found:
         print(f"{'agrees:      ' if agrees else 'does NOT agree: '}{sentence}")

@@ -24,7 +24,6 @@ rho and momentum, ``--compare hinge`` the methods on the problem without entropy
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from sklearn.preprocessing import MaxAbsScaler
 from cliquewise._kernels.cliquewise import Point, multipliers
 from cliquewise.data.formats.arff import read_arff
 from cliquewise.data.graphs import GraphDataset
+from cliquewise.data.loaders import data_folder
 from cliquewise.graph_problem import GraphProblem
 from cliquewise.models.multilabel import label_pairs, multilabel_data, multilabel_model
 from cliquewise.models.pairwise import PairwiseModel
@@ -122,7 +122,7 @@ def segmentation(seed: int, k: int = 5, block: int = 8, size: int = 10) -> Any:
 
 def yeast(seed: int, scaled: bool = False) -> Any:
     """Mulan's split of yeast; ``scaled`` divides each feature by its largest absolute value."""
-    folder = Path(os.environ["CLIQUEWISE_DATA"]) / "mulan" / "yeast"
+    folder = data_folder() / "mulan" / "yeast"
     parts = [
         read_arff(folder / f"yeast-{p}.arff.xz", folder / "yeast.xml") for p in ("train", "test")
     ]
