@@ -81,7 +81,7 @@ class Run:
         """Certify the state and record it; a dual value once reached stays proved."""
         if certificate is None:
             certificate = self.solver.certify(self.problem, state)
-        self.best_dual = max(self.best_dual, certificate.dual)
+        self.best_dual = float(max(self.best_dual, certificate.dual))
         certificate = Certificate(certificate.primal, self.best_dual, certificate.status)
         self.trace.append(
             seconds=self.seconds, epochs=self.epochs, oracle_calls=self.calls,
