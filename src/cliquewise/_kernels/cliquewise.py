@@ -143,6 +143,21 @@ def _line_search(g, terms, rho, c, full, m, d, work, a_side, b_side):
     return 1.0 if bend <= slope else slope / bend
 
 
+@kernel(helper=True)
+def add_inflow(g, x, c, d, rho, a_side, b_side):
+    """What the nodes of clique ``c`` hear of its change ``d``, if it is an edge."""
+    n_nodes = len(g.degree)
+    if c < n_nodes:
+        return
+    e = c - n_nodes
+    ki, kj = _ends(g, e, d[: g.offsets[c + 1] - g.offsets[c]], a_side, b_side)
+    oi, oj = g.offsets[g.left[e]], g.offsets[g.right[e]]
+    for a in range(ki):
+        x.inflow[oi + a] += a_side[a] / rho
+    for b in range(kj):
+        x.inflow[oj + b] += b_side[b] / rho
+
+
 @kernel
 def _block_step(g, terms, x, rho, steps, c, method, gaps, work):
     """Move one clique; ``gaps`` keeps what it could have gained. ``work`` has 5 rows."""
@@ -181,15 +196,7 @@ def _block_step(g, terms, x, rho, steps, c, method, gaps, work):
     _add(g, c, d, -terms.C, x.w)
     for s in range(k):
         m[s] += d[s]
-    n_nodes = len(g.degree)
-    if c >= n_nodes:
-        e = c - n_nodes
-        ki, kj = _ends(g, e, d[:k], a_side, b_side)
-        oi, oj = g.offsets[g.left[e]], g.offsets[g.right[e]]
-        for a in range(ki):
-            x.inflow[oi + a] += a_side[a] / rho
-        for b in range(kj):
-            x.inflow[oj + b] += b_side[b] / rho
+    add_inflow(g, x, c, d, rho, a_side, b_side)
 
 
 @kernel

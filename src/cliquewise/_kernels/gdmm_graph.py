@@ -13,11 +13,11 @@ import numpy as np
 from cliquewise._kernels import kernel
 from cliquewise._kernels.clique_features import _add, _widest
 from cliquewise._kernels.cliquewise import (
-    _ends,
     _line_search,
     _move,
     _random_below,
     _smooth_gradient,
+    add_inflow,
 )
 from cliquewise._kernels.simplex import project_simplex
 
@@ -86,15 +86,7 @@ def _apply(g, terms, x, rho, c, d, a_side, b_side):
     _add(g, c, d, -terms.C, x.w)
     for s in range(k):
         x.mu[o + s] = max(x.mu[o + s] + d[s], 0.0)
-    n_nodes = len(g.degree)
-    if c >= n_nodes:
-        e = c - n_nodes
-        ki, kj = _ends(g, e, d[:k], a_side, b_side)
-        oi, oj = g.offsets[g.left[e]], g.offsets[g.right[e]]
-        for a in range(ki):
-            x.inflow[oi + a] += a_side[a] / rho
-        for b in range(kj):
-            x.inflow[oj + b] += b_side[b] / rho
+    add_inflow(g, x, c, d, rho, a_side, b_side)
 
 
 @kernel

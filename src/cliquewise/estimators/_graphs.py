@@ -114,9 +114,11 @@ class GraphEstimator(BaseEstimator):  # type: ignore[misc]
         write_arrays(path, {"coef": self.coef_, "pairs": model.pair_list}, header)
 
     def _saved_state(self) -> dict[str, Any]:
+        """What a kind of estimator needs beside the model, as JSON; each says its own."""
         raise NotImplementedError
 
     def _restore_state(self, state: dict[str, Any]) -> None:
+        """Back from :meth:`_saved_state`."""
         raise NotImplementedError
 
 

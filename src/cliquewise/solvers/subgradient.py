@@ -16,6 +16,7 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.graph import Floats
 from cliquewise.problem import ChainProblem
+from cliquewise.solvers._pegasos import AveragedSteps
 from cliquewise.solvers.base import Info, Solver, register
 from cliquewise.structure import Ints
 
@@ -38,7 +39,7 @@ class Steps:
 
 @register
 @dataclass(frozen=True)
-class Subgradient(Solver):
+class Subgradient(AveragedSteps, Solver):
     """Stochastic subgradient descent in reshuffled passes (Pegasos).
 
     Parameters
@@ -67,8 +68,7 @@ class Subgradient(Solver):
     average: bool = True
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.delay) and self.delay >= 0):
-            raise DataError(f"delay = {self.delay}; it must be a number that is not negative")
+        self._check_delay()
 
     def memory(self, problem: Any) -> float:
         """Three weight vectors and an order of the examples."""
@@ -107,28 +107,6 @@ class Subgradient(Solver):
         state.dual = self._dual(problem, state)
         return state
 
-    def _time(self, problem: ChainProblem, state: Steps) -> float:
-        """The time s, in passes; the weights are ``z / s``."""
-        return self.delay + state.visits / max(problem.n_examples, 1)
-
-    def _current(self, problem: ChainProblem, state: Steps) -> Floats:
-        time = self._time(problem, state)
-        return state.z / time if time > 0 else state.z
-
-    def _mean(self, problem: ChainProblem, state: Steps) -> Floats:
-        """The average of the iterates after each visit, weighted by their times."""
-        visits, n = float(state.visits), problem.n_examples
-        total = visits * self.delay * n + 0.5 * visits * (visits + 1)
-        return n * (visits * state.z - state.sums) / total
-
-    def _dual(self, problem: ChainProblem, state: Steps) -> float:
-        """Value of the dual point that the labellings of all visits make, after whole passes."""
-        n, time = max(problem.n_examples, 1), self._time(problem, state)
-        if time == 0:
-            return 0.0
-        norm = float(state.z @ state.z) / time**2
-        return state.mistakes / (n * time) - 0.5 * problem.lam * norm
-
     # ---- one step
 
     def step(
@@ -153,9 +131,7 @@ class Subgradient(Solver):
         )  # fmt: skip
         state.visits += count
         state.mistakes += mistakes
-        state.averaged = False
-        if state.visits % n == 0:
-            state.dual = max(state.dual, self._dual(problem, state))
+        self._end_visits(problem, state)
         return state, Info(count / n, calls)
 
     # ---- what it proves
@@ -191,16 +167,7 @@ class Subgradient(Solver):
 
     def unpack(self, problem: ChainProblem, arrays: dict[str, np.ndarray[Any, Any]]) -> Steps:
         """Back from :meth:`pack`."""
-        state = self.init(problem)
-        same = state.z.shape == arrays["z"].shape and state.sums.shape == arrays["sums"].shape
-        if not same or not np.array_equal(arrays["offsets"], problem.data.offsets):
-            raise DataError("the checkpoint is of other data: its arrays have other shapes")
-        strength, visits, state.mistakes, dual = arrays["numbers"].tolist()
-        ratio = problem.C / strength
-        state.z[:], state.sums[:] = ratio * arrays["z"], ratio * arrays["sums"]
-        state.order, state.visits = np.array(arrays["order"]), int(visits)
-        if ratio == 1.0:
-            state.dual = dual
-        elif problem.n_examples and state.visits % problem.n_examples == 0:
-            state.dual = max(state.dual, self._dual(problem, state))
+        state: Steps = self._take_up(
+            problem, self.init(problem), arrays, "offsets", problem.data.offsets
+        )
         return state

@@ -16,6 +16,7 @@ from cliquewise.errors import DataError
 from cliquewise.graph import Floats
 from cliquewise.graph_problem import GraphProblem
 from cliquewise.solvers._max_margin import MaxMargin, augmented_scores, most_states, ranges_of
+from cliquewise.solvers._pegasos import AveragedSteps
 from cliquewise.solvers.base import Info, register
 from cliquewise.solvers.bcfw_graph import PIECE
 from cliquewise.structure import Ints
@@ -40,7 +41,7 @@ class GraphSteps:
 
 @register
 @dataclass(frozen=True)
-class GraphSubgradient(MaxMargin):
+class GraphSubgradient(AveragedSteps, MaxMargin):
     """Stochastic subgradient descent through MAP calls; users call it ``subgradient``.
 
     Parameters
@@ -73,8 +74,7 @@ class GraphSubgradient(MaxMargin):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (np.isfinite(self.delay) and self.delay >= 0):
-            raise DataError(f"delay = {self.delay}; it must be a number that is not negative")
+        self._check_delay()
 
     def memory(self, problem: GraphProblem) -> float:
         """Three weight vectors, an order of the examples, two labellings."""
@@ -100,27 +100,8 @@ class GraphSubgradient(MaxMargin):
         state.dual = self._dual(problem, state)
         return state
 
-    def _time(self, problem: GraphProblem, state: GraphSteps) -> float:
-        return self.delay + state.visits / max(problem.n_examples, 1)
-
-    def _current(self, problem: GraphProblem, state: GraphSteps) -> Floats:
-        time = self._time(problem, state)
-        return state.z / time if time > 0 else state.z
-
-    def _mean(self, problem: GraphProblem, state: GraphSteps) -> Floats:
-        """The average of the iterates after each visit, weighted by their times."""
-        visits, n = float(state.visits), problem.n_examples
-        total = visits * self.delay * n + 0.5 * visits * (visits + 1)
-        return n * (visits * state.z - state.sums) / total
-
-    def _dual(self, problem: GraphProblem, state: GraphSteps) -> float:
-        """Value of the dual point that the labellings of all visits make, after whole passes."""
-        n, time = max(problem.n_examples, 1), self._time(problem, state)
-        truth = float(problem.costs @ problem.truth)
-        if time == 0:
-            return truth / n
-        norm = float(state.z @ state.z) / time**2
-        return (state.mistakes + self.delay * truth) / (n * time) - 0.5 * problem.lam * norm
+    def _truth_cost(self, problem: GraphProblem) -> float:
+        return float(problem.costs @ problem.truth)
 
     # ---- one step
 
@@ -137,9 +118,7 @@ class GraphSubgradient(MaxMargin):
             state.order = rng.permutation(n)
         for i in state.order[at : at + count].tolist():
             self._visit(problem, state, i)
-        state.averaged = False
-        if state.visits % n == 0:
-            state.dual = max(state.dual, self._dual(problem, state))
+        self._end_visits(problem, state)
         return state, Info(count / n, count)
 
     def _visit(self, problem: GraphProblem, state: GraphSteps, i: int) -> None:
@@ -189,15 +168,5 @@ class GraphSubgradient(MaxMargin):
     def unpack(self, problem: GraphProblem, arrays: dict[str, np.ndarray[Any, Any]]) -> GraphSteps:
         """Back from :meth:`pack`."""
         state = self.init(problem)
-        same = state.z.shape == arrays["z"].shape and state.sums.shape == arrays["sums"].shape
-        if not same or not np.array_equal(arrays["truth"], state.column[:, 1]):
-            raise DataError("the checkpoint is of other data: its arrays have other shapes")
-        strength, visits, state.mistakes, dual = arrays["numbers"].tolist()
-        ratio = problem.C / strength
-        state.z[:], state.sums[:] = ratio * arrays["z"], ratio * arrays["sums"]
-        state.order, state.visits = np.array(arrays["order"]), int(visits)
-        if ratio == 1.0:
-            state.dual = dual
-        elif problem.n_examples and state.visits % problem.n_examples == 0:
-            state.dual = max(state.dual, self._dual(problem, state))
-        return state
+        resumed: GraphSteps = self._take_up(problem, state, arrays, "truth", state.column[:, 1])
+        return resumed
