@@ -34,11 +34,11 @@ def cpu_seconds(function: Callable[[], Any], repeats: int = 5) -> float:
 
 def main() -> None:
     """Train, then time a pass for every K."""
-    from cliquewise._kernels.chain_decode import batch_viterbi
-    from cliquewise._kernels.chain_features import node_scores
-    from cliquewise._kernels.chain_top_k import batch_top_k
+    from cliquewise._kernels.chain.decode import batch_viterbi
+    from cliquewise._kernels.chain.features import node_scores
+    from cliquewise._kernels.chain.top_k import batch_top_k
     from cliquewise.models.chain import ChainModel
-    from cliquewise.problem import ChainProblem
+    from cliquewise.problems.chain import ChainProblem
     from cliquewise.solvers.base import get
     from cliquewise.solvers.run import run
 

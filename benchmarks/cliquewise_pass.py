@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks.common import print_json, print_table
 from cliquewise.data.graphs import GraphDataset
-from cliquewise.graph_problem import GraphProblem
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.idal import IDAL
 
 

@@ -26,11 +26,11 @@ import numpy as np
 
 from benchmarks.common import geometric_mean, print_json, print_table, seconds
 from benchmarks.reference_answers import FAMILIES, cases
-from cliquewise.builders import grid
 from cliquewise.data.formats.uai import read_uai
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.builders import grid
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles import get
-from cliquewise.structure import Structure
 
 #: Families with stored models, and how many of each.
 STORED = {

@@ -27,14 +27,14 @@ import pycrfsuite
 from scipy.sparse import csr_matrix
 
 from benchmarks.common import print_json, print_table, seconds
-from cliquewise._kernels.chain import batch_forward_backward
+from cliquewise._kernels.chain.sums import batch_forward_backward
 
 N_ATTRIBUTES = 50
 C2 = 1.0
 
 
 class Chains:
-    """Labelled sequences with one attribute per token, lengths as in chunking data."""
+    """Labeled sequences with one attribute per token, lengths as in chunking data."""
 
     def __init__(self, n_labels: int, n_tokens: int, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)

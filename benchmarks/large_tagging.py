@@ -19,7 +19,7 @@ from benchmarks.common import print_json, print_table
 
 
 def generate(n_tokens: int, n_labels: int, n_attributes: int, seed: int = 0):
-    """A labelled Dataset with a real Markov structure."""
+    """A labeled Dataset with a real Markov structure."""
     from cliquewise.data import Dataset
 
     rng = np.random.default_rng(seed)
@@ -54,7 +54,7 @@ def generate(n_tokens: int, n_labels: int, n_attributes: int, seed: int = 0):
 
 def main() -> None:
     from cliquewise.models.chain import ChainModel
-    from cliquewise.problem import ChainProblem
+    from cliquewise.problems.chain import ChainProblem
     from cliquewise.solvers.base import choose
     from cliquewise.solvers.run import run
 

@@ -24,10 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cliquewise.builders import complete
 from cliquewise.data.formats.uai import read_uai
 from cliquewise.data.formats.uai_results import read_uai_map
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.builders import complete
+from cliquewise.graph.factor_graph import FactorGraph
 
 FAMILIES = ("Grids", "ObjectDetection", "ProteinFolding", "Segmentation")
 #: Scores that differ by less than this part of their size count as equal.

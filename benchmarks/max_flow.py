@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from cliquewise._kernels.maxflow import arcs_of, max_flow
+from cliquewise._kernels.graphs.maxflow import arcs_of, max_flow
 
 
 def problem(side: int, strength: float, seed: int = 0):

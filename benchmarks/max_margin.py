@@ -10,7 +10,7 @@ get for everybody (few mistakes), and at the beginning.
 
 Printed: a ``subgradient`` pass against a CRFsuite epoch (asked: at least 2 times faster), a
 ``casimir`` outer step, full gradient included, against a ``subgradient`` pass (asked: below 4),
-and a pass of calls for 5 labellings against one of 1 (asked: below 3).
+and a pass of calls for 5 labelings against one of 1 (asked: below 3).
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def crfsuite_epoch(data, labels, repeats: int) -> float:
 def our_passes(data, labels, repeats: int) -> dict[str, float]:
     """CPU seconds of our passes, after training for a while."""
     from cliquewise.models.chain import ChainModel
-    from cliquewise.problem import ChainProblem
-    from cliquewise.solvers._smooth import ChainBackend
+    from cliquewise.problems.chain import ChainProblem
+    from cliquewise.solvers.backends.smooth import ChainBackend
     from cliquewise.solvers.casimir import Casimir
     from cliquewise.solvers.subgradient import Subgradient
 

@@ -2,7 +2,7 @@
 
     CLIQUEWISE_DATA=... python -m benchmarks.multilabel [yeast scene bibtex] [--seconds 60]
 
-Same standardised features, same split (Mulan's), same C for everybody; ours with the complete
+Same standardized features, same split (Mulan's), same C for everybody; ours with the complete
 label graph, and on bibtex, where 159 labels have 12,561 pairs, with the 300 of largest mutual
 information and with a tree.
 """

@@ -3,7 +3,7 @@
     python -m benchmarks.tagging --data DIR [--dataset conll2000|conll2003|ocr]
                                  [--pairs seen|all|both] [--algorithms lbfgs,l2sgd,ap]
 
-Both sides get the same attributes (CRFsuite as strings) and minimise the same function,
+Both sides get the same attributes (CRFsuite as strings) and minimize the same function,
 ``sum of losses + c2 ||w||^2`` with c2 = 1 (our ``C = 1 / (2 c2)``), with weights for the pairs
 seen in training or for all pairs, and for all transitions. Each training runs in a process
 of its own, so that its peak memory can be read. The optimum is bracketed by our own run
@@ -125,7 +125,7 @@ def train_crfsuite(queue, name, folder, pairs, algorithm, iterations, path):
 
 def ours(name, folder, pairs):
     from cliquewise.models.chain import ChainModel
-    from cliquewise.problem import ChainProblem
+    from cliquewise.problems.chain import ChainProblem
 
     data, _, _, classes, _ = load(name, folder)
     base = peak_mib()
@@ -139,7 +139,7 @@ def ours(name, folder, pairs):
 
 def warm_up(problem):
     """Compile, or load from the cache, on the first few sentences."""
-    from cliquewise.problem import ChainProblem
+    from cliquewise.problems.chain import ChainProblem
     from cliquewise.solvers import get
     from cliquewise.solvers.run import run
 

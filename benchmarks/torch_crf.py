@@ -4,7 +4,7 @@ Ours beside pytorch-crf and torch-struct in one run: log-likelihood, forward and
 decoding, for batches of B sequences of T positions with K labels. The layers take turns, and
 the best turn of each counts. Before times are believed, all must give the same log-likelihood
 and gradients. A peer that is not installed is left out, with a sentence. On a GPU the clock
-stops after a synchronisation; on the CPU it is that of the process. Peak memory is what the
+stops after a synchronization; on the CPU it is that of the process. Peak memory is what the
 allocator of the GPU saw, and on the CPU the growth of the resident set in a process of its own
 (Linux). On the CPU torch-struct is left out where it would need minutes.
 

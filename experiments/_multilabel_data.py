@@ -15,7 +15,7 @@ from cliquewise.data.loaders import data_folder
 def markov_labels(n: int, n_labels: int, rng: np.random.Generator, sweeps: int = 150) -> Any:
     """Label sets drawn by Gibbs sampling from a pairwise model of on/off labels.
 
-    Each label has about three neighbours whose presence makes it likelier by a factor of e^1.5
+    Each label has about three neighbors whose presence makes it likelier by a factor of e^1.5
     to e^3. Biases are set so that frequencies fall off like Zipf's law and that about three
     labels are on, whatever the number of labels.
     """

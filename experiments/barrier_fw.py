@@ -23,9 +23,9 @@ from typing import Any
 import click
 import numpy as np
 
-from cliquewise.builders import grid
 from cliquewise.data.formats.uai import read_uai
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.builders import grid
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._trw import problem
 
 COUPLINGS = (0.5, 1, 2, 3, 4, 5, 6, 7, 8)
@@ -238,8 +238,8 @@ def cliques(data: Path, out: str, every: int, baselines: bool) -> None:
         "marginals": ["adaptive delta, 0 marginals", f"{best} marginals"],
     }
     heads = {
-        "log_z": ["rho fixed: bound", "optimised: bound", "optimised: ln Z"],
-        "marginals": ["rho fixed", "optimised"],
+        "log_z": ["rho fixed: bound", "optimized: bound", "optimized: ln Z"],
+        "marginals": ["rho fixed", "optimized"],
     }
     for k, (what, mine) in enumerate(shown.items()):
         click.echo(f"\nmean error of {what}; stored: TRWBP, TRWBP_opt, perturb-and-MAP")
@@ -256,11 +256,11 @@ def cliques(data: Path, out: str, every: int, baselines: bool) -> None:
          tally.mean(c, "adaptive delta, 10 map seconds")]
         for c in COUPLINGS
     ]  # fmt: skip
-    table(["coupling", *VARIANTS, "rho optimised", "seconds", "MAP"], rows)
+    table(["coupling", *VARIANTS, "rho optimized", "seconds", "MAP"], rows)
     click.echo("\n" + tally.report())
     verdict("no certified bound lies below ln Z", tally.violations == 0)
     verdict(
-        "errors with optimised rho are at most the authors' (20 % for reading plots)",
+        "errors with optimized rho are at most the authors' (20 % for reading plots)",
         all(tally.mean(c, f"{best} {w}") <= 1.2 * a
             for c, pair in AUTHORS.items() for w, a in zip(("bound", "marginals"), pair)),
     )  # fmt: skip

@@ -60,7 +60,7 @@ TEMPLATE = "\n".join(f"U{c}{i}:%x[{i},{c}]" for c in range(3) for i in range(-2,
 
 def load_ner(folder: str | None, sentences: int | None) -> tuple[Any, Score, Any]:
     """Training data, a function for test scores, and the labels."""
-    from cliquewise._kernels.chain_decode import batch_viterbi
+    from cliquewise._kernels.chain.decode import batch_viterbi
     from cliquewise.data import Labels, Template, TemplateEncoder, read_conll
     from cliquewise.metrics import span_f1
 
@@ -92,7 +92,7 @@ def load_ner(folder: str | None, sentences: int | None) -> tuple[Any, Score, Any
 def ner(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, str]]:
     """Figure 2."""
     from cliquewise.models.chain import ChainModel
-    from cliquewise.problem import ChainProblem
+    from cliquewise.problems.chain import ChainProblem
 
     data, score, labels = load_ner(folder, plan.sentences)
     model, n, found = ChainModel.build(data, len(labels)), len(data), []
@@ -182,9 +182,9 @@ def ner_verdicts(
 
 def localization(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, str]]:
     """Figure 3, on generated images."""
-    from cliquewise.candidate_problem import CandidateProblem
     from cliquewise.models.candidates import CandidateSets
     from cliquewise.output_metrics import average_precision
+    from cliquewise.problems.candidates import CandidateProblem
 
     n = 60 if plan.sentences else 200
     (X, overlap, _), (Z, held, _) = images(n, 0), images(n, 7)
@@ -237,7 +237,7 @@ def localization(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, 
 def hyperparameters(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, str]]:
     """Figure 5, at lam = 0.01/n."""
     from cliquewise.models.chain import ChainModel
-    from cliquewise.problem import ChainProblem
+    from cliquewise.problems.chain import ChainProblem
 
     data, score, labels = load_ner(folder, plan.sentences)
     problem = ChainProblem(ChainModel.build(data, len(labels)), data, 100.0, loss="hinge")

@@ -1,7 +1,7 @@
 """A small neural tagger for CoNLL-2003: embeddings of words, affixes and shapes, a convolution.
 
-A capitalised word is also known by the company it keeps elsewhere in its document: the
-neighbours and the writing of its nearest other occurrences, seen through the same embeddings.
+A capitalized word is also known by the company it keeps elsewhere in its document: the
+neighbors and the writing of its nearest other occurrences, seen through the same embeddings.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Encoder:
 
 
 def add_occurrences(numbers: np.ndarray, text: Text) -> None:
-    """Write what is known of the nearest other occurrences of every capitalised word."""
+    """Write what is known of the nearest other occurrences of every capitalized word."""
     where: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
     for row, sentence in enumerate(text.sentences):
         for t, (word, *_) in enumerate(sentence):
@@ -150,7 +150,7 @@ def _known(numbers: np.ndarray, row: int, t: int) -> list[int]:
 
 
 class Tagger(nn.Module):
-    """Embeddings, one convolution over neighbours, ELU, and scores of the labels.
+    """Embeddings, one convolution over neighbors, ELU, and scores of the labels.
 
     In training a word is taken for an unknown one the more often the rarer it is.
     """

@@ -28,7 +28,7 @@ import numpy as np
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.models.chain import ChainModel
-from cliquewise.problem import ChainProblem
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.sdca import SDCA
@@ -193,7 +193,7 @@ def pos(options: argparse.Namespace) -> None:
 
 def accuracy(model: ChainModel, w: np.ndarray, data: Dataset) -> float:
     """Share of right labels by exact Viterbi."""
-    from cliquewise._kernels.chain_decode import batch_viterbi
+    from cliquewise._kernels.chain.decode import batch_viterbi
 
     nodes, offsets = model.node_scores(w, data)
     best = np.zeros(data.n_tokens, dtype=np.int64)

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cliquewise.multilabel_problem import MultiLabelProblem
-from cliquewise.multilabel_relaxation import relaxed_labels, relaxed_primal
+from cliquewise.oracles.relaxed_label_sets import relaxed_labels, relaxed_primal
+from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.solvers.gdmm_graph import SEARCHES
 from cliquewise.solvers.gdmm_multilabel import MultiLabelGDMM, sweep
 from cliquewise.solvers.soft_bcfw import SoftBCFW

@@ -14,7 +14,7 @@ rho and momentum, ``--compare hinge`` the methods on the problem without entropy
   checkerboard Gibbs sampling; lam = 10, rho = 1, gamma = 1.
 * segmentation: blocks of 8 x 8 pixels of the photographs that ship with scikit-learn. The pixels
   are real, the labels are not: clusters of the blurred image, to be found from the blocks'
-  own colours; lam = 10, rho = 1, gamma = 10.
+  own colors; lam = 10, rho = 1, gamma = 10.
 * yeast: 14 labels, complete graph; lam = 1, rho = 0.1, gamma = 1; needs CLIQUEWISE_DATA.
   scaled_yeast: the same with features divided by their largest values, as in the benchmark.
 * chains: as gamma goes to zero the relaxed optimum becomes that of the exact structural SVM,
@@ -32,14 +32,14 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.preprocessing import MaxAbsScaler
 
-from cliquewise._kernels.cliquewise import Point, multipliers
+from cliquewise._kernels.cliques.ascent import Point, multipliers
 from cliquewise.data.formats.arff import read_arff
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.loaders import data_folder
-from cliquewise.graph_problem import GraphProblem
-from cliquewise.models.multilabel import label_pairs, multilabel_data, multilabel_model
+from cliquewise.models.label_sets import label_pairs, multilabel_data, multilabel_model
 from cliquewise.models.pairwise import PairwiseModel
-from cliquewise.relaxation import relaxed_beliefs
+from cliquewise.oracles.relaxed import relaxed_beliefs
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers import get, registered
 from cliquewise.solvers._cliquewise import dual_value
 from cliquewise.solvers.bcfw_graph import GraphBCFW
@@ -52,7 +52,7 @@ LEVELS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 
 
 def grid_edges(height: int, width: int) -> np.ndarray:
-    """Neighbours on a grid."""
+    """Neighbors on a grid."""
     at = np.arange(height * width).reshape(height, width)
     across = np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], axis=1)
     down = np.stack([at[:-1].ravel(), at[1:].ravel()], axis=1)
@@ -86,7 +86,7 @@ def potts(seed: int, n: int = 100, size: int = 10, k: int = 5, coupling: float =
 
 
 def segmentation(seed: int, k: int = 5, block: int = 8, size: int = 10) -> Any:
-    """Blocks of photographs; labels are clusters of the blurred colours."""
+    """Blocks of photographs; labels are clusters of the blurred colors."""
     from scipy.ndimage import gaussian_filter, uniform_filter
     from sklearn.cluster import KMeans
     from sklearn.datasets import load_sample_images
@@ -98,11 +98,11 @@ def segmentation(seed: int, k: int = 5, block: int = 8, size: int = 10) -> Any:
         pixels = image.astype(float) / 255
         blurred = np.stack([gaussian_filter(pixels[..., c], 2 * block) for c in range(3)], axis=-1)
         local = np.stack([uniform_filter(pixels[..., c], block) for c in range(3)], axis=-1)
-        centres = (slice(block // 2, None, block),) * 2
-        colours, smooth = local[centres], blurred[centres]
+        centers = (slice(block // 2, None, block),) * 2
+        colors, smooth = local[centers], blurred[centers]
         found = KMeans(k, n_init=4, random_state=0).fit_predict(smooth.reshape(-1, 3))
         found = found.reshape(smooth.shape[:2])
-        noisy = colours + 0.1 * rng.normal(size=colours.shape)
+        noisy = colors + 0.1 * rng.normal(size=colors.shape)
         noisy = 3.0 * (noisy - noisy.mean(axis=(0, 1))) / noisy.std(axis=(0, 1))
         for r in range(0, found.shape[0] - size + 1, size):
             for c in range(0, found.shape[1] - size + 1, size):

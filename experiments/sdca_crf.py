@@ -27,7 +27,7 @@ import numpy as np
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.models.chain import ChainModel
-from cliquewise.problem import ChainProblem
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.solvers.run import run
 from cliquewise.solvers.sag import SAG
@@ -172,7 +172,7 @@ def mixture(folder: str | None, n: int = 2000, k: int = 10, d: int = 20) -> Task
 
 def hamming(problem: ChainProblem, w: np.ndarray, data: Dataset, labels: np.ndarray) -> float:
     """Share of wrong labels."""
-    from cliquewise._kernels.chain_decode import batch_viterbi
+    from cliquewise._kernels.chain.decode import batch_viterbi
 
     scores, offsets = problem.model.node_scores(w, data)
     found, best = np.empty(data.n_tokens, dtype=np.int64), np.empty(len(data))

@@ -1,8 +1,8 @@
-"""Small chain problems for tests, and their optimum by listing every labelling.
+"""Small chain problems for tests, and their optimum by listing every labeling.
 
 Hypothesis draws a :class:`ChainRecipe`; the numbers come from NumPy's generator under its
-seed. :class:`Enumeration` shares no code with the library: it lists the labellings of every
-sequence, writes down the joint feature vector of each, and minimises by Newton's method.
+seed. :class:`Enumeration` shares no code with the library: it lists the labelings of every
+sequence, writes down the joint feature vector of each, and minimizes by Newton's method.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from scipy.special import logsumexp, softmax
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.models.chain import ChainModel
-from cliquewise.problem import ChainProblem
+from cliquewise.problems.chain import ChainProblem
 
-#: Most labellings of one drawn sequence.
+#: Most labelings of one drawn sequence.
 MAX_LABELLINGS = 256
 
 N_FEATURES = 5
@@ -119,7 +119,7 @@ def random_problem(
 
 
 class Enumeration:
-    """The objective of a problem from a list of all labellings."""
+    """The objective of a problem from a list of all labelings."""
 
     def __init__(self, problem: ChainProblem):
         self.data, self.model = problem.data, problem.model
@@ -129,13 +129,13 @@ class Enumeration:
         self.weights = np.ones(len(problem.data)) if weights is None else weights
         self.attributes = self._attributes()
         self.columns = self._columns()
-        self.labellings = [self._possible(i) for i in range(len(self.data))]
+        self.labelings = [self._possible(i) for i in range(len(self.data))]
         self.features = [
-            np.array([self._joint(i, y) for y in ys]) for i, ys in enumerate(self.labellings)
+            np.array([self._joint(i, y) for y in ys]) for i, ys in enumerate(self.labelings)
         ]
         self.truth = [
             int(np.flatnonzero([y == self._labels(i) for y in ys])[0])
-            for i, ys in enumerate(self.labellings)
+            for i, ys in enumerate(self.labelings)
         ]
 
     def _range(self, i: int) -> tuple[int, int]:
@@ -214,7 +214,7 @@ class Enumeration:
         return float(0.5 * self.lam * w @ w + self.weights @ self.losses(w) / self.n)
 
     def dual(self, distributions: list[np.ndarray]) -> float:
-        """Eq. 9 of sdca_crf, of explicit distributions over the labellings."""
+        """Eq. 9 of sdca_crf, of explicit distributions over the labelings."""
         w, entropy = np.zeros(self.dimension), 0.0
         for c, phi, t, q in zip(
             self.weights, self.features, self.truth, distributions, strict=True

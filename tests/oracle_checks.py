@@ -9,7 +9,7 @@ from reference import Reference
 from strategies import Recipe
 
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import Oracle
 from cliquewise.oracles.base import MapResult
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 
 
 @dataclass

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 
 #: Most labelings of a drawn graph.
 MAX_LABELINGS = 3000
@@ -89,8 +89,8 @@ def forest(rng: np.random.Generator, n: int, states: int) -> tuple[list[int], Sc
 
 @family
 def star(rng: np.random.Generator, n: int, states: int) -> tuple[list[int], Scopes]:
-    centre = int(rng.integers(n))
-    return _mixed(rng, n, states), _links([(centre, i) for i in range(n) if i != centre], n)
+    center = int(rng.integers(n))
+    return _mixed(rng, n, states), _links([(center, i) for i in range(n) if i != center], n)
 
 
 @family
@@ -199,7 +199,7 @@ def _value(rng: np.random.Generator, mode: str, shape: tuple[int, ...]) -> np.nd
     return normal
 
 
-def _specialise(name: str, table: np.ndarray) -> np.ndarray:
+def _specialize(name: str, table: np.ndarray) -> np.ndarray:
     """What the names of some families promise of their tables."""
     if table.ndim != 2:
         return table
@@ -248,7 +248,7 @@ class Recipe:
         labels = [int(rng.integers(c)) for c in cards]
         tables = [np.array(_value(rng, self.values, tuple(cards[v] for v in s))) for s in scopes]
         _forbid(rng, self.forbid, tables, [tuple(labels[v] for v in s) for s in scopes])
-        tables = [_specialise(self.family, t) for t in tables]
+        tables = [_specialize(self.family, t) for t in tables]
         graph = FactorGraph(cards, list(zip(scopes, tables, strict=True)))
         if self.observed and cards:
             seen = rng.permutation(len(cards))[: self.observed]

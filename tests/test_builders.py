@@ -10,7 +10,7 @@ from strategies import Recipe, recipes
 
 from cliquewise import builders
 from cliquewise.errors import GraphError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 
 
 def normal(*shape: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from hypothesis import given
 from reference import Reference
 from strategies import Recipe, recipes
 
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 
 
 @pytest.fixture

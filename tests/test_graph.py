@@ -12,8 +12,8 @@ from reference import Reference
 from strategies import Recipe, recipes
 
 from cliquewise.errors import GraphError, InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph
-from cliquewise.structure import Structure
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 
 
 @given(recipes())

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.losses import L2, SMOOTHERS, Entropy, Smoother, get_smoother
+from cliquewise.smoothers import L2, SMOOTHERS, Entropy, Smoother, get_smoother
 
 every = pytest.mark.parametrize("smoother", SMOOTHERS.values(), ids=SMOOTHERS.keys())
 smooth = pytest.mark.parametrize("smoother", [Entropy(), L2()], ids=lambda s: s.name)
@@ -19,7 +19,7 @@ amounts = st.floats(0.05, 20)
 
 
 def listed_value(smoother: Smoother, z: np.ndarray, mu: float) -> float:
-    """The definition, maximised over the simplex by scipy."""
+    """The definition, maximized over the simplex by scipy."""
     found = minimize(
         lambda u: -(z @ u) + mu * smoother.omega(np.maximum(u, 0)), np.full(len(z), 1 / len(z)),
         method="SLSQP", bounds=[(0, 1)] * len(z), options={"ftol": 1e-14, "maxiter": 500},

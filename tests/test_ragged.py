@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
+from cliquewise.graph.structure import Structure
 from cliquewise.ragged import Ragged
-from cliquewise.structure import Structure
 
 
 @pytest.fixture

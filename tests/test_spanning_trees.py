@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import cliquewise.spanning_trees as trees
+import cliquewise.graph.spanning_trees as trees
 from cliquewise.errors import GraphError
-from cliquewise.spanning_trees import (
+from cliquewise.graph.spanning_trees import (
     edge_probabilities,
     in_spanning_tree_polytope,
     maximum_spanning_tree,

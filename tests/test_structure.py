@@ -11,7 +11,7 @@ from hypothesis import given
 from strategies import Recipe, recipes
 
 from cliquewise.errors import GraphError
-from cliquewise.structure import MAX_CARDINALITY, Structure
+from cliquewise.graph.structure import MAX_CARDINALITY, Structure
 
 
 def as_networkx(structure: Structure) -> nx.Graph:

@@ -12,13 +12,13 @@ from typing import Any
 __version__ = "0.1.0"
 
 _WHERE = {
-    "FactorGraph": "cliquewise.graph",
-    "Structure": "cliquewise.structure",
+    "FactorGraph": "cliquewise.graph.factor_graph",
+    "Structure": "cliquewise.graph.structure",
     "read_uai": "cliquewise.data.formats.uai",
     "write_uai": "cliquewise.data.formats.uai",
-    "random_graph": "cliquewise.builders",
-    "to_networkx": "cliquewise.builders",
-    "from_networkx": "cliquewise.builders",
+    "random_graph": "cliquewise.graph.builders",
+    "to_networkx": "cliquewise.graph.builders",
+    "from_networkx": "cliquewise.graph.builders",
     "SequenceTagger": "cliquewise.estimators.sequence",
     "MulticlassClassifier": "cliquewise.estimators.multiclass",
     "GraphLabeler": "cliquewise.estimators.graph",
@@ -30,7 +30,9 @@ _WHERE = {
     "Certificate": "cliquewise.certificate",
     "Trace": "cliquewise.trace",
 }
-_MODULES = ("builders", "data", "errors", "metrics", "oracles", "solvers")
+_MODULES = {"builders": "cliquewise.graph.builders"} | {
+    name: f"cliquewise.{name}" for name in ("data", "errors", "metrics", "oracles", "solvers")
+}
 #: Needs an extra, and so does not count among the names that are always there.
 _EXTRAS = ("torch",)
 
@@ -41,7 +43,7 @@ def __getattr__(name: str) -> Any:
     if name in _WHERE:
         value = getattr(importlib.import_module(_WHERE[name]), name)
     elif name in _MODULES or name in _EXTRAS:
-        value = importlib.import_module(f"cliquewise.{name}")
+        value = importlib.import_module(_MODULES.get(name, f"cliquewise.{name}"))
     else:
         raise AttributeError(f"module 'cliquewise' has no attribute {name!r}")
     globals()[name] = value

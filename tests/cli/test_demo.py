@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from cliquewise.cli import main
 
 
-def test_the_demo_shows_a_proof_and_that_neighbours_help():
+def test_the_demo_shows_a_proof_and_that_neighbors_help():
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 0, result.output
     shares = {

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cliquewise.builders import random_graph
 from cliquewise.cli import COMMANDS, main
 from cliquewise.cli.progress import waiting
 from cliquewise.data.formats.uai import write_uai
 from cliquewise.data.formats.uai_results import read_uai_map, read_uai_mar, read_uai_pr
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.builders import random_graph
+from cliquewise.graph.factor_graph import FactorGraph
 
 
 @pytest.fixture

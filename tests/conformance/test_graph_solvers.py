@@ -2,7 +2,7 @@
 
 Nothing here names a solver that has to pass: a new one is tried as soon as its file exists, with
 the hinge loss, whose optimum is the same for all of them and is found here by listing all
-labellings.
+labelings.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from scipy.optimize import minimize
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
-from cliquewise.graph_problem import GraphProblem
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers import Solver, registered
 from cliquewise.solvers.run import run
 
@@ -43,9 +43,9 @@ def forest(seed: int, C: float = 0.5, examples: int = 3, **options: Any) -> Grap
 
 
 def listed_optimum(problem: GraphProblem) -> float:
-    """The structural SVM's optimum over all labellings, by scipy on its dual.
+    """The structural SVM's optimum over all labelings, by scipy on its dual.
 
-    One simplex per example over all its labellings; the value is a true lower bound up to the
+    One simplex per example over all its labelings; the value is a true lower bound up to the
     solver's tolerance, and is checked against the primal at its own weights.
     """
     images, costs, owner = [], [], []
@@ -101,7 +101,7 @@ def check(primal: float, dual: float, optimum: float) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 @every_solver
-def test_every_row_of_the_trace_encloses_the_optimum_over_all_labellings(
+def test_every_row_of_the_trace_encloses_the_optimum_over_all_labelings(
     solver: Solver, seed: int
 ) -> None:
     problem = forest(seed)

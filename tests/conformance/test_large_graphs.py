@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from reference import forest_values
 
-from cliquewise.builders import tree
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.builders import tree
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import get, registered
 
 #: Not meant for a hundred thousand variables.
@@ -78,7 +78,7 @@ def test_log_z_is_that_of_a_plain_dynamic_program(name: str, shape: str) -> None
     nodes = result.nodes.flat.reshape(n, 2)
     assert np.abs(nodes.sum(axis=1) - 1.0).max() <= 1e-12
     assert np.abs(result.factors.flat[: 2 * n].reshape(n, 2) - nodes).max() <= 1e-12
-    # Of the star's centre with 10,000 neighbours, sums of 10,000 messages are compared.
+    # Of the star's center with 10,000 neighbors, sums of 10,000 messages are compared.
     tables = result.factors.flat[2 * n :].reshape(-1, 2, 2)
     ends = graph.structure.scopes[n:].reshape(-1, 2)
     scale = 1e-12 if "star" not in shape else 1e-10

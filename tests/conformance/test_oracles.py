@@ -23,7 +23,7 @@ from scipy.stats import chi2
 from strategies import FAMILIES, Recipe, recipes
 
 from cliquewise.errors import TooLargeError, UnsupportedError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import Oracle, get, registered
 from cliquewise.oracles.base import QUESTIONS
 

@@ -1,4 +1,4 @@
-"""Every registered solver against the optimum found by listing all labellings.
+"""Every registered solver against the optimum found by listing all labelings.
 
 Nothing here names a solver that has to pass: they are found through the registry. A new
 solver is tried as soon as its file exists, on every problem that it does not refuse.
@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel
-from cliquewise.problem import ChainProblem
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers import Solver, get, registered
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.run import Fit, run

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles.branch_and_bound import branch_and_bound
 from cliquewise.oracles.candidates import top_k_candidates
 from cliquewise.oracles.matching import top_k_matchings
@@ -145,7 +145,7 @@ def test_of_candidate_lists() -> None:
 
 
 def test_of_branch_and_bound() -> None:
-    """Sets are the labellings with a known beginning; the bound is what could still come."""
+    """Sets are the labelings with a known beginning; the bound is what could still come."""
     rng = np.random.default_rng(7)
     for _ in range(CASES):
         n, c = int(rng.integers(1, 5)), int(rng.integers(1, 4))

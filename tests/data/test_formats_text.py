@@ -230,10 +230,10 @@ def test_errors_in_crfsuite_files_name_the_line(folder, line, message):
 name = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]), min_size=1)
 attribute = name.filter(lambda s: s[0] not in "#@")
 token = st.lists(attribute | st.tuples(attribute, st.floats(-1e3, 1e3)), max_size=3)
-labelled = st.lists(st.lists(st.tuples(attribute, token), min_size=1, max_size=3), max_size=3)
+labeled = st.lists(st.lists(st.tuples(attribute, token), min_size=1, max_size=3), max_size=3)
 
 
-@given(labelled)
+@given(labeled)
 @settings(max_examples=60, deadline=None)
 def test_crfsuite_files_come_back_as_they_were(tmp_path_factory, sequences):
     X = [[token for _, token in s] for s in sequences]

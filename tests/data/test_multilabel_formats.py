@@ -14,7 +14,7 @@ from cliquewise.errors import FormatError
 HEADER = """% a comment
 @RELATION 'some rows'
 @attribute 'first one' numeric
-@attribute colour {red, green, 'dark blue'}
+@attribute color {red, green, 'dark blue'}
 @attribute A {0,1}
 @attribute B {0,1}
 @DATA
@@ -29,7 +29,7 @@ def write(folder, text, name="a.arff"):
 
 def test_dense_rows_quotes_and_nominal_attributes(tmp_path):
     data = read_arff(write(tmp_path, HEADER + "1.5,green,1,0\n-2,'dark blue',0,1\n\n"), labels=2)
-    assert data.feature_names == ["first one", "colour=red", "colour=green", "colour=dark blue"]
+    assert data.feature_names == ["first one", "color=red", "color=green", "color=dark blue"]
     assert data.label_names == ["A", "B"]
     np.testing.assert_array_equal(data.X.toarray(), [[1.5, 0, 1, 0], [-2, 0, 0, 1]])
     np.testing.assert_array_equal(data.Y, [[1, 0], [0, 1]])

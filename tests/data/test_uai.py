@@ -26,7 +26,7 @@ from cliquewise.data.formats.uai_results import (
     write_uai_pr,
 )
 from cliquewise.errors import CliquewiseError, FormatError, GraphError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 
 MODEL = b"""MARKOV
 3

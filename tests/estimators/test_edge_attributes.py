@@ -9,7 +9,7 @@ import cliquewise as cw
 from cliquewise.data import Template
 from cliquewise.errors import UnsupportedError
 from cliquewise.models.chain import ChainModel
-from cliquewise.problem import ChainProblem
+from cliquewise.problems.chain import ChainProblem
 
 TEMPLATE = "U00:%x[0,0]\nB\nB01:%x[0,0]\n"
 X = [

@@ -10,9 +10,9 @@ from scipy.sparse import csr_matrix
 import cliquewise as cw
 from cliquewise.data.graphs import GraphDataset, read_graphs
 from cliquewise.errors import CliquewiseError, DataError, FormatError, UnsupportedError
-from cliquewise.graph_problem import GraphProblem
-from cliquewise.models.oriented_trees import oriented_tree_probabilities
+from cliquewise.graph.oriented_trees import oriented_tree_probabilities
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.base import get
 from cliquewise.solvers.run import run
 
@@ -20,7 +20,7 @@ PAIR = [(0, 1)]
 
 
 def grids(n: int, seed: int = 0, k: int = 3, size: int = 3):
-    """Noisy labelled grids; edges have one feature."""
+    """Noisy labeled grids; edges have one feature."""
     rng = np.random.default_rng(seed)
     nodes = np.arange(size * size).reshape(size, size)
     edges = np.concatenate(

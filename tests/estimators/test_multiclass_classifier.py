@@ -31,7 +31,7 @@ def data():
 
 @pytest.mark.parametrize("solver", ["sdca", "lbfgs"])
 def test_the_optimum_is_that_of_logistic_regression(data, solver):
-    """With the intercept as one more feature, since ours is regularised, too."""
+    """With the intercept as one more feature, since ours is regularized, too."""
     X, y = data
     ours = MulticlassClassifier(C=0.5, tol=1e-9, solver=solver, max_epochs=5000).fit(X, y)
     theirs = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-10, max_iter=10_000)

@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 
 import cliquewise as cw
 from cliquewise.errors import CliquewiseError
-from cliquewise.models.multilabel import label_pairs, mutual_information
+from cliquewise.models.label_sets import label_pairs, mutual_information
 
 
 def rows(n: int, seed: int = 0):

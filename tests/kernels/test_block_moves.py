@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cliquewise._kernels.block_moves import block_moves
-from cliquewise.builders import random_graph
-from cliquewise.graph import FactorGraph
+from cliquewise._kernels.cliques.block_moves import block_moves
+from cliquewise.graph.builders import random_graph
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._pairwise import compile_pairwise
 
 
@@ -81,7 +81,7 @@ def test_a_move_is_optimal_given_what_it_leaves_alone():
         assert any(graph.score(after) == pytest.approx(b) for b in best)
 
 
-def test_many_moves_leave_no_pair_of_neighbours_that_could_do_better():
+def test_many_moves_leave_no_pair_of_neighbors_that_could_do_better():
     graph, labels = connected(3, 40, 40, [2, 3])
     after, _ = improved(graph, labels, moves=2000, limit=200, reach=6)
     for i, j in graph.structure.edges.tolist():

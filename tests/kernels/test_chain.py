@@ -1,4 +1,4 @@
-"""Every chain kernel against enumeration of all labellings, and on hard cases."""
+"""Every chain kernel against enumeration of all labelings, and on hard cases."""
 
 import itertools
 
@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from cliquewise._kernels import chain, chain_decode, chain_log, chain_top_k
+from cliquewise._kernels.chain import decode as chain_decode
+from cliquewise._kernels.chain import log_domain as chain_log
+from cliquewise._kernels.chain import sums as chain
+from cliquewise._kernels.chain import top_k as chain_top_k
 
 INF = np.inf
 plain = st.floats(-3, 3)
@@ -33,8 +36,8 @@ def chains(draw, elements=None):
     return table((length, n_labels)), table((n_tables, n_labels, n_labels))
 
 
-def enumerate_labellings(nodes, trans):
-    """All labellings (M, T) and their scores (M,)."""
+def enumerate_labelings(nodes, trans):
+    """All labelings (M, T) and their scores (M,)."""
     length, n_labels = nodes.shape
     labels = np.array(list(itertools.product(range(n_labels), repeat=length)))
     scores = np.zeros(len(labels))
@@ -49,7 +52,7 @@ def enumerate_labellings(nodes, trans):
 def reference(nodes, trans):
     """log Z, node marginals, edge marginals by enumeration."""
     n_labels = nodes.shape[1]
-    labels, scores = enumerate_labellings(nodes, trans)
+    labels, scores = enumerate_labelings(nodes, trans)
     log_z = logsumexp(scores) if scores.max() > -INF else -INF
     weights = np.exp(scores - log_z) if log_z > -INF else np.zeros_like(scores)
     one_hot = np.eye(n_labels)[labels]
@@ -120,9 +123,9 @@ def test_log_domain_equals_enumeration(example):
 
 @settings(max_examples=400, deadline=None)
 @given(chains())
-def test_viterbi_finds_the_best_labelling(example):
+def test_viterbi_finds_the_best_labeling(example):
     nodes, trans = example
-    _, scores = enumerate_labellings(nodes, trans)
+    _, scores = enumerate_labelings(nodes, trans)
     labels = np.full(len(nodes), -1)
     work = chain_decode.decode_workspace(len(nodes), nodes.shape[1], nodes)
     score = chain_decode.viterbi(nodes, trans, labels, work)
@@ -133,9 +136,9 @@ def test_viterbi_finds_the_best_labelling(example):
 
 @settings(max_examples=300, deadline=None)
 @given(chains(), st.integers(1, 20))
-def test_top_k_lists_the_best_labellings_in_order(example, k):
+def test_top_k_lists_the_best_labelings_in_order(example, k):
     nodes, trans = example
-    _, scores = enumerate_labellings(nodes, trans)
+    _, scores = enumerate_labelings(nodes, trans)
     feasible = np.sort(scores[scores > -INF])[::-1][:k]
     labels, got = np.full((k, len(nodes)), -1), np.full(k, np.nan)
     work = chain_decode.decode_workspace(*nodes.shape, nodes)
@@ -170,7 +173,7 @@ def test_samples_have_the_right_frequencies(n_tables):
     n = 40_000
     labels = np.empty((n, 4), np.int64)
     chain_decode.sample(nodes, trans, rng.random((n, 4)), labels)
-    every, scores = enumerate_labellings(nodes, trans)
+    every, scores = enumerate_labelings(nodes, trans)
     expected = np.exp(scores - logsumexp(scores))
     seen = np.array([np.mean((labels == row).all(1)) for row in every])
     assert np.all(np.abs(seen - expected) < 5 * np.sqrt(expected / n) + 1e-12)
@@ -195,7 +198,7 @@ def test_widths_around_the_vector_length_agree_with_the_log_domain(n_labels, for
 
 
 @pytest.mark.parametrize("n_labels", [3, 9])
-def test_neighbouring_marginals_agree_on_a_chain_of_100_000_tokens(n_labels):
+def test_neighboring_marginals_agree_on_a_chain_of_100_000_tokens(n_labels):
     rng = np.random.default_rng(0)
     nodes, trans = rng.normal(size=(100_000, n_labels)), rng.normal(size=(1, n_labels, n_labels))
     log_z, marginals, edges, _ = run(nodes, trans)
@@ -257,7 +260,7 @@ def test_nan_is_never_turned_into_a_number(place):
     assert np.isnan(partition(nodes, trans))
 
 
-def test_equal_scores_give_uniform_marginals_and_all_labellings():
+def test_equal_scores_give_uniform_marginals_and_all_labelings():
     nodes, trans = np.zeros((3, 2)), np.zeros((1, 2, 2))
     np.testing.assert_allclose(run(nodes, trans)[1], 0.5)
     labels, scores = np.empty((9, 3), np.int64), np.empty(9)
@@ -303,7 +306,7 @@ def test_batches_equal_single_chains_including_empty_ones(shared, n_labels):
         assert log_z[s] == pytest.approx(expected[0])
         np.testing.assert_allclose(marginals[rows], expected[1], atol=1e-12)
         np.testing.assert_allclose(edges[starts[s] : starts[s + 1]], expected[2], atol=1e-12)
-        ordered = np.sort(enumerate_labellings(nodes[rows], own)[1])[::-1]
+        ordered = np.sort(enumerate_labelings(nodes[rows], own)[1])[::-1]
         assert scores[s] == pytest.approx(ordered[0])
         np.testing.assert_allclose(many_scores[s, : counts[s]], ordered[: counts[s]])
         np.testing.assert_array_equal(many[0, rows], labels[rows])

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from cliquewise._kernels.math import (
+from cliquewise._kernels.common.math import (
     exp,
     exp32,
     exp_array,

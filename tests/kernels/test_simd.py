@@ -4,8 +4,9 @@ import numba
 import numpy as np
 import pytest
 
-from cliquewise._kernels import REASSOCIATE, simd
-from cliquewise._kernels.math import fast_exp, fast_log
+from cliquewise._kernels import REASSOCIATE
+from cliquewise._kernels.common import simd
+from cliquewise._kernels.common.math import fast_exp, fast_log
 
 
 @pytest.mark.parametrize(("n", "width"), [(1, 8), (7, 8), (8, 8), (9, 16), (16, 16), (45, 48)])

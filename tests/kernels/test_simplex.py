@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
-from cliquewise._kernels.simplex import project_simplex
+from cliquewise._kernels.common.simplex import project_simplex
 
 values = arrays(
     np.float64, st.integers(1, 30), elements=st.floats(-1e3, 1e3) | st.sampled_from([0.0, 1.0])

@@ -1,4 +1,4 @@
-"""The chain model and its objective against a list of all labellings."""
+"""The chain model and its objective against a list of all labelings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.models.chain import PADDING, ChainModel, augment
-from cliquewise.problem import ChainProblem
+from cliquewise.problems.chain import ChainProblem
 
 
 def random_weights(problem: ChainProblem, seed: int) -> np.ndarray:
@@ -104,9 +104,9 @@ def test_partial_labels_cost_the_log_probability_of_their_set(seed: int) -> None
         if first == last:
             continue
         graph = problem.model.graph(w, problem.data, i)
-        labellings = list(np.ndindex(*[3] * (last - first)))
-        scores = np.array([graph.score(y) for y in labellings])
-        inside = [all(problem.partial[first + t, a] for t, a in enumerate(y)) for y in labellings]
+        labelings = list(np.ndindex(*[3] * (last - first)))
+        scores = np.array([graph.score(y) for y in labelings])
+        inside = [all(problem.partial[first + t, a] for t, a in enumerate(y)) for y in labelings]
         total += logsumexp(scores) - logsumexp(scores[inside])
     expected = total / problem.n_examples + 0.5 * problem.lam * w @ w
     value, gradient = problem.primal_and_gradient(w)

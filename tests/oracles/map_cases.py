@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from cliquewise.builders import random_graph
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.builders import random_graph
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles.base import get
 
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Reference
 
-from cliquewise._kernels import barrier_fw as kernels
-from cliquewise.builders import complete, grid
+from cliquewise._kernels.graphs import barrier_fw as kernels
 from cliquewise.errors import InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.builders import complete, grid
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._barrier_run import INSIDE
 from cliquewise.oracles._trw import problem, start_rho
 from cliquewise.oracles.vertex_cover import cover_of

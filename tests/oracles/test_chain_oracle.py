@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cliquewise.builders import chain
 from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.builders import chain
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import choose, get
 
 RNG_SEED = 5
@@ -85,7 +85,7 @@ def test_one_impossible_path_makes_all_impossible(question: str) -> None:
     ("cardinalities", "scopes", "reason"),
     [
         ([2, 3], [(0, 1)], "equally many states"),
-        ([2] * 4, [(0, 1), (0, 2), (0, 3)], "at most two neighbours"),
+        ([2] * 4, [(0, 1), (0, 2), (0, 3)], "at most two neighbors"),
         ([2] * 3, [(0, 1), (1, 2), (2, 0)], "no cycle"),
         ([2] * 3, [(0, 1, 2)], "at most two variables"),
     ],

@@ -9,9 +9,9 @@ from map_cases import check, graphs, reference, submodular, torus
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
-from cliquewise._kernels.maxflow import arcs_of, max_flow
+from cliquewise._kernels.graphs.maxflow import arcs_of, max_flow
 from cliquewise.errors import InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles.base import get
 from cliquewise.oracles.graph_cut import qpbo
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from map_cases import check, graphs, torus
 
 from cliquewise.errors import GraphError, InfeasibleError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles.base import get
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cliquewise.builders import complete, grid
 from cliquewise.errors import TooLargeError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.builders import complete, grid
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import get
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from map_cases import check, graphs, reference, torus
 
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles.milp import local_polytope_lp, polytope
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from reference import Reference
 
-from cliquewise.builders import complete
 from cliquewise.errors import InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.builders import complete
+from cliquewise.graph.factor_graph import FactorGraph
 
 
 def clique(n: int, coupling: float, seed: int) -> FactorGraph:

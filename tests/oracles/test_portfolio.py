@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from map_cases import check, graphs, torus
 
 from cliquewise.errors import InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
 
 
 @settings(max_examples=100, deadline=None)
@@ -59,7 +59,7 @@ def test_a_time_limit_ends_a_search_that_proves_nothing():
     assert graph.map("portfolio", seconds=0.0).upper_bound >= result.score
 
 
-def test_forbidden_colours_of_a_map_are_respected():
+def test_forbidden_colors_of_a_map_are_respected():
     apart = np.where(np.eye(3) > 0, -np.inf, 0.0)
     rng = np.random.default_rng(0)
     ring = [((i, (i + 1) % 11), apart) for i in range(11)]

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Reference
 
-from cliquewise.builders import complete
 from cliquewise.errors import InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph
-from cliquewise.spanning_trees import edge_probabilities
+from cliquewise.graph.builders import complete
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.spanning_trees import edge_probabilities
 
 
 def ring(seed: int, forbidden: float = 0.0) -> FactorGraph:
@@ -49,7 +49,7 @@ def test_on_a_tree_it_is_exact(rho):
 
 @given(
     seed=st.integers(0, 10_000),
-    rho=st.sampled_from(["uniform", "weighted", "optimised", 1.0]),
+    rho=st.sampled_from(["uniform", "weighted", "optimized", 1.0]),
     forbidden=st.sampled_from([0.0, 0.0, 0.3]),
     iterations=st.sampled_from([0, 1, 3, 500]),
 )
@@ -82,7 +82,7 @@ def test_optimised_rho_lowers_the_bound():
     for seed in range(4):
         graph = clique(6, 1.0, seed)
         fixed = graph.marginals("trw-bp").log_z_bounds[1]
-        assert graph.marginals("trw-bp", rho="optimised").log_z_bounds[1] < fixed
+        assert graph.marginals("trw-bp", rho="optimized").log_z_bounds[1] < fixed
 
 
 def test_loopy_propagation_on_a_ring_has_its_fixed_point():

@@ -27,7 +27,7 @@ def make_problem(loss="hinge", n=40, linear=False, structure="candidates", lam=0
 
 
 @pytest.mark.parametrize("structure", ["candidates", "chain"])
-def test_gradient_of_the_linear_model_equals_that_of_the_network_at_its_centre(structure):
+def test_gradient_of_the_linear_model_equals_that_of_the_network_at_its_center(structure):
     problem = make_problem("log", structure=structure)
     w = problem.weights()
     model = LinearModel(problem, w, 1.0, None, hold(problem, w, np.random.default_rng(0))[1])

@@ -13,7 +13,7 @@ from torch_cases import Batch, batches, log_sum  # noqa: E402
 
 from cliquewise import torch as cwt  # noqa: E402
 from cliquewise.errors import DataError, UnsupportedError  # noqa: E402
-from cliquewise.graph import FactorGraph  # noqa: E402
+from cliquewise.graph.factor_graph import FactorGraph  # noqa: E402
 
 BACKENDS = ["compiled", "plain"]
 relaxed = settings(deadline=None, max_examples=40)
@@ -29,7 +29,7 @@ def close(left, right, tol=1e-10):
 @pytest.mark.parametrize("backend", BACKENDS)
 @relaxed
 @given(batch=batches())
-def test_log_partition_marginals_and_best_labelling_equal_enumeration(backend, batch):
+def test_log_partition_marginals_and_best_labeling_equal_enumeration(backend, batch):
     result = cwt.marginals(**batch.scores, backend=backend)
     best, labels = cwt.viterbi(**batch.scores, backend=backend)
     for b in range(batch.shape[0]):
@@ -77,7 +77,7 @@ def test_both_precisions_equal_the_chain_oracle_of_the_package(backend, dtype, t
 
 @relaxed
 @given(batch=batches(), k=st.integers(1, 6))
-def test_the_k_best_are_the_best_of_all_labellings(batch, k):
+def test_the_k_best_are_the_best_of_all_labelings(batch, k):
     scores, labels = cwt.top_k(
         batch.nodes, batch.transitions, k, batch.begin, batch.end, batch.mask
     )
@@ -91,7 +91,7 @@ def test_the_k_best_are_the_best_of_all_labellings(batch, k):
         assert len(set(own)) == len(ordered)
 
 
-def test_draws_have_the_frequencies_of_the_labellings():
+def test_draws_have_the_frequencies_of_the_labelings():
     batch = Batch(1, 2, 3, 2, masked=False)
     generator = torch.Generator().manual_seed(0)
     draws = cwt.sample(

@@ -48,7 +48,7 @@ class Batch:
         return nodes, trans[b, : max(n - 1, 0)] if steps is None else steps
 
     def paths(self, b):
-        """All labellings of chain b and their scores."""
+        """All labelings of chain b and their scores."""
         nodes, steps = self.chain(b)
         n, k = len(nodes), self.shape[2]
         labels = np.array(list(itertools.product(range(k), repeat=n)), dtype=int)

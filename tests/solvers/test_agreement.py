@@ -17,7 +17,7 @@ idal, gamma = 1e-6    yes          yes                 yes
 scipy                 yes          yes                 yes
 ====================  ===========  ==================  ========================
 
-``bcfw`` on graphs asks for the best labelling, not for that of the relaxation. The two are the same
+``bcfw`` on graphs asks for the best labeling, not for that of the relaxation. The two are the same
 on chains; on loops its optimum is the smaller one, so that there only the order is tested, and
 equality where the graph has no loop. ``gdmm`` of label sets has the step ``bgcd`` alone: the
 others visit every pair of labels, which is what ``gdmm`` on graphs does.
@@ -36,8 +36,8 @@ from test_gdmm_multilabel import small_problem as small_label_sets
 
 import cliquewise as cw
 from cliquewise.data.graphs import GraphDataset
-from cliquewise.graph_problem import GraphProblem
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.bcfw_graph import GraphBCFW
 from cliquewise.solvers.gdmm_graph import STEPS, GraphGDMM
 from cliquewise.solvers.gdmm_multilabel import MultiLabelGDMM

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
-from cliquewise.candidate_problem import CandidateProblem
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.example_problem import ExampleProblem
-from cliquewise.matching_problem import MatchingProblem
 from cliquewise.models.candidates import CandidateSets
 from cliquewise.models.matching import MatchingModel, PairTables
+from cliquewise.problems.candidates import CandidateProblem
+from cliquewise.problems.examples import ExampleProblem
+from cliquewise.problems.matching import MatchingProblem
 from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.bcfw_examples import BCFWExamples
 from cliquewise.solvers.run import run

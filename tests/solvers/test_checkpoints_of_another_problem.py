@@ -9,7 +9,7 @@ import pytest
 from chain_problems import ChainRecipe
 
 from cliquewise.certificate import Certificate
-from cliquewise.problem import ChainProblem
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers import Solver, get, registered
 from cliquewise.solvers.run import run
 

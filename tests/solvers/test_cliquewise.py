@@ -7,12 +7,12 @@ import pytest
 from scipy.linalg import qr
 from scipy.optimize import linprog, minimize
 
-from cliquewise._kernels import cliquewise as kernels
-from cliquewise._kernels.local_polytope import entropy, repair
+from cliquewise._kernels.cliques import ascent as kernels
+from cliquewise._kernels.cliques.local_polytope import entropy, repair
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
-from cliquewise.graph_problem import GraphProblem
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers._cliquewise import dual_value
 from cliquewise.solvers.idal import IDAL
 from cliquewise.solvers.run import run
@@ -249,15 +249,15 @@ def test_the_step_constants_bound_the_curvature_on_the_simplex():
         for c in range(problem.n_cliques):
             at = slice(problem.cliques.offsets[c], problem.cliques.offsets[c + 1])
             k = at.stop - at.start
-            centre = np.eye(k) - 1.0 / k
-            largest = np.linalg.eigvalsh(centre @ H[at, at] @ centre)[-1]
+            center = np.eye(k) - 1.0 / k
+            largest = np.linalg.eigvalsh(center @ H[at, at] @ center)[-1]
             if problem.entropy == "gini":
                 assert state.steps[c] >= largest - 1e-9
                 if problem.model.pairwise == "table":
                     assert state.steps[c] <= max(2 * largest, 1e-9) + 1e-9
 
 
-def test_entropies_vanish_at_labellings_and_are_largest_at_uniform_beliefs():
+def test_entropies_vanish_at_labelings_and_are_largest_at_uniform_beliefs():
     for seed in range(10):
         problem = small_problem(seed)
         truth = problem.truth

@@ -8,8 +8,8 @@ import pytest
 import cliquewise as cw
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
-from cliquewise.graph_problem import GraphProblem
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.run import run
 

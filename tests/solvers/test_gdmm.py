@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 from test_max_margin import HingeEnumeration, hinge, larger
 
 import cliquewise as cw
-from cliquewise._kernels import gdmm_nodes, gdmm_pairs, gdmm_rows, gdmm_viterbi
-from cliquewise._kernels.chain_decode import batch_viterbi
+from cliquewise._kernels.chain.decode import batch_viterbi
+from cliquewise._kernels.gdmm import nodes as gdmm_nodes
+from cliquewise._kernels.gdmm import pairs as gdmm_pairs
+from cliquewise._kernels.gdmm import rows as gdmm_rows
+from cliquewise._kernels.gdmm import viterbi as gdmm_viterbi
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel, transition_lists
-from cliquewise.problem import ChainProblem
-from cliquewise.solvers._gdmm_state import empty_table
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.solvers.backends.gdmm_state import empty_table
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.gdmm import GDMM
@@ -358,7 +361,7 @@ def test_forbidden_transitions_and_other_losses_are_refused_by_gdmm() -> None:
     recipe = ChainRecipe(7, forbid="transitions")
     with pytest.raises(UnsupportedError, match=r"'gdmm' cannot forbid transitions.*bcfw"):
         choose(hinge(recipe.build()), "gdmm")
-    with pytest.raises(UnsupportedError, match=r"'gdmm' minimises hinge, not log"):
+    with pytest.raises(UnsupportedError, match=r"'gdmm' minimizes hinge, not log"):
         choose(ChainRecipe(7).build(), "gdmm")
 
 

@@ -7,7 +7,7 @@ import pytest
 from test_cliquewise import augmented, reference_optimum, small_problem
 
 import cliquewise as cw
-from cliquewise._kernels import gdmm_graph as kernels
+from cliquewise._kernels.cliques import factors as kernels
 from cliquewise.errors import DataError
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.gdmm_graph import STEPS, GraphGDMM, parameters_of

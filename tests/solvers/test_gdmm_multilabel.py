@@ -10,14 +10,14 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 from test_cliquewise import constraint_matrices, reference_optimum
 
-from cliquewise._kernels import multilabel as kernels
-from cliquewise._kernels import multilabel_bounds as bounds
-from cliquewise._kernels.multilabel_bounds import background
-from cliquewise._kernels.multilabel_steps import _threshold4
+from cliquewise._kernels.label_sets import bounds
+from cliquewise._kernels.label_sets import search as kernels
+from cliquewise._kernels.label_sets.bounds import background
+from cliquewise._kernels.label_sets.steps import _threshold4
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.graph_problem import GraphProblem
-from cliquewise.multilabel_problem import MultiLabelProblem, unpack_weights
-from cliquewise.multilabel_relaxation import relaxed_labels, relaxed_primal
+from cliquewise.oracles.relaxed_label_sets import relaxed_labels, relaxed_primal
+from cliquewise.problems.graph import GraphProblem
+from cliquewise.problems.label_sets import MultiLabelProblem, unpack_weights
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.gdmm_graph import STEPS, GraphGDMM
 from cliquewise.solvers.gdmm_multilabel import (

@@ -8,8 +8,8 @@ import pytest
 import cliquewise as cw
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.graph_problem import GraphProblem
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.bcfw_graph import GraphBCFW
 from cliquewise.solvers.idal import IDAL
@@ -66,7 +66,7 @@ def test_the_dual_rises_with_every_step(shape):
     assert not state.scratch.any()
 
 
-def test_products_of_labellings_are_those_of_their_images():
+def test_products_of_labelings_are_those_of_their_images():
     problem, solver = problem_of(3, "ring"), GraphBCFW()
     state, rng = solver.init(problem), np.random.default_rng(0)
     for _ in range(4):
@@ -118,11 +118,11 @@ def test_the_subgradient_method_comes_near():
     assert fit.certificate.primal == pytest.approx(best.primal, rel=2.1e-2)
 
 
-def test_few_labellings_are_enough_room_for_a_true_certificate():
+def test_few_labelings_are_enough_room_for_a_true_certificate():
     problem = problem_of(6, "ring", C=3.0)
     best = run(problem, GraphBCFW(), tol=1e-7, max_epochs=1000, random_state=0)
-    tight = run(problem, GraphBCFW(max_labellings=2), tol=1e-7, max_epochs=60, random_state=0)
-    wide = run(problem, GraphBCFW(max_labellings=9), tol=1e-6, max_epochs=1000, random_state=0)
+    tight = run(problem, GraphBCFW(max_labelings=2), tol=1e-7, max_epochs=60, random_state=0)
+    wide = run(problem, GraphBCFW(max_labelings=9), tol=1e-6, max_epochs=1000, random_state=0)
     assert best.state.pool.count.max() > 2
     assert tight.certificate.dual <= best.certificate.primal + 1e-9
     assert tight.certificate.primal >= best.certificate.dual - 1e-9
@@ -183,7 +183,7 @@ def test_solvers_have_the_same_names_on_graphs_as_on_chains():
         {"sampling": "x"},
         {"uniform_share": 2.0},
         {"cached_passes": -1},
-        {"max_labellings": 1},
+        {"max_labelings": 1},
         {"map_method": "trw-bp"},
         {"map_options": 3},
     ],

@@ -1,4 +1,4 @@
-"""Structural support vector machines on chains: against all labellings and a generic QP."""
+"""Structural support vector machines on chains: against all labelings and a generic QP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel
-from cliquewise.problem import ChainProblem
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.casimir import Casimir
@@ -51,7 +51,7 @@ def solve(problem: ChainProblem, solver: Any, **options: Any) -> Fit:
 
 
 class HingeEnumeration(Enumeration):
-    """The objective and the optimum of the hinge loss from a list of all labellings."""
+    """The objective and the optimum of the hinge loss from a list of all labelings."""
 
     @cached_property
     def mistakes(self) -> list[np.ndarray]:
@@ -59,7 +59,7 @@ class HingeEnumeration(Enumeration):
             (np.array(ys).reshape(len(ys), -1) != np.array(self._labels(i)))
             .sum(axis=1)
             .astype(float)
-            for i, ys in enumerate(self.labellings)
+            for i, ys in enumerate(self.labelings)
         ]
 
     def losses(self, w: np.ndarray) -> np.ndarray:
@@ -127,13 +127,13 @@ class HingeEnumeration(Enumeration):
 def distributions(
     problem: ChainProblem, state: Any, reference: HingeEnumeration
 ) -> list[np.ndarray]:
-    """The combination of labellings that segment weights stand for, drawn apart explicitly.
+    """The combination of labelings that segment weights stand for, drawn apart explicitly.
 
     Segments in order of their first edge are laid end to end on a circle of length 1; a cut at
     any height meets segments that do not share an edge.
     """
     pool, out = state.pool, []
-    for i, ys in enumerate(reference.labellings):
+    for i, ys in enumerate(reference.labelings):
         truth, own, a = list(reference._labels(i)), [], pool.head[i]
         while a >= 0:
             if pool.alpha[a] > 0:
@@ -243,7 +243,7 @@ def test_certificates_along_the_way_are_true_at_every_step(
 @settings(max_examples=40, deadline=None)
 @given(recipe=chain_recipes())
 @example(recipe=ChainRecipe(4, examples=6, labels=2, C=100.0))
-def test_segment_weights_are_a_combination_of_labellings_with_that_dual_value(
+def test_segment_weights_are_a_combination_of_labelings_with_that_dual_value(
     recipe: ChainRecipe,
 ) -> None:
     problem = hinge(recipe.build())
@@ -408,10 +408,10 @@ def test_auto_takes_sdca_where_it_fits_and_impossible_pairs_name_the_possible_on
     many = ChainProblem(ChainModel.build(data, 400), data, loss="hinge")
     assert choose(many, max_memory=1.0).name == "gdmm"
     assert choose(log).name == "sdca"
-    with pytest.raises(UnsupportedError, match=r"'sag' minimises log.*bcfw.*subgradient"):
+    with pytest.raises(UnsupportedError, match=r"'sag' minimizes log.*bcfw.*subgradient"):
         choose(hinge(log), "sag")
     for name in ("bcfw", "subgradient"):
-        with pytest.raises(UnsupportedError, match=rf"'{name}' minimises hinge, not log.*sdca"):
+        with pytest.raises(UnsupportedError, match=rf"'{name}' minimizes hinge, not log.*sdca"):
             choose(log, name)
 
 

@@ -9,13 +9,13 @@ import pytest
 from chain_problems import ChainRecipe
 from scipy.optimize import linprog
 
-from cliquewise.candidate_problem import CandidateProblem
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import UnsupportedError
-from cliquewise.graph_problem import GraphProblem
 from cliquewise.models.candidates import CandidateSets
 from cliquewise.models.pairwise import PairwiseModel
-from cliquewise.problem import ChainProblem
+from cliquewise.problems.candidates import CandidateProblem
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.base import choose, get, registered
 from cliquewise.solvers.casimir import GOLDEN, Casimir
 from cliquewise.solvers.run import run
@@ -59,7 +59,7 @@ def by_linear_programming(problem: Any) -> float:
     ],
     ids=["adaptive", "constant", "gradient test", "given kappa"],
 )
-def test_casimir_comes_to_the_optimum_of_the_linear_programme(solver: Any, seed: int) -> None:
+def test_casimir_comes_to_the_optimum_of_the_linear_program(solver: Any, seed: int) -> None:
     problem = candidates(seed, noise=1.0)
     best = by_linear_programming(problem)
     fit = run(problem, solver, tol=0, max_epochs=300, random_state=seed)

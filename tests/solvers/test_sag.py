@@ -55,7 +55,7 @@ def test_lazy_steps_equal_dense_ones() -> None:
     smooth = np.zeros(5)
     for i in order:
         phi, t = reference.features[i], reference.truth[i]
-        if len(reference.labellings[i][0]) == 0:
+        if len(reference.labelings[i][0]) == 0:
             continue
         scores = phi @ w
         q = np.exp(scores - scores.max())

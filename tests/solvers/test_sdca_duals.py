@@ -18,12 +18,12 @@ SAMPLINGS = ("gap", "permuted", "uniform", "cyclic")
 
 
 def distributions(reference: Enumeration, state: Duals) -> list[np.ndarray]:
-    """The dual variables as explicit distributions over all labellings."""
+    """The dual variables as explicit distributions over all labelings."""
     out = []
-    for i, labellings in enumerate(reference.labellings):
+    for i, labelings in enumerate(reference.labelings):
         first = reference.data.offsets[i]
-        scores = np.zeros(len(labellings))
-        for at, y in enumerate(labellings):
+        scores = np.zeros(len(labelings))
+        for at, y in enumerate(labelings):
             scores[at] += sum(state.arrays.theta[first + t, a] for t, a in enumerate(y))
             if len(y) > 1:
                 edges = state.arrays.theta_edges[state.arrays.edge_row[i]]
@@ -61,7 +61,7 @@ def test_marginals_and_weights_are_those_of_the_enumerated_distributions(
     for i, q in enumerate(distributions(reference, state)):
         first, last = problem.data.offsets[i : i + 2]
         mu = np.zeros((last - first, problem.model.n_labels))
-        for share, y in zip(q, reference.labellings[i], strict=True):
+        for share, y in zip(q, reference.labelings[i], strict=True):
             mu[np.arange(len(y)), list(y)] += share
         np.testing.assert_allclose(state.arrays.mu[first:last], mu, atol=1e-10)
         phi = reference.features[i]

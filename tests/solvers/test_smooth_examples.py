@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cliquewise.candidate_problem import CandidateProblem
 from cliquewise.errors import UnsupportedError
-from cliquewise.example_problem import ExampleProblem
-from cliquewise.losses import L2
 from cliquewise.models.candidates import CandidateSets
-from cliquewise.solvers._smooth import ExampleBackend
+from cliquewise.problems.candidates import CandidateProblem
+from cliquewise.problems.examples import ExampleProblem
+from cliquewise.smoothers import L2
 from cliquewise.solvers._variance_reduced import NUMBERS
+from cliquewise.solvers.backends.smooth import ExampleBackend
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.casimir import Casimir
 from cliquewise.solvers.run import Fit, run

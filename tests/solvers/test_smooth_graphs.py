@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import UnsupportedError
-from cliquewise.graph import FactorGraph
-from cliquewise.graph_problem import GraphProblem
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
-from cliquewise.solvers._smooth_graphs import GraphBackend
+from cliquewise.problems.graph import GraphProblem
+from cliquewise.solvers.backends.smooth_graphs import GraphBackend
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.casimir import Casimir
 from cliquewise.solvers.run import run
@@ -44,7 +44,7 @@ def rings(seed: int, examples: int = 4, k: int = 2, weights: Any = None) -> Grap
 def test_full_gradient_is_that_of_the_smoothed_losses(seed: int, smoother: str, mu: float) -> None:
     problem, rng = rings(seed, 2), np.random.default_rng(seed)
     w, d = rng.normal(size=(2, problem.dimension))
-    backend, h = GraphBackend(problem, smoother, 32), 1e-6  # 32: all labellings there are
+    backend, h = GraphBackend(problem, smoother, 32), 1e-6  # 32: all labelings there are
     found = backend.full_gradient(w, mu)
     rise = backend.smooth_loss(w + h * d, mu) - backend.smooth_loss(w - h * d, mu)
     assert rise / (2 * h) == pytest.approx(found.gradient @ d, abs=1e-5)

@@ -1,4 +1,4 @@
-"""Smoothed hinge losses of chains, SVRG and Casimir: against all labellings and each other."""
+"""Smoothed hinge losses of chains, SVRG and Casimir: against all labelings and each other."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.losses import get_smoother
 from cliquewise.models.chain import ChainModel
-from cliquewise.problem import ChainProblem
-from cliquewise.solvers._smooth import ChainBackend
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.smoothers import get_smoother
+from cliquewise.solvers.backends.smooth import ChainBackend
 from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.casimir import Casimir, next_alpha
 from cliquewise.solvers.run import Fit, run
@@ -39,14 +39,14 @@ def solve(problem: ChainProblem, solver: Any, **options: Any) -> Fit:
 
 
 class SmoothEnumeration(Enumeration):
-    """The smoothed losses from a list of all labellings."""
+    """The smoothed losses from a list of all labelings."""
 
     def __init__(self, problem: ChainProblem, mu: float, smoother: str, top: int | None = None):
         super().__init__(problem)
         self.mu, self.smoother, self.top = mu, get_smoother(smoother), top
         self.costs = [
             (np.array(ys).reshape(len(ys), -1) != np.array(self._labels(i))).sum(axis=1)
-            for i, ys in enumerate(self.labellings)
+            for i, ys in enumerate(self.labelings)
         ]
 
     def losses(self, w: np.ndarray) -> np.ndarray:
@@ -71,7 +71,7 @@ def free_weights(problem: ChainProblem, rng: np.random.Generator, scale: float) 
 @given(recipe=chain_recipes())
 @example(recipe=ChainRecipe(3, examples=6, labels=3, values=True, weights=True, forbid="both"))
 @example(recipe=ChainRecipe(1, examples=6, labels=4, feature_pairs="seen"))
-def test_loss_and_gradient_are_those_of_the_list_of_labellings(
+def test_loss_and_gradient_are_those_of_the_list_of_labelings(
     smoother: str, recipe: ChainRecipe
 ) -> None:
     rng = np.random.default_rng(recipe.seed)
@@ -146,7 +146,7 @@ def test_epoch_makes_the_steps_of_svrg_one_by_one(smoother: str) -> None:
 @SMOOTHERS
 @pytest.mark.parametrize("solver", WAYS.values(), ids=WAYS.keys())
 def test_every_way_ends_at_the_optimum_of_the_smooth_problem(solver: Any, smoother: str) -> None:
-    # Of length 3 at most: with all labellings at hand, L-BFGS can minimise the l2 loss too.
+    # Of length 3 at most: with all labelings at hand, L-BFGS can minimize the l2 loss too.
     problem = with_loss(random_problem(0, 40, 4, 3), "smooth_hinge", smoother=smoother, top=64)
     reference = solve(problem, get("lbfgs"), tol=1e-7)
     fit = solve(problem, solver, tol=1e-4, max_epochs=2000)
@@ -254,7 +254,7 @@ def test_bad_parameters_are_refused_with_their_name() -> None:
     for name, value in (("gamma", 0.0), ("smoother", "none"), ("top", 0)):
         with pytest.raises(DataError, match=name):
             with_loss(problem, "smooth_hinge", **{name: value})
-    with pytest.raises(UnsupportedError, match=r"'bcfw' minimises hinge.*casimir"):
+    with pytest.raises(UnsupportedError, match=r"'bcfw' minimizes hinge.*casimir"):
         choose(with_loss(problem, "smooth_hinge"), "bcfw")
 
 

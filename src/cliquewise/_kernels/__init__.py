@@ -39,7 +39,7 @@ def _is_writable(folder: Path) -> bool:
 def cache_folder() -> Path | None:
     """Folder for compiled kernels, or None where nothing can be written."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"
     if config.CACHE_DIR:
@@ -71,7 +71,7 @@ def kernel(
         For functions that only other kernels call: saves the time to compile what Python
         would need to call them. Python must not: the process would crash.
     fastmath : bool or set of str, default=False
-        Let sums be reordered (``{"reassoc", "contract"}``), so that reductions vectorise.
+        Let sums be reordered (``{"reassoc", "contract"}``), so that reductions vectorize.
         Never ``True`` where infinities may occur: it licenses wrong results on them.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}

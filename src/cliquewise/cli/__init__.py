@@ -19,7 +19,7 @@ COMMANDS = {
     "demo": "Train on handwritten digits and show what a certificate is.",
     "fit": "Train a sequence tagger on a column file.",
     "predict": "Tag a file or a stream with a trained model.",
-    "evaluate": "Accuracy and F1 of a trained model on a labelled file.",
+    "evaluate": "Accuracy and F1 of a trained model on a labeled file.",
     "inspect": "The largest weights of a trained model.",
     "infer": "Answer a question about a model in UAI format.",
 }

@@ -37,7 +37,7 @@ def command(seed: int) -> None:
     console.print(
         f"[bold]Reading handwritten numbers[/]: {len(train)} sequences of digits to learn from, "
         f"{len(test)} to test on.\n"
-        "Each picture is smudged. Most numbers count upwards, so neighbours help to read a digit.\n"
+        "Each picture is smudged. Most numbers count upwards, so neighbors help to read a digit.\n"
     )
     _show_example(console, test, tagger, alone)
     console.print(
@@ -50,7 +50,7 @@ def command(seed: int) -> None:
 
 
 def _train(seed: int) -> dict[str, Any]:
-    """Both models, on the same digits: the second one sees no neighbours."""
+    """Both models, on the same digits: the second one sees no neighbors."""
     import numpy as np
 
     from cliquewise.data.embedded import handwritten_numbers
@@ -89,13 +89,13 @@ def _row(name: str, model: Any, test: Any) -> str:
 
 
 def _show_example(console: Any, test: Any, tagger: Any, alone: Any) -> None:
-    """The short sequence where neighbours helped most, with its pictures."""
+    """The short sequence where neighbors helped most, with its pictures."""
     ours, single = tagger.predict(test.X), alone.predict(test.X)
     best = max(
         (i for i, y in enumerate(test.y) if len(y) <= 6),
         key=lambda i: _agreement(ours[i], test.y[i]) - _agreement(single[i], test.y[i]),
     )
-    console.print("The short test sequence where neighbours help most:\n")
+    console.print("The short test sequence where neighbors help most:\n")
     sure = tagger.predict_marginals([test.X[best]])[0]
     truth = test.y[best]
     for line in _draw(test.X[best]):

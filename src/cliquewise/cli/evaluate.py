@@ -1,4 +1,4 @@
-"""``cliquewise evaluate``: how good a model's tags are on a labelled file."""
+"""``cliquewise evaluate``: how good a model's tags are on a labeled file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from cliquewise.cli import debug_option
 from cliquewise.cli.progress import waiting
-from cliquewise.cli.tagging import format_of, load_tagger, read_labelled, reading_options
+from cliquewise.cli.tagging import format_of, load_tagger, read_labeled, reading_options
 
 
 @click.command()
@@ -28,7 +28,7 @@ def command(test: str, model: str, jobs: int, as_json: bool, tabs: bool, encodin
     """
     tagger = load_tagger(model).set_params(n_jobs=jobs)
     with waiting(f"reading {test}"):
-        data = read_labelled(test, format_of(tagger), tabs, encoding)
+        data = read_labeled(test, format_of(tagger), tabs, encoding)
     _check_columns(tagger, data.X, test)
     start = time.perf_counter()
     predicted = tagger.predict(data.X)

@@ -1,4 +1,4 @@
-"""``cliquewise fit``: from a labelled file to a model with a certificate."""
+"""``cliquewise fit``: from a labeled file to a model with a certificate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from cliquewise.cli import debug_option
 from cliquewise.cli.progress import waiting
-from cliquewise.cli.tagging import FORMATS, default_template, read_labelled, reading_options
+from cliquewise.cli.tagging import FORMATS, default_template, read_labeled, reading_options
 
 
 @click.command()
@@ -92,7 +92,7 @@ def command(
     if form == "crfsuite" and template is not None:
         raise click.UsageError("CRFsuite's files hold attributes already; --template has no use")
     with waiting(f"reading {train}"):
-        data = read_labelled(train, form, tabs, encoding)
+        data = read_labeled(train, form, tabs, encoding)
     if form == "conll" and template is None:
         template = default_template(data.X)
     tagger = SequenceTagger(

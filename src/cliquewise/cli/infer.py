@@ -17,7 +17,7 @@ from cliquewise.cli import debug_option
 from cliquewise.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from cliquewise.graph import FactorGraph
+    from cliquewise.graph.factor_graph import FactorGraph
     from cliquewise.oracles.base import Oracle
 
 #: The question that each task asks of an oracle.

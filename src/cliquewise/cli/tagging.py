@@ -42,7 +42,7 @@ class Examples:
         return sum(map(len, self.y))
 
 
-def read_labelled(path: str, form: str, tabs: bool, encoding: str) -> Examples:
+def read_labeled(path: str, form: str, tabs: bool, encoding: str) -> Examples:
     """A training or test file: the label is the last column (conll) or the first (crfsuite)."""
     from cliquewise.errors import FormatError
 
@@ -57,7 +57,7 @@ def read_labelled(path: str, form: str, tabs: bool, encoding: str) -> Examples:
         text = read_conll(path, separator="\t" if tabs else None, encoding=encoding)
         if text.n_tokens and text.n_columns < 2:
             raise FormatError(
-                "one column only; a labelled file needs a word and a label on each line", path
+                "one column only; a labeled file needs a word and a label on each line", path
             )
         examples = Examples(*text.split_labels()) if text.n_tokens else Examples(text, [])
     if not examples.n_tokens:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cliquewise.data.encode import FeatureEncoder
     from cliquewise.data.formats.conll import Columns, iter_conll, read_conll, write_conll
     from cliquewise.data.formats.crfsuite import (
-        LabelledSequences,
+        LabeledSequences,
         read_crfsuite,
         write_crfsuite,
     )
@@ -25,7 +25,7 @@ __all__ = [
     "Columns",
     "Dataset",
     "FeatureEncoder",
-    "LabelledSequences",
+    "LabeledSequences",
     "Labels",
     "Template",
     "TemplateEncoder",
@@ -40,7 +40,7 @@ _WHERE = {
     "Columns": "formats.conll",
     "Dataset": "dataset",
     "FeatureEncoder": "encode",
-    "LabelledSequences": "formats.crfsuite",
+    "LabeledSequences": "formats.crfsuite",
     "Labels": "labels",
     "Template": "templates",
     "TemplateEncoder": "template_encoder",

@@ -68,7 +68,7 @@ class AttributeTable:
     """
 
     def __init__(self, vocabulary: Sequence[str] | None, n_hash: int = 0):
-        from cliquewise._kernels.attributes import build_table
+        from cliquewise._kernels.common.attributes import build_table
 
         names = [] if vocabulary is None else vocabulary
         self.n_hash = n_hash
@@ -88,7 +88,7 @@ class AttributeTable:
 
     def encode_block(self, block: Block) -> NDArray[np.int32]:
         """Return the numbers of all attributes of a block; `TypeError` if one is no string."""
-        from cliquewise._kernels.attributes import look_up
+        from cliquewise._kernels.common.attributes import look_up
 
         ids = np.empty(int(block.lengths.sum()), dtype=np.int32)
         joined = _RECORD.join([*map(_UNIT.join, block.tokens), ""])
@@ -174,7 +174,7 @@ def compact_dataset(
     n_features: int,
 ) -> Dataset:
     """Build a dataset from feature numbers that may be unknown (-1) or repeated in a token."""
-    from cliquewise._kernels.attributes import compact
+    from cliquewise._kernels.common.attributes import compact
 
     if values is not None and not np.isfinite(values).all():
         entry = int(np.isfinite(values).argmin())

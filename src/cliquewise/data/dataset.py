@@ -41,7 +41,7 @@ class Dataset:
     weights : float64 array (n_examples) or None
         Weight of each example; None means 1.
     edges : Dataset or None
-        Attributes of pairs of neighbouring tokens, at the later one, over the same offsets.
+        Attributes of pairs of neighboring tokens, at the later one, over the same offsets.
 
     Examples
     --------

@@ -37,7 +37,7 @@ def handwritten_numbers(
 
     A sequence begins anywhere; each digit is the one before it plus one (probability 0.7),
     plus two (0.2), or any digit (0.1), modulo ten. So a digit that cannot be read can be
-    guessed from its neighbours. No image of the training part occurs in the test part: the
+    guessed from its neighbors. No image of the training part occurs in the test part: the
     images are split first, then sequences of 5 to 12 digits are drawn from each part.
 
     Parameters

@@ -1,4 +1,4 @@
-"""GraphDataset: labelled graphs in flat arrays, from lists of examples or a folder of files."""
+"""GraphDataset: labeled graphs in flat arrays, from lists of examples or a folder of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix, issparse
 from scipy.sparse import vstack as stack_rows
 
 from cliquewise.errors import DataError, FormatError
-from cliquewise.structure import Ints
+from cliquewise.graph.structure import Ints
 
 
 @dataclass(frozen=True, eq=False)

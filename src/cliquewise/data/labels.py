@@ -18,7 +18,7 @@ _NOT_A_CLASS = -2
 
 
 class Labels:
-    """The classes of a labelling task.
+    """The classes of a labeling task.
 
     A label is any hashable value but None and tuples (strings with spaces, integers, ...). In
     data, None stands for an unknown label and a set, frozenset or tuple of labels for "one of

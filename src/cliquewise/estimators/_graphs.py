@@ -13,11 +13,11 @@ from cliquewise.certificate import Certificate
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, FormatError, UnsupportedError
 from cliquewise.estimators import _training
-from cliquewise.graph import FactorGraph, Floats
-from cliquewise.graph_problem import GraphProblem
+from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.oracles.relaxed import relaxed_beliefs
 from cliquewise.persistence import write_arrays
-from cliquewise.relaxation import relaxed_beliefs
+from cliquewise.problems.graph import GraphProblem
 
 #: Solvers that train on the local polytope; prediction then uses the same relaxation.
 RELAXED = ("idal", "soft_sdca", "soft_bcfw", "gdmm_graph", "gdmm_multilabel")
@@ -50,7 +50,7 @@ class GraphEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _graphs(self, data: GraphDataset) -> Any:
         """Every example as a factor graph, scores from the weights."""
-        from cliquewise._kernels.clique_features import all_scores
+        from cliquewise._kernels.cliques.features import all_scores
 
         cliques = self.model_.cliques(data)
         scores = np.empty(int(cliques.offsets[-1]))

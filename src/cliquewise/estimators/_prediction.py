@@ -15,9 +15,9 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
 from cliquewise.estimators._training import threads
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
 from cliquewise.models.chain import DENSE_CELLS, ChainModel, transition_lists
-from cliquewise.structure import Ints
 
 #: Numbers in one block of scores: bounds the memory of prediction (64 MB).
 BLOCK = 8_000_000
@@ -80,7 +80,7 @@ class ChainPrediction:
 
     def _each_block(self, data: Dataset, work: Callable[..., None]) -> None:
         """Call ``work(node_scores, offsets, trans, first, last)`` for all blocks, in threads."""
-        from cliquewise._kernels.chain_features import node_scores
+        from cliquewise._kernels.chain.features import node_scores
 
         model, w = self._prediction
         chains = model.chains(data)
@@ -129,7 +129,7 @@ class ChainPrediction:
             The most probable sequence, or the most probable label of each token: the latter
             makes the fewest wrong labels on average, but may break transition rules.
         """
-        from cliquewise._kernels.chain_decode import batch_viterbi
+        from cliquewise._kernels.chain.decode import batch_viterbi
 
         if decoding == "marginal":
             best = [m.argmax(axis=1) for m in self.predict_marginals(X, allowed)]
@@ -139,7 +139,7 @@ class ChainPrediction:
         if decoding != "viterbi":
             raise DataError(f'decoding is "viterbi" or "marginal", not {decoding!r}')
 
-        from cliquewise._kernels.gdmm_viterbi import batch_sparse_viterbi
+        from cliquewise._kernels.gdmm.viterbi import batch_sparse_viterbi
 
         data = self._encode(X, allowed)
         labels = np.empty(data.n_tokens, dtype=np.int64)
@@ -167,14 +167,14 @@ class ChainPrediction:
         X, allowed
             As in :meth:`predict`.
         pairwise : bool, default=False
-            Also the joint probabilities of neighbouring labels.
+            Also the joint probabilities of neighboring labels.
 
         Returns
         -------
         list of arrays (T, K), or of pairs ``(nodes (T, K), edges (T - 1, K, K))``
             Columns are in the order of ``classes_``.
         """
-        from cliquewise._kernels.chain import batch_forward_backward
+        from cliquewise._kernels.chain.sums import batch_forward_backward
 
         data = self._encode(X, allowed)
         k = len(self.classes_)
@@ -206,8 +206,8 @@ class ChainPrediction:
         list of lists of (probability, labels)
             Fewer than ``k`` where fewer are possible.
         """
-        from cliquewise._kernels.chain import batch_log_partition
-        from cliquewise._kernels.chain_top_k import batch_top_k
+        from cliquewise._kernels.chain.sums import batch_log_partition
+        from cliquewise._kernels.chain.top_k import batch_top_k
 
         if k < 1:
             raise DataError(f"k = {k}; it must be at least 1")
@@ -233,8 +233,8 @@ class ChainPrediction:
 
     def log_likelihood(self, X: Any, y: Any) -> Floats:
         """``log p(y | x)`` of every sequence."""
-        from cliquewise._kernels.chain import batch_log_partition
-        from cliquewise._kernels.chain_decode import path_score
+        from cliquewise._kernels.chain.decode import path_score
+        from cliquewise._kernels.chain.sums import batch_log_partition
 
         data = self._encode(X)
         numbers, _ = self.labels_.encode(y, data.offsets)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.errors import DataError, FormatError
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
 from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.run import Fit, run
 

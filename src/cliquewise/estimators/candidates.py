@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from cliquewise.candidate_problem import CandidateProblem
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators import _training
 from cliquewise.estimators._examples import ExampleEstimator, same_length
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.candidates import CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
+from cliquewise.problems.candidates import CandidateProblem
 
 
 class CandidateRanker(ExampleEstimator):

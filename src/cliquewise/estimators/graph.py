@@ -13,7 +13,7 @@ from cliquewise.errors import DataError
 from cliquewise.estimators import _training
 from cliquewise.estimators._graphs import GraphEstimator, as_lists, check_examples
 from cliquewise.estimators._training import plain_classes
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.pairwise import PairwiseModel
 
 
@@ -32,16 +32,16 @@ class GraphLabeler(GraphEstimator):
         What an edge scores: a full table, in which the order of the ends counts; a symmetric
         one; or one weight for equal labels.
     entropy : {"gini", "gini-otrw"}, default="gini"
-        Entropy of the relaxed problem that cliquewise solvers minimise.
+        Entropy of the relaxed problem that cliquewise solvers minimize.
     epsilon : float, default=0.9
-        See :class:`~cliquewise.graph_problem.GraphProblem`.
+        See :class:`~cliquewise.problems.graph.GraphProblem`.
     class_weight : dict or "balanced", optional
         Weight of each class; an example's loss is multiplied by the mean over its nodes.
     solver : str or Solver, default="auto"
         ``idal`` (which is ``auto``), ``gdmm``, ``soft_sdca``, ``soft_bcfw``: cliquewise, any graph.
         ``sdca``, ``lbfgs``: by exact inference, for graphs of small treewidth. ``bcfw``,
         ``subgradient``: structural SVMs (``loss="hinge"``) through MAP calls; ``casimir``,
-        ``svrg``: through the K best labellings, where an exact method finds them.
+        ``svrg``: through the K best labelings, where an exact method finds them.
     inference : str, default="auto"
         ``relaxed``: the relaxation that cliquewise training uses; or the name of a method of
         :meth:`FactorGraph.map`. ``auto`` is ``relaxed`` after cliquewise training and exact

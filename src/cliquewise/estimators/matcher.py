@@ -10,11 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.errors import DataError
 from cliquewise.estimators import _training
 from cliquewise.estimators._examples import ExampleEstimator, same_length
-from cliquewise.graph import Floats
-from cliquewise.matching_problem import MatchingProblem, check_truth
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
 from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.oracles.matching import Assignment, check_k, k_best_assignments
-from cliquewise.structure import Ints
+from cliquewise.problems.matching import MatchingProblem, check_truth
 
 
 class Matcher(ExampleEstimator):

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.estimators.sequence import SequenceTagger
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
 
 
 class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -24,7 +24,7 @@ class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     ----------
     C : float, default=1.0
         Weight of the sum of the losses against ``1/2 ||w||^2``, as in scikit-learn; the
-        intercept is regularised, too.
+        intercept is regularized, too.
     solver, tol, max_epochs, max_seconds, n_jobs, max_memory, class_weight, random_state, verbose
         As in :class:`SequenceTagger`.
     intercept : bool, default=True

@@ -16,16 +16,16 @@ from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators import _training
 from cliquewise.estimators._graphs import GraphEstimator
 from cliquewise.estimators._training import check_sample_weight
-from cliquewise.graph import Floats
-from cliquewise.models.multilabel import (
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.models.label_sets import (
     check_size,
     label_pairs,
     multilabel_data,
     multilabel_model,
     row_bytes,
 )
-from cliquewise.multilabel_problem import MultiLabelProblem
-from cliquewise.multilabel_relaxation import relaxed_labels
+from cliquewise.oracles.relaxed_label_sets import relaxed_labels
+from cliquewise.problems.label_sets import MultiLabelProblem
 
 
 class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Regularisation paths: one training run per C, each from the last one's solution."""
+"""Regularization paths: one training run per C, each from the last one's solution."""
 
 from __future__ import annotations
 

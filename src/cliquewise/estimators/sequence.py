@@ -17,9 +17,9 @@ from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators import _training
 from cliquewise.estimators._inspection import ChainInspection
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.chain import ChainModel
-from cliquewise.problem import LOSSES, ChainProblem
+from cliquewise.problems.chain import LOSSES, ChainProblem
 
 
 class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
@@ -72,7 +72,7 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
     gamma : float, default=1.0
         Amount of smoothing of ``smooth_hinge``, in wrong labels.
     smoother : {"l2", "entropy"}, default="l2"
-        ``l2`` shares the maximum among the five best labellings, ``entropy`` among all.
+        ``l2`` shares the maximum among the five best labelings, ``entropy`` among all.
     random_state : int or Generator, optional
         The same seed gives the same bits.
     verbose : int, default=0
@@ -192,15 +192,15 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
         data = encoder.fit_transform(X)
         labels = Labels.fit(y)
-        self._fit(encoder, labels, self._labelled(data, labels, y, sample_weight, allowed),
+        self._fit(encoder, labels, self._labeled(data, labels, y, sample_weight, allowed),
                   callback=callback)  # fmt: skip
         return self
 
-    def _labelled(
+    def _labeled(
         self, data: Dataset, labels: Labels, y: Any, sample_weight: Any, allowed: Any
     ) -> tuple[Dataset, NDArray[np.bool_] | None]:
         if len(labels) == 0:
-            raise DataError("y has no labels; training needs at least one labelled token")
+            raise DataError("y has no labels; training needs at least one labeled token")
         numbers, partial = labels.encode(y, data.offsets)
         if partial is None and np.any(numbers < 0):
             partial = np.ones((data.n_tokens, len(labels)), dtype=bool)
@@ -221,11 +221,11 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
         self,
         encoder: SequenceEncoder,
         labels: Labels,
-        labelled: tuple[Dataset, NDArray[np.bool_] | None],
+        labeled: tuple[Dataset, NDArray[np.bool_] | None],
         warm: Any = None,
         callback: Callable[..., Any] | None = None,
     ) -> None:
-        data, partial = labelled
+        data, partial = labeled
         model = ChainModel.build(
             data, len(labels), feature_pairs=self.feature_pairs, transitions=self.transitions,
             classes=labels.classes, intercept=self.intercept, boundaries=self.boundaries,
@@ -266,13 +266,11 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
             encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
             data = encoder.fit_transform(X)
             labels = Labels.fit(y) if classes is None else Labels(classes)
-            self._fit(encoder, labels, self._labelled(data, labels, y, sample_weight, None))
+            self._fit(encoder, labels, self._labeled(data, labels, y, sample_weight, None))
             return self
         old, partial, state = self._training
         encoder = self.encoder_.extended(X)
-        new, new_partial = self._labelled(
-            encoder.transform(X), self.labels_, y, sample_weight, None
-        )
+        new, new_partial = self._labeled(encoder.transform(X), self.labels_, y, sample_weight, None)
         if partial is not None or new_partial is not None:
             raise DataError("partial_fit needs every label to be known")
         if encoder.n_features != self.encoder_.n_features:

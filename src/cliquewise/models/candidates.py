@@ -10,8 +10,8 @@ from scipy.sparse import issparse
 
 from cliquewise.data.feature_rows import FeatureRows
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.structure import Ints
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
-from cliquewise.graph import FactorGraph, Floats
-from cliquewise.structure import Ints
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints
 
 #: Spare numbers at the end of a weight vector (see ``_kernels.chain_features``).
 PADDING = 8
@@ -185,7 +185,7 @@ class ChainModel:
 
     def chains(self, data: Dataset) -> Any:
         """The kernels' view of a data set (labels are -1 where it has none)."""
-        from cliquewise._kernels.chain_features import Chains
+        from cliquewise._kernels.chain.features import Chains
 
         data = augment(data, self.intercept, self.boundaries)
         if data.n_features != self.n_attributes:
@@ -209,7 +209,7 @@ class ChainModel:
 
     def edge_chains(self, edges: Dataset) -> Any:
         """The kernels' view of the attributes of token pairs (at the later token)."""
-        from cliquewise._kernels.chain_features import Chains
+        from cliquewise._kernels.chain.features import Chains
 
         if edges.n_features != self.n_edge_attributes:
             raise DataError(
@@ -247,7 +247,7 @@ class ChainModel:
 
     def edge_tables(self, w: Floats, data: Dataset, first: int, last: int) -> Floats:
         """(edges, K, K) transition scores of some examples, with their attributes of pairs."""
-        from cliquewise._kernels.chain_edges import edge_tables
+        from cliquewise._kernels.chain.edges import edge_tables
 
         assert data.edges is not None
         links = int(np.maximum(data.lengths[first:last] - 1, 0).sum())
@@ -260,7 +260,7 @@ class ChainModel:
 
     def node_scores(self, w: Floats, data: Dataset) -> tuple[Floats, Ints]:
         """(tokens, K) scores with -inf for what is not allowed, and the offsets."""
-        from cliquewise._kernels.chain_features import node_scores
+        from cliquewise._kernels.chain.features import node_scores
 
         chains = self.chains(data)
         scores = np.empty((data.n_tokens, self.n_labels))

@@ -11,9 +11,9 @@ from scipy.sparse import vstack as sparse_vstack
 
 from cliquewise.data.feature_rows import FeatureRows
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
 from cliquewise.oracles.matching import Assignment
-from cliquewise.structure import Ints
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from scipy.sparse import csr_matrix, hstack
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.structure import Ints, Structure
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints, Structure
 
 PAIRWISE = ("table", "symmetric", "potts", "co-occurrence")
 
@@ -149,7 +149,7 @@ class PairwiseModel:
 
     def cliques(self, data: GraphDataset, cost: Floats | None = None) -> Any:
         """The kernels' view of a data set; labels that are missing count as 0."""
-        from cliquewise._kernels.clique_features import Cliques
+        from cliquewise._kernels.cliques.features import Cliques
 
         edges, types = self.oriented(data)
         cards = np.asarray(self.cardinalities, dtype=np.int64)[data.node_types]

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import UnsupportedError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints
 from cliquewise.oracles._trw import Mapper, Problem, entries_of, log_sum_of
 from cliquewise.oracles.base import MarginalResult
 from cliquewise.oracles.icm import climb, first_best
 from cliquewise.ragged import Ragged
-from cliquewise.structure import Ints
 from cliquewise.trace import Trace
 
 #: The contraction at the start (the authors'; the proof allows 1/4).
@@ -63,7 +63,7 @@ class Settings:
 
 @dataclass
 class Run:
-    """The state of one maximisation: a mixture of visited vertices and of the inner point."""
+    """The state of one maximization: a mixture of visited vertices and of the inner point."""
 
     p: Problem
     mapper: Mapper
@@ -141,7 +141,7 @@ class Run:
                 self.coef = self.p.coefficients(self.rho)
                 if update:
                     self.improve(-1, self.tolerance)
-                self.maximise(update)
+                self.maximize(update)
                 if self.stopped != "gap" or not self.p.topology.n_edges:
                     break
                 if update < self.settings.rho_updates:
@@ -150,7 +150,7 @@ class Run:
         except KeyboardInterrupt:
             self.stopped = "interrupted"
 
-    def maximise(self, update: int) -> None:
+    def maximize(self, update: int) -> None:
         """Frank-Wolfe over the polytope until the gap is small enough."""
         share = self._share(update)
         while True:
@@ -227,10 +227,10 @@ class Run:
     def ask(self) -> tuple[Floats, float, int, float, float]:
         """Gradient, objective, and the answer to it: vertex, value, bound.
 
-        The linearisation at any inner point bounds the objective everywhere, so where x lies
+        The linearization at any inner point bounds the objective everywhere, so where x lies
         too close to the boundary a point a little inside takes its place.
         """
-        from cliquewise._kernels.barrier_fw import gradient, scores
+        from cliquewise._kernels.graphs.barrier_fw import gradient, scores
 
         x, inside = self.x, float(self.weights[-1])
         if inside < INSIDE:
@@ -251,7 +251,7 @@ class Run:
         return g, trw, new, answer.score, answer.upper_bound
 
     def _relax(self, graph: FactorGraph, g: Floats) -> tuple[int, float, float]:
-        from cliquewise._kernels.trw_bp import repair
+        from cliquewise._kernels.graphs.trw_bp import repair
         from cliquewise.oracles.milp import solve_relaxation
 
         started = time.perf_counter()
@@ -278,7 +278,7 @@ class Run:
 
     def improve(self, new: int, tolerance: float) -> float:
         """Step to a vertex and correct over all of them (Algorithms 3 and 5)."""
-        from cliquewise._kernels.barrier_fw import step_and_correct
+        from cliquewise._kernels.graphs.barrier_fw import step_and_correct
 
         gap, _, step = step_and_correct(
             new, self.delta, CORRECTIONS if self.settings.correction else 0, tolerance,
@@ -290,7 +290,7 @@ class Run:
 
     def search(self, new: int) -> None:
         """Algorithm 6: a few steps whose vertices come from iterated conditional modes."""
-        from cliquewise._kernels.barrier_fw import gradient, step_and_correct
+        from cliquewise._kernels.graphs.barrier_fw import gradient, step_and_correct
 
         labels = self.labels[new].astype(np.int64)
         g = np.empty_like(self.x)
@@ -342,7 +342,7 @@ class Run:
         """A bound even where no time was left for a call: each table at its largest entry."""
         if self.upper < math.inf:
             return
-        from cliquewise._kernels.barrier_fw import gradient
+        from cliquewise._kernels.graphs.barrier_fw import gradient
 
         if not hasattr(self, "coef"):
             self.coef = self.p.coefficients(self.rho)

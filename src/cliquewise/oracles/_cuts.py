@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
 from cliquewise.oracles._pairwise import Pairwise, Topology
-from cliquewise.structure import Ints
 
 #: Couplings below this part of their table's largest entry are rounding.
 ROUNDING = 1e-13
@@ -81,7 +81,7 @@ def ising(pairwise: Pairwise, first: Ints, second: Ints, penalty: float) -> Isin
 
 
 def _unary_rules(corners: Floats) -> NDArray[np.bool_]:
-    """Find rows and columns that are forbidden as a whole; overwrite them by their neighbour.
+    """Find rows and columns that are forbidden as a whole; overwrite them by their neighbor.
 
     Such a row forbids a state of one variable and says nothing about the pair; left in place
     it would look like a coupling. Returns masks for (row 0, row 1, column 0, column 1).
@@ -112,7 +112,7 @@ class Cut:
 
 def minimum_cut(problem: Ising) -> Cut:
     """Solve a submodular problem; ``labels`` are 0 (first) and 1 (second)."""
-    from cliquewise._kernels.maxflow import arcs_of, max_flow
+    from cliquewise._kernels.graphs.maxflow import arcs_of, max_flow
 
     t = problem.topology
     network = t.memo.get("cut")
@@ -130,7 +130,7 @@ def minimum_cut(problem: Ising) -> Cut:
 
 def roof_dual(problem: Ising) -> tuple[Ints, float]:
     """Labels 0 and 1 that some optimum has, -1 where unknown; and a lower bound of the energy."""
-    from cliquewise._kernels.maxflow import arcs_of, max_flow
+    from cliquewise._kernels.graphs.maxflow import arcs_of, max_flow
 
     t, n = problem.topology, problem.topology.n_nodes
     i, j = t.edges[:, 0], t.edges[:, 1]

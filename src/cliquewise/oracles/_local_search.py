@@ -7,15 +7,15 @@ import time
 
 import numpy as np
 
+from cliquewise.graph.structure import Ints
 from cliquewise.oracles._pairwise import Pairwise
-from cliquewise.structure import Ints
 
 #: Sweeps of one annealing, and proposals at most (large graphs get fewer sweeps).
 SWEEPS, MAX_PROPOSALS = 3000, 10_000_000
 #: About how many proposals are made per second, which keeps to the time limit.
 PACE = 3e7
 #: All annealings end at this temperature, in units of the spread of a variable's score given
-#: its neighbours.
+#: its neighbors.
 COLD = 0.04
 #: Entries of the tables of a move: at least one edge's, within these bounds.
 SMALL_TABLE, LARGE_TABLE = 2**14, 2**20
@@ -44,7 +44,7 @@ class LocalSearch:
 
     def anneal(self, labels: Ints, hot: float, seconds: float, seed: int) -> Ints:
         """The best labeling met while cooling down from ``hot``."""
-        from cliquewise._kernels.icm import anneal
+        from cliquewise._kernels.graphs.icm import anneal
 
         t = self.topology
         proposals = min(MAX_PROPOSALS, PACE * seconds)
@@ -61,7 +61,7 @@ class LocalSearch:
 
     def improve(self, labels: Ints, seconds: float, seed: int) -> Ints:
         """Exact moves of random regions, each at most ``seconds`` after the first."""
-        from cliquewise._kernels.block_moves import block_moves
+        from cliquewise._kernels.cliques.block_moves import block_moves
 
         t, deadline = self.topology, time.perf_counter() + seconds
         graph = (

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph import FactorGraph, Floats
-from cliquewise.structure import Ints, Structure
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints, Structure
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.spanning_trees import edge_probabilities, maximum_spanning_tree
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise
 from cliquewise.oracles.base import MapResult, Oracle, choose, get
 from cliquewise.oracles.vertex_cover import cover_of
-from cliquewise.spanning_trees import edge_probabilities, maximum_spanning_tree
-from cliquewise.structure import Ints, Structure
 
 #: ``map_method="auto"`` eliminates up to this many table entries (about a second each call).
 ELIMINATE = 5e8
@@ -99,7 +99,7 @@ class Problem:
 
     def information(self, x: Floats) -> Floats:
         """Mutual information of each edge at x."""
-        from cliquewise._kernels.barrier_fw import mutual_information
+        from cliquewise._kernels.graphs.barrier_fw import mutual_information
 
         out = np.zeros(self.topology.n_edges)
         mutual_information(x, *self.layout, out)
@@ -112,7 +112,7 @@ class Problem:
 
     def mean_field(self, nodes: Floats, sweeps: int = 30) -> float:
         """A lower bound of log Z from a product distribution; -inf if entries are forbidden."""
-        from cliquewise._kernels.barrier_fw import mean_field
+        from cliquewise._kernels.graphs.barrier_fw import mean_field
 
         if not self.is_free:
             return -math.inf

@@ -1,7 +1,7 @@
 """Barrier Frank-Wolfe: marginals and a certified bound of log Z by MAP calls.
 
 Algorithms 1 to 6 of Krishnan, Lacoste-Julien and Sontag (2015): the tree-reweighted objective
-is maximised over the marginal polytope, each linear problem is a MAP call, the iterates keep
+is maximized over the marginal polytope, each linear problem is a MAP call, the iterates keep
 away from the boundary by a contraction that shrinks, and the edge probabilities rho are moved
 towards the tree of largest mutual information.
 """
@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.errors import UnsupportedError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._barrier_run import Run, Settings
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
 from cliquewise.oracles.base import MarginalResult, Oracle, register
 from cliquewise.oracles.trw_s import reject_options
-from cliquewise.structure import Structure
 
 
 @register
@@ -59,7 +59,7 @@ class BarrierFW(Oracle):
         map_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> MarginalResult:
-        """Maximise the tree-reweighted objective; every MAP call gives an upper bound.
+        """Maximize the tree-reweighted objective; every MAP call gives an upper bound.
 
         Parameters
         ----------
@@ -76,9 +76,9 @@ class BarrierFW(Oracle):
         rho_updates : int, default=10
             How often the edge probabilities are improved.
         gap : float, default=0.5
-            Duality gap at which each maximisation stops.
+            Duality gap at which each maximization stops.
         correction : bool, default=True
-            Re-optimise over all visited labelings after each call (away-step Frank-Wolfe).
+            Re-optimize over all visited labelings after each call (away-step Frank-Wolfe).
         local_search : bool, default=False
             A few cheap steps with iterated conditional modes after each call.
         max_calls : int, default=1000
@@ -107,7 +107,7 @@ class BarrierFW(Oracle):
         Examples
         --------
         >>> import numpy as np
-        >>> from cliquewise.builders import complete
+        >>> from cliquewise.graph.builders import complete
         >>> g = complete(np.zeros((4, 2)), [[1.0, 0.0], [0.0, 1.0]])
         >>> result = g.marginals("barrier-fw")
         >>> low, high = result.log_z_bounds
@@ -141,7 +141,7 @@ def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
         if rho not in ("weighted", "uniform"):
             raise UnsupportedError(f"rho = {rho!r}; it is 'weighted', 'uniform' or an array")
         return start_rho(p.pairwise, rho, random_state), True
-    from cliquewise.spanning_trees import in_spanning_tree_polytope
+    from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
 
     given = np.asarray(rho, dtype=np.float64)
     if not in_spanning_tree_polytope(t.n_nodes, t.edges, given):

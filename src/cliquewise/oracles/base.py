@@ -17,9 +17,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from cliquewise.errors import TooLargeError, UnsupportedError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.ragged import Ragged
-from cliquewise.structure import Ints, Structure
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import MapResult, Oracle, register, registered
-from cliquewise.structure import Structure
 
 
 @register

@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles.base import (
     MapResult,
     MarginalResult,
@@ -17,7 +18,6 @@ from cliquewise.oracles.base import (
     register,
 )
 from cliquewise.ragged import Ragged
-from cliquewise.structure import Ints, Structure
 
 #: More labelings than this are not listed.
 MAX_LABELINGS = 1 << 20

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, InfeasibleError
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
 from cliquewise.oracles.matching import check_k
-from cliquewise.structure import Ints
 
 
 def top_k_candidates(scores: Any, k: int = 1) -> Ints:

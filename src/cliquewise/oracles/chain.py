@@ -6,11 +6,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cliquewise._kernels import chain as kernels
-from cliquewise._kernels import chain_decode, chain_graph, chain_top_k
-from cliquewise.core import INFEASIBLE
+from cliquewise._kernels.chain import decode as chain_decode
+from cliquewise._kernels.chain import graph as chain_graph
+from cliquewise._kernels.chain import sums as kernels
+from cliquewise._kernels.chain import top_k as chain_top_k
 from cliquewise.errors import InfeasibleError, TooLargeError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles.base import (
     MapResult,
     MarginalResult,
@@ -19,7 +22,6 @@ from cliquewise.oracles.base import (
     register,
 )
 from cliquewise.ragged import Ragged
-from cliquewise.structure import Ints, Structure
 
 #: Refuse above this, unless the caller sets ``max_memory`` (bytes).
 MAX_MEMORY = 4 * 2**30
@@ -90,7 +92,7 @@ class Chain(Oracle):
         if not structure.is_pairwise:
             return f"needs factors of at most two variables; one here has {structure.max_order}"
         if structure.path is None:
-            return "needs a chain (or several): no cycle, and at most two neighbours each"
+            return "needs a chain (or several): no cycle, and at most two neighbors each"
         cards = structure.cardinalities
         if len(cards) and cards.min() != cards.max():
             return (

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut, pair_score, roof_dual
 from cliquewise.oracles._pairwise import (
     Pairwise,
@@ -21,7 +22,6 @@ from cliquewise.oracles._pairwise import (
 from cliquewise.oracles.base import MapResult, MaxMarginalResult, Oracle, register
 from cliquewise.oracles.trw_s import first_labels, reject_options
 from cliquewise.ragged import Ragged
-from cliquewise.structure import Ints, Structure
 
 #: Max-marginals need one flow per variable: more work than this (arcs x variables) is refused.
 MAX_WORK = 2e10
@@ -96,7 +96,7 @@ class GraphCut(Oracle):
         array([2., 1.])
         """
         reject_options(self.name, options)
-        from cliquewise._kernels.maxflow import cut_max_marginals
+        from cliquewise._kernels.graphs.maxflow import cut_max_marginals
 
         pairwise = compile_pairwise(graph)
         t, penalty = pairwise.topology, pairwise.penalty
@@ -160,7 +160,7 @@ class Expansion(Oracle):
         Examples
         --------
         >>> import numpy as np
-        >>> from cliquewise.builders import grid
+        >>> from cliquewise.graph.builders import grid
         >>> g = grid(np.random.default_rng(0).normal(size=(4, 4, 3)), np.eye(3), np.eye(3))
         >>> bool(np.isclose(g.map("expansion").score, g.map("junction-tree").score))
         True

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.trw_s import reject_options, tolerance
-from cliquewise.structure import Ints, Structure
 
 
 @register
@@ -88,7 +88,7 @@ class ICM(Oracle):
 
 def climb(graph: FactorGraph, labels: Ints, max_sweeps: int = 1000) -> tuple[Ints, int]:
     """The local optimum reached from ``labels``, and the sweeps made."""
-    from cliquewise._kernels.icm import icm
+    from cliquewise._kernels.graphs.icm import icm
 
     s = graph.structure
     strides, starts, members, positions = _incidence(s)

@@ -6,11 +6,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cliquewise._kernels import elimination
-from cliquewise._kernels import junction_tree as passes
-from cliquewise.core import INFEASIBLE
+from cliquewise._kernels.graphs import elimination
+from cliquewise._kernels.graphs import junction_tree as passes
 from cliquewise.errors import InfeasibleError, TooLargeError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles.base import (
     MapResult,
     MarginalResult,
@@ -19,7 +20,6 @@ from cliquewise.oracles.base import (
     register,
 )
 from cliquewise.ragged import Ragged
-from cliquewise.structure import Ints, Structure
 
 #: Refuse above these, unless the caller sets ``max_memory`` (bytes) or ``max_operations``.
 MAX_MEMORY = 4 * 2**30
@@ -147,7 +147,7 @@ class Elimination(Oracle):
 
     @staticmethod
     def _room(plan: Any) -> tuple[Floats, Floats]:
-        """Uninitialised messages, and one table."""
+        """Uninitialized messages, and one table."""
         return (
             np.empty(int(plan.sep_sizes.sum())),
             np.empty(int(plan.clique_sizes.max(initial=0))),

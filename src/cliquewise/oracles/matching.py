@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, InfeasibleError, TooLargeError, UnsupportedError
-from cliquewise.graph import Floats
-from cliquewise.structure import Ints
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
 
 #: Refuse tables that would take more than this many bytes.
 MAX_MEMORY = 4 * 2**30
@@ -124,7 +124,7 @@ class Assignment:
 
     def max_marginals(self, columns: Ints, value: float, scores: Floats) -> tuple[Floats, Floats]:
         """Totals with each row in each column, and with each column free."""
-        from cliquewise._kernels.matching import assignment_max_marginals
+        from cliquewise._kernels.graphs.matching import assignment_max_marginals
 
         pairs, spared = np.empty_like(scores), np.empty(scores.shape[1])
         assignment_max_marginals(scores, columns, value, pairs, spared)

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.icm import climb, first_best, unary_labels
 from cliquewise.oracles.trw_s import reject_options, tolerance
-from cliquewise.structure import Ints, Structure
 
 #: More columns (states and entries of larger tables) than this are refused.
 MAX_COLUMNS = 3_000_000
@@ -141,7 +141,7 @@ def polytope(structure: Structure) -> Polytope:
 
 
 def local_polytope_lp(graph: FactorGraph) -> tuple[Floats, Floats, float]:
-    """Maximise the score over the local polytope.
+    """Maximize the score over the local polytope.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def _build(s: Structure) -> Polytope:
 
 
 def _strides_of_axis(s: Structure, axis: int) -> Ints:
-    """Distance in each factor's table between neighbours along ``axis`` (1 where it has none)."""
+    """Distance in each factor's table between neighbors along ``axis`` (1 where it has none)."""
     stride = np.ones(s.n_factors, dtype=np.int64)
     for later in range(axis + 1, s.max_order):
         has = np.flatnonzero(s.orders > later)

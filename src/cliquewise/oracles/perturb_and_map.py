@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._trw import exact_map, log_sum_of
 from cliquewise.oracles.base import MapResult, MarginalResult, Oracle, choose, register
 from cliquewise.oracles.trw_s import reject_options
 from cliquewise.ragged import Ragged
-from cliquewise.structure import Ints, Structure
 
 
 @register
@@ -59,7 +59,7 @@ class PerturbAndMAP(Oracle):
 
         Examples
         --------
-        >>> from cliquewise.builders import complete
+        >>> from cliquewise.graph.builders import complete
         >>> import numpy as np
         >>> g = complete(np.zeros((3, 2)), [[1.0, 0.0], [0.0, 1.0]])
         >>> round(float(g.marginals("perturb-and-map").nodes[0].sum()), 12)

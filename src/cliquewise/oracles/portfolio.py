@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut
 from cliquewise.oracles._local_search import LocalSearch
 from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, not_pairwise, table_bound
@@ -18,7 +19,6 @@ from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.graph_cut import move, roof_duality
 from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.trw_s import reject_options, run_trw_s, tolerance
-from cliquewise.structure import Ints, Structure
 
 #: Annealing: rounds without a time limit, and how many idle rounds end a lineage.
 ROUNDS, IDLE = 10, 6
@@ -74,7 +74,7 @@ class Portfolio(Oracle):
         Examples
         --------
         >>> import numpy as np
-        >>> from cliquewise.builders import complete
+        >>> from cliquewise.graph.builders import complete
         >>> g = complete(np.zeros((3, 2)), [[0.0, 1.0], [1.0, 0.0]])
         >>> g.map("portfolio").score
         2.0

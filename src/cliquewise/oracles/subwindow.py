@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, TooLargeError
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
 from cliquewise.oracles.matching import check_k
-from cliquewise.structure import Ints
 
 #: Give up after so many sets of boxes (about 90 bytes each).
 MAX_SETS = 20_000_000
@@ -81,7 +81,7 @@ def best_subwindows(
     >>> best_subwindows(weights)[0].box
     (1, 2, 4, 5)
     """
-    from cliquewise._kernels.subwindow import best_boxes
+    from cliquewise._kernels.graphs.subwindow import best_boxes
 
     images, box = _integrals(weights), _truth(truth, np.shape(weights))
     check_k(k)
@@ -111,7 +111,7 @@ def exhaustive_subwindows(
     >>> exhaustive_subwindows([[1.0, -2.0], [3.0, -1.0]])[0].box
     (0, 0, 2, 1)
     """
-    from cliquewise._kernels.subwindow import all_boxes
+    from cliquewise._kernels.graphs.subwindow import all_boxes
 
     images, box = _integrals(weights), _truth(truth, np.shape(weights))
     check_k(k)

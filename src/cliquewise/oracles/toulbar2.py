@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.trw_s import reject_options
-from cliquewise.structure import Ints, Structure
 
 #: Rounding of all costs together stays below this part of the range of the scores.
 ROUNDING = 1e-10
@@ -131,7 +131,7 @@ class Toulbar2(Oracle):
 
 
 def integer_costs(graph: FactorGraph) -> Costs:
-    """Turn scores to be maximised into integer costs to be minimised."""
+    """Turn scores to be maximized into integer costs to be minimized."""
     s = graph.structure
     peaks_sum = table_bound(graph)
     if s.n_factors == 0:

@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import Pairwise
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho, uniform
 from cliquewise.oracles.base import MarginalResult, Oracle, register
 from cliquewise.oracles.icm import climb, first_best
 from cliquewise.oracles.trw_s import reject_options, run_trw_s
 from cliquewise.ragged import Ragged
-from cliquewise.spanning_trees import in_spanning_tree_polytope
-from cliquewise.structure import Ints, Structure
 from cliquewise.trace import Trace
 
 #: Part of the uniform point in the point at which the bound is taken, so that it is inside.
@@ -64,7 +64,7 @@ class Messages:
         self, rho: Floats, damping: float, tol: float, most: int, deadline: float
     ) -> tuple[Floats, bool]:
         """Sweep until nothing changes; the largest change of each sweep, and if it converged."""
-        from cliquewise._kernels.trw_bp import refresh, sweep
+        from cliquewise._kernels.graphs.trw_bp import refresh, sweep
 
         changes = np.empty(max(most, 0))
         done = 0
@@ -83,7 +83,7 @@ class Messages:
 
     def point(self, rho: Floats) -> Floats:
         """Pseudo-marginals, made consistent."""
-        from cliquewise._kernels.trw_bp import beliefs, refresh, repair
+        from cliquewise._kernels.graphs.trw_bp import beliefs, refresh, repair
 
         x = np.empty(len(self.theta))
         refresh(
@@ -136,13 +136,13 @@ class TRWBP(Oracle):
         ----------
         graph : FactorGraph
             Pairwise; any cardinalities.
-        rho : {"uniform", "weighted", "optimised"}, array or 1, default="uniform"
+        rho : {"uniform", "weighted", "optimized"}, array or 1, default="uniform"
             Edge appearance probabilities: those of uniform spanning trees, of trees weighted by
             interaction, moved ``rho_updates`` times towards the tree of largest mutual
             information, or one positive number per edge of ``graph.structure.edges``.
             ``1`` is ordinary loopy belief propagation.
         rho_updates : int, default=10
-            For ``rho="optimised"``.
+            For ``rho="optimized"``.
         damping : float, default=0.5
             Part of the old message that is kept, in the log domain.
         tol : float, default=1e-6
@@ -163,7 +163,7 @@ class TRWBP(Oracle):
         Examples
         --------
         >>> import numpy as np
-        >>> from cliquewise.builders import complete
+        >>> from cliquewise.graph.builders import complete
         >>> g = complete(np.zeros((3, 2)), [[1.0, 0.0], [0.0, 1.0]])
         >>> result = g.marginals("trw-bp")
         >>> result.info["converged"], bool(result.log_z >= g.marginals().log_z)
@@ -174,7 +174,7 @@ class TRWBP(Oracle):
             raise UnsupportedError(f"damping = {damping}; it must be at least 0 and below 1")
         deadline = time.perf_counter() + seconds
         p = problem(graph, lambda s: Mapper("auto", {}, s), seconds)
-        updates = rho_updates if isinstance(rho, str) and rho == "optimised" else 0
+        updates = rho_updates if isinstance(rho, str) and rho == "optimized" else 0
         current, in_polytope = _first_rho(p, rho, random_state)
         messages = Messages.start(p)
         trace = Trace(("seconds", "epochs", "oracle_calls", "primal", "dual", "gap", "upper"))
@@ -219,9 +219,9 @@ def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
     """Edge probabilities to start from, and whether they come from trees."""
     t = p.topology
     if isinstance(rho, str):
-        if rho not in ("uniform", "weighted", "optimised"):
+        if rho not in ("uniform", "weighted", "optimized"):
             raise UnsupportedError(
-                f"rho = {rho!r}; it is 'uniform', 'weighted', 'optimised', an array or 1"
+                f"rho = {rho!r}; it is 'uniform', 'weighted', 'optimized', an array or 1"
             )
         kind = "uniform" if rho == "uniform" else "weighted"
         return start_rho(p.pairwise, kind, random_state), True
@@ -236,7 +236,7 @@ def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
 
 
 def _objective(p: Problem, x: Floats, rho: Floats) -> float:
-    from cliquewise._kernels.barrier_fw import gradient
+    from cliquewise._kernels.graphs.barrier_fw import gradient
 
     return float(gradient(x, p.theta, p.coefficients(rho), np.empty_like(x)))
 
@@ -247,7 +247,7 @@ def certified_bound(p: Problem, x: Floats, rho: Floats) -> float:
     The residual theta - K log x is constant over all labelings where the messages converged,
     so that a few iterations of trw-s bound its maximum tightly.
     """
-    from cliquewise._kernels.barrier_fw import gradient
+    from cliquewise._kernels.graphs.barrier_fw import gradient
 
     t = p.topology
     inside = (1.0 - INSIDE) * x + INSIDE * uniform(t)

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError, UnsupportedError
-from cliquewise.graph import FactorGraph, Floats
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, not_pairwise
 from cliquewise.oracles.base import MapResult, Oracle, register
-from cliquewise.structure import Ints, Structure
 
 #: The gap counts as closed below this part of the scale of the scores.
 CLOSED = 1e-9
@@ -124,7 +124,7 @@ def run_trw_s(
     InfeasibleError
         If some variable is left without a possible state.
     """
-    from cliquewise._kernels.trw_s import trw_s
+    from cliquewise._kernels.graphs.trw_s import trw_s
 
     started = time.perf_counter()
     t = pairwise.topology

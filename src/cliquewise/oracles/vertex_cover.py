@@ -1,4 +1,4 @@
-"""Vertex cover: exact MAP where few variables, once labelled, leave the others independent.
+"""Vertex cover: exact MAP where few variables, once labeled, leave the others independent.
 
 A restricted Boltzmann machine is the model case: given one layer, the states of the other
 are independent. Elimination needs the same number of operations, but its tables are large
@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.core import INFEASIBLE
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph import FactorGraph
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import Topology, compile_pairwise, not_pairwise, topology
 from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.trw_s import reject_options
-from cliquewise.structure import Ints, Structure
 
 #: More additions than this are refused (about ten seconds).
 MAX_OPERATIONS = 3e10
@@ -69,7 +69,7 @@ class VertexCover(Oracle):
         >>> g.map("vertex-cover").labels
         array([1, 0])
         """
-        from cliquewise._kernels.vertex_cover import best_by_cover
+        from cliquewise._kernels.graphs.vertex_cover import best_by_cover
 
         reject_options(self.name, options)
         p, c = compile_pairwise(graph), cover_of(graph.structure)
@@ -134,7 +134,7 @@ def _greedy(t: Topology) -> list[int]:
     if t.n_edges * float(price.min(initial=0.0)) > limit * degree.max(initial=1.0):
         return list(range(t.n_nodes))  # no variable covers more edges than the largest degree
 
-    def neighbours(v: int) -> Ints:
+    def neighbors(v: int) -> Ints:
         return np.asarray(t.edges[t.links[t.starts[v] : t.starts[v + 1]]].sum(axis=1) - v)
 
     taken = np.zeros(t.n_nodes, dtype=bool)
@@ -145,13 +145,13 @@ def _greedy(t: Topology) -> list[int]:
         chosen.append(v)
         taken[v] = True
         bits += float(price[v])
-        others = neighbours(v)
+        others = neighbors(v)
         degree[others[~taken[others]]] -= 1.0
         degree[v] = 0.0
     if degree.max(initial=0.0) > 0:  # too many already: all of them, to state the price
         return list(range(t.n_nodes))
     for v in list(chosen):
-        if taken[neighbours(v)].all():
+        if taken[neighbors(v)].all():
             taken[v] = False
             chosen.remove(v)
     return chosen

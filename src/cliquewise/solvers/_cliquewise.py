@@ -16,10 +16,10 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.graph_problem import GraphProblem
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.base import Info, Solver
-from cliquewise.structure import Ints
 
 #: Share of visits that gap sampling draws uniformly.
 UNIFORM_SHARE = 0.2
@@ -116,7 +116,7 @@ class Cliquewise(Solver):
 
     def init(self, problem: GraphProblem, warm: Ascent | None = None) -> Ascent:
         """Uniform mean parameters and no multipliers, or those of ``warm``."""
-        from cliquewise._kernels.cliquewise import Point
+        from cliquewise._kernels.cliques.ascent import Point
 
         g = problem.cliques
         sizes = np.diff(g.offsets)
@@ -134,7 +134,7 @@ class Cliquewise(Solver):
         return self._ready(problem, point, rho)
 
     def _ready(self, problem: GraphProblem, point: Any, rho: float) -> Ascent:
-        from cliquewise._kernels.cliquewise import cliques_by_example
+        from cliquewise._kernels.cliques.ascent import cliques_by_example
 
         point.w[:] = weights_of_beliefs(problem, point.mu)
         n = problem.n_cliques
@@ -151,7 +151,7 @@ class Cliquewise(Solver):
 
     def _set_rho(self, problem: GraphProblem, state: Ascent, rho: float) -> None:
         """Another penalty: new step lengths and inflows; mu and the multipliers stay."""
-        from cliquewise._kernels.cliquewise import lipschitz, multipliers
+        from cliquewise._kernels.cliques.ascent import lipschitz, multipliers
 
         # A float always: kernels would be compiled again for an integer.
         state.rho = rho = float(rho)
@@ -192,7 +192,7 @@ class Cliquewise(Solver):
         In this order the messages ``xi - A mu / rho`` belong to the mu of the end of the step,
         where it may be certified.
         """
-        from cliquewise._kernels.cliquewise import multipliers, sweep, visit
+        from cliquewise._kernels.cliques.ascent import multipliers, sweep, visit
 
         n, g, x = problem.n_cliques, problem.cliques, state.point
         if n == 0:
@@ -247,7 +247,7 @@ class Cliquewise(Solver):
 
     def certify(self, problem: GraphProblem, state: Ascent) -> Certificate:
         """True bounds of the relaxed problem, from its own messages and repaired beliefs."""
-        from cliquewise._kernels.local_polytope import upper_bound
+        from cliquewise._kernels.cliques.local_polytope import upper_bound
 
         # The state is left as it is, so that a certificate more does not change the course.
         g, w = problem.cliques, weights_of_beliefs(problem, state.point.mu)
@@ -259,7 +259,7 @@ class Cliquewise(Solver):
         return Certificate(state.primal, state.dual, "bound")
 
     def _lower_bound(self, problem: GraphProblem, state: Ascent) -> float:
-        from cliquewise._kernels.local_polytope import repair
+        from cliquewise._kernels.cliques.local_polytope import repair
 
         mu = np.empty_like(state.point.mu)
         repair(problem.cliques, state.point.mu, mu)
@@ -289,7 +289,7 @@ class Cliquewise(Solver):
 
 def balanced_rho(problem: GraphProblem) -> float:
     """The rho at which the penalty's curvature on a typical edge equals that of the rest."""
-    from cliquewise._kernels.cliquewise import lipschitz
+    from cliquewise._kernels.cliques.ascent import lipschitz
 
     g, n_nodes = problem.cliques, problem.data.n_nodes
     if not len(g.left):
@@ -322,7 +322,7 @@ def balanced_inner(problem: GraphProblem, steps: Floats) -> float:
 
 def weights_of_beliefs(problem: GraphProblem, mu: Floats) -> Floats:
     """``w = C sum_c B_c (y_c - mu_c)``, the representer theorem (Eq. 6 of idal)."""
-    from cliquewise._kernels.clique_features import weights_of
+    from cliquewise._kernels.cliques.features import weights_of
 
     w = np.empty(problem.dimension)
     weights_of(problem.cliques, problem.C, mu, w)
@@ -331,7 +331,7 @@ def weights_of_beliefs(problem: GraphProblem, mu: Floats) -> Floats:
 
 def dual_value(problem: GraphProblem, mu: Floats) -> float:
     """Dual objective per example (Eq. 4 of idal); a lower bound if mu is locally consistent."""
-    from cliquewise._kernels.local_polytope import entropy, node_costs
+    from cliquewise._kernels.cliques.local_polytope import entropy, node_costs
 
     g, terms = problem.cliques, problem.terms
     w = weights_of_beliefs(problem, mu)

@@ -13,14 +13,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph import FactorGraph, Floats
-from cliquewise.graph_problem import GraphProblem
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.base import Solver
-from cliquewise.structure import Ints
 
 
 class Best(NamedTuple):
-    """The labelling that a MAP method found, and what it knows of the best one."""
+    """The labeling that a MAP method found, and what it knows of the best one."""
 
     labels: Ints
     bound: float
@@ -71,7 +71,7 @@ class MaxMargin(Solver):
         return None
 
     def _ask(self, problem: GraphProblem, i: int, tables: Floats) -> Best:
-        """The best labelling of example ``i`` under the scores of its states."""
+        """The best labeling of example ``i`` under the scores of its states."""
         from cliquewise.oracles._pairwise import table_bound
 
         graph = FactorGraph.from_structure(problem.structures[i], tables)
@@ -92,7 +92,7 @@ class MaxMargin(Solver):
 
 def ranges_of(problem: GraphProblem) -> Any:
     """Where the examples' nodes and edges begin, for the kernels."""
-    from cliquewise._kernels.graph_max_margin import Ranges
+    from cliquewise._kernels.cliques.labelings import Ranges
 
     return Ranges(problem.data.node_offsets, problem.data.edge_offsets)
 
@@ -115,7 +115,7 @@ def states_of(problem: GraphProblem, i: int) -> tuple[int, int, int]:
 
 def augmented_scores(problem: GraphProblem, w: Floats, i: int, out: Floats) -> tuple[Floats, Any]:
     """Scores of example ``i``'s states (a view of ``out``), and a copy with the costs."""
-    from cliquewise._kernels.clique_features import example_scores
+    from cliquewise._kernels.cliques.features import example_scores
 
     d = problem.data
     nodes = (int(d.node_offsets[i]), int(d.node_offsets[i + 1]))

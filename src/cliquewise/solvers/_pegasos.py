@@ -1,7 +1,7 @@
 """What subgradient steps of length ``1 / (lam s)`` have in common on chains and on graphs.
 
 The weights are a plain average of subgradients, ``z / s`` at time s (in passes); after whole passes
-the labellings met are a point of the dual (Shalev-Shwartz et al. 2011).
+the labelings met are a point of the dual (Shalev-Shwartz et al. 2011).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
 
 
 class AveragedSteps:
@@ -24,7 +24,7 @@ class AveragedSteps:
             raise DataError(f"delay = {self.delay}; it must be a number that is not negative")
 
     def _truth_cost(self, problem: Any) -> float:
-        """Sum of the costs of the true labellings."""
+        """Sum of the costs of the true labelings."""
         return 0.0
 
     def _time(self, problem: Any, state: Any) -> float:
@@ -42,7 +42,7 @@ class AveragedSteps:
         return n * (visits * state.z - state.sums) / total  # type: ignore[no-any-return]
 
     def _dual(self, problem: Any, state: Any) -> float:
-        """Value of the dual point that the labellings of all visits make, after whole passes."""
+        """Value of the dual point that the labelings of all visits make, after whole passes."""
         n, time = max(problem.n_examples, 1), self._time(problem, state)
         truth = self._truth_cost(problem)
         if time == 0:

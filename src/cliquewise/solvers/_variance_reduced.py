@@ -19,12 +19,12 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.losses import get_smoother
-from cliquewise.solvers._smooth import LEAST, Backend, Pass, backend_of, kind_of_call
-from cliquewise.solvers._smooth_graphs import refusal_on_graphs, states
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.smoothers import get_smoother
+from cliquewise.solvers.backends.smooth import LEAST, Backend, Pass, backend_of, kind_of_call
+from cliquewise.solvers.backends.smooth_graphs import refusal_on_graphs, states
 from cliquewise.solvers.base import Info, Solver
-from cliquewise.structure import Ints
 
 #: Outer steps without a relative fall of PROGRESS after which the learning rate is halved; where
 #: steps along the full gradient would make less, a part EXPECTED of what they would make is enough.
@@ -51,7 +51,7 @@ class Iterates:
     backend: Backend
     examples: int
     w: Floats
-    z: Floats  # the prox centre
+    z: Floats  # the prox center
     z_before: Floats
     slope: Floats  # of the dual point: the mean gradient of its distributions
     best: Floats  # the weights of least certified objective

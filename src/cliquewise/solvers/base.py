@@ -17,7 +17,7 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import UnsupportedError
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
 
 State = Any
 
@@ -60,7 +60,7 @@ class Solver:
     name : str
         What users write as ``solver=``.
     losses : frozenset of str
-        The losses it can minimise.
+        The losses it can minimize.
     problems : frozenset of str
         The kinds of problems it works on: ``chain``, ``graph``.
     columns : tuple of str
@@ -82,7 +82,7 @@ class Solver:
         if kind not in self.problems:
             return f"does not work on a {kind} problem"
         if problem.loss not in self.losses:
-            return f"minimises {' or '.join(sorted(self.losses))}, not {problem.loss}"
+            return f"minimizes {' or '.join(sorted(self.losses))}, not {problem.loss}"
         if getattr(problem, "edge_chains", None) is not None and not self.takes_edges:
             return "does not know attributes of token pairs (B rules with %x in a template)"
         if getattr(problem, "lam", 1.0) == 0.0 and not self.takes_no_penalty:
@@ -180,7 +180,7 @@ def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 
     ``auto`` takes ``sdca`` where the problem is convex and its dual variables fit into
     ``max_memory`` bytes; otherwise ``lbfgs``, or for the hinge loss ``bcfw``, and ``gdmm`` on
     chains with at least `MANY_LABELS` labels. For the smoothed hinge loss it takes ``lbfgs``, or
-    ``casimir`` where the smoother is l2, whose few labellings leave kinks; and ``casimir``
+    ``casimir`` where the smoother is l2, whose few labelings leave kinks; and ``casimir``
     where there is no penalty.
 
     Raises

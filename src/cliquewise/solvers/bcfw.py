@@ -1,7 +1,7 @@
 """BCFW: block-coordinate Frank-Wolfe for structural support vector machines, with a duality gap.
 
 Lacoste-Julien et al. 2013, with the gap sampling and the pairwise and away steps of Osokin
-et al. 2016 and the cached passes of Shah et al. 2015. See ``_kernels/chain_max_margin.py``.
+et al. 2016 and the cached passes of Shah et al. 2015. See ``_kernels/chain/bcfw.py``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.problem import ChainProblem
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.base import Info, Solver, register
-from cliquewise.structure import Ints
 
 #: Arrays of the pool with one entry per segment.
 PER_SEGMENT = ("next", "start", "begin", "length", "alpha", "norm", "idle")
@@ -24,7 +24,7 @@ PER_SEGMENT = ("next", "start", "begin", "length", "alpha", "norm", "idle")
 
 @dataclass
 class Combinations:
-    """Convex combinations of labellings, one per example, and the weights they give."""
+    """Convex combinations of labelings, one per example, and the weights they give."""
 
     pool: Any  # the segments, the kernels' named tuple
     chains: Any  # the data, in the form that is fastest for the kernels
@@ -48,8 +48,8 @@ class BCFW(Solver):
     Parameters
     ----------
     step_rule : {"segments", "fw"}, default="segments"
-        Which way an example's combination of labellings moves: single runs of wrong labels up,
-        down (away) or against each other (pairwise), or all towards the best labelling at once.
+        Which way an example's combination of labelings moves: single runs of wrong labels up,
+        down (away) or against each other (pairwise), or all towards the best labeling at once.
         ``fw`` is the algorithm of 2013, which needs many more passes for a small gap.
     sampling : {"permuted", "gap", "uniform", "cyclic"}, default="permuted"
         Which example comes next: in reshuffled passes; with probability ``1 - uniform_share`` in
@@ -58,7 +58,7 @@ class BCFW(Solver):
     uniform_share : float, default=0.2
         Share of uniform draws with ``sampling="gap"``.
     cached_passes : int, default=10
-        After each pass at most so many passes that ask for no new labelling and improve the
+        After each pass at most so many passes that ask for no new labeling and improve the
         weights of those at hand; they end as soon as they bring less than a tenth of it.
     inner_rounds : int, default=2
         Rounds over an example's segments per visit, at most.
@@ -71,7 +71,7 @@ class BCFW(Solver):
     --------
     >>> from cliquewise.data.dataset import Dataset
     >>> from cliquewise.models.chain import ChainModel
-    >>> from cliquewise.problem import ChainProblem
+    >>> from cliquewise.problems.chain import ChainProblem
     >>> from cliquewise.solvers.run import run
     >>> data = Dataset([0, 2, 3], [0, 1, 3, 4], [0, 0, 1, 1], None, 2, labels=[0, 1, 1])
     >>> problem = ChainProblem(ChainModel.build(data, 2), data, loss="hinge")
@@ -111,7 +111,7 @@ class BCFW(Solver):
     # ---- state
 
     def _empty(self, problem: ChainProblem, n_segments: int, n_labels: int) -> Any:
-        from cliquewise._kernels.chain_segments import Segments
+        from cliquewise._kernels.chain.segments import Segments
 
         n = problem.n_examples
         leaves = 1 << max(n - 1, 1).bit_length() if self.sampling == "gap" else 0
@@ -137,7 +137,7 @@ class BCFW(Solver):
         return self._with_weights(problem, pool, warm.visits)
 
     def _with_weights(self, problem: ChainProblem, pool: Any, visits: int) -> Combinations:
-        from cliquewise._kernels.sum_tree import rebuild_tree
+        from cliquewise._kernels.common.sum_tree import rebuild_tree
 
         if len(pool.tree):
             rebuild_tree(pool.tree, pool.gaps)
@@ -151,8 +151,8 @@ class BCFW(Solver):
         return state
 
     def _refresh(self, problem: ChainProblem, state: Combinations) -> float:
-        """The weights and the dual value from the labellings afresh; returns ``||w||^2``."""
-        from cliquewise._kernels.chain_segments import weights_of_segments
+        """The weights and the dual value from the labelings afresh; returns ``||w||^2``."""
+        from cliquewise._kernels.chain.segments import weights_of_segments
 
         total = weights_of_segments(
             state.chains, state.pool, state.edge_start, problem.model.edge_free, problem.C,
@@ -184,7 +184,7 @@ class BCFW(Solver):
         exact: bool,
     ) -> tuple[int, float]:  # fmt: skip
         """Visits in the given order, with a larger pool whenever it is full; (calls, rise)."""
-        from cliquewise._kernels import chain_max_margin
+        from cliquewise._kernels.chain import bcfw as chain_max_margin
 
         model, calls, rise = problem.model, 0, 0.0
         while len(order):
@@ -255,7 +255,7 @@ class BCFW(Solver):
         return w[: problem.model.dimension]
 
     def pack(self, state: Combinations) -> dict[str, np.ndarray[Any, Any]]:
-        """The labellings and their weights, and the average."""
+        """The labelings and their weights, and the average."""
         pool = state.pool
         arrays = {name: getattr(pool, name)[: pool.used[0]] for name in PER_SEGMENT}
         return {
@@ -296,7 +296,7 @@ def _grown(pool: Any, longest: int) -> Any:
 
 
 def _continues(warm: Combinations, problem: ChainProblem) -> bool:
-    """Whether the old labellings are those of the first examples, and all still possible."""
+    """Whether the old labelings are those of the first examples, and all still possible."""
     old, new = warm.chains, problem.chains
     n, tokens = len(old.offsets), len(old.labels)
     same = (

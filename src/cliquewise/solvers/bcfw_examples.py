@@ -1,7 +1,7 @@
 """BCFW on any problem that is asked example by example, with the outputs found kept at hand.
 
 Block-coordinate Frank-Wolfe with pairwise steps (Osokin et al. 2016) and cached passes (Shah
-et al. 2015). See ``_kernels/working_sets.py``.
+et al. 2015). See ``_kernels/common/working_sets.py``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.example_problem import ExampleProblem, Rows
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.problems.examples import ExampleProblem, Rows
 from cliquewise.solvers.base import Info, Solver, register
 
 #: Arrays of the atoms with one entry per atom.
@@ -48,7 +48,7 @@ class BCFWExamples(Solver):
 
     Examples
     --------
-    >>> from cliquewise.candidate_problem import CandidateProblem, CandidateSets
+    >>> from cliquewise.problems.candidates import CandidateProblem, CandidateSets
     >>> from cliquewise.solvers.run import run
     >>> data = CandidateSets.from_examples([[[1.0, 0.0], [0.0, 1.0]]])
     >>> fit = run(CandidateProblem(data, [0]), BCFWExamples(), tol=1e-9)
@@ -92,7 +92,7 @@ class BCFWExamples(Solver):
 
     def _refresh(self, problem: ExampleProblem, state: WorkingSets) -> float:
         """The weights and the dual value from the outputs afresh; returns ``||w||^2``."""
-        from cliquewise._kernels.working_sets import weights_of_atoms
+        from cliquewise._kernels.common.working_sets import weights_of_atoms
 
         total = weights_of_atoms(state.atoms, problem.C, state.w)
         norm = float(state.w @ state.w)
@@ -103,7 +103,7 @@ class BCFWExamples(Solver):
 
     def _visit(self, problem: ExampleProblem, state: WorkingSets, i: int) -> float:
         """Ask for the most violating output and improve; the rise of n times the dual."""
-        from cliquewise._kernels.working_sets import visit
+        from cliquewise._kernels.common.working_sets import visit
 
         scores, rows = problem.top_k(state.w, i, 1)
         _append(state, float(scores[0]), rows)
@@ -117,7 +117,7 @@ class BCFWExamples(Solver):
         self, problem: ExampleProblem, state: WorkingSets, rng: np.random.Generator
     ) -> tuple[WorkingSets, Info]:
         """A pass over all examples in random order, then cached passes."""
-        from cliquewise._kernels.working_sets import cached_pass
+        from cliquewise._kernels.common.working_sets import cached_pass
 
         n = problem.n_examples
         if n == 0:
@@ -182,7 +182,7 @@ class BCFWExamples(Solver):
 
 
 def _empty(n: int) -> Any:
-    from cliquewise._kernels.working_sets import Atoms
+    from cliquewise._kernels.common.working_sets import Atoms
 
     whole = np.empty(0, dtype=np.int64)
     return Atoms(
@@ -218,7 +218,7 @@ def _append(state: WorkingSets, score: float, rows: Rows) -> None:
 
 def _prune(state: WorkingSets) -> None:
     """Forget the atoms without weight once they are more than half."""
-    from cliquewise._kernels.working_sets import compact
+    from cliquewise._kernels.common.working_sets import compact
 
     if 2 * np.count_nonzero(state.atoms.alpha[: state.used]) < state.used:
         state.used = compact(state.atoms, state.used)

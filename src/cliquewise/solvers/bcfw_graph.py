@@ -1,8 +1,8 @@
-"""BCFW on graphs: convex combinations of the labellings that a MAP method finds.
+"""BCFW on graphs: convex combinations of the labelings that a MAP method finds.
 
 Block-coordinate Frank-Wolfe (Lacoste-Julien et al. 2013) with the pairwise steps and the cached
-passes of Osokin et al. 2016: a visit asks for one labelling, then all labellings at hand exchange
-weight until none of them gains. See ``_kernels/graph_max_margin.py``.
+passes of Osokin et al. 2016: a visit asks for one labeling, then all labelings at hand exchange
+weight until none of them gains. See ``_kernels/cliques/labelings.py``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.graph_problem import GraphProblem
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers._max_margin import (
     MaxMargin,
     augmented_scores,
@@ -23,9 +24,8 @@ from cliquewise.solvers._max_margin import (
     ranges_of,
 )
 from cliquewise.solvers.base import Info, register
-from cliquewise.structure import Ints
 
-#: Labellings per example that there is room for at the start.
+#: Labelings per example that there is room for at the start.
 ROOM = 8
 #: Examples visited in one step, at most.
 PIECE = 256
@@ -33,7 +33,7 @@ PIECE = 256
 
 @dataclass
 class GraphCombinations:
-    """Convex combinations of labellings, one per example, and the weights they give."""
+    """Convex combinations of labelings, one per example, and the weights they give."""
 
     pool: Any  # the kernels' named tuple
     w: Floats
@@ -42,7 +42,7 @@ class GraphCombinations:
     gaps: Floats
     dual: float = 0.0
     visits: int = 0
-    fresh: int = 0  # labellings found in the pass under way
+    fresh: int = 0  # labelings found in the pass under way
     order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
@@ -63,9 +63,9 @@ class GraphBCFW(MaxMargin):
     uniform_share : float, default=0.2
         Share of uniform draws with ``sampling="gap"``.
     cached_passes : int, default=10
-        After each pass at most so many that only re-weigh the labellings at hand; they end as
+        After each pass at most so many that only re-weigh the labelings at hand; they end as
         soon as one brings less than a tenth of the pass.
-    max_labellings : int, default=100
+    max_labelings : int, default=100
         Kept per example, at most; beyond it the lightest is given up.
 
     Examples
@@ -83,7 +83,7 @@ class GraphBCFW(MaxMargin):
     sampling: str = "permuted"
     uniform_share: float = 0.2
     cached_passes: int = 10
-    max_labellings: int = 100
+    max_labelings: int = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,13 +91,13 @@ class GraphBCFW(MaxMargin):
             raise DataError(f"sampling is permuted, gap or uniform, not {self.sampling!r}")
         if not 0 <= self.uniform_share <= 1:
             raise DataError(f"uniform_share = {self.uniform_share}; it must be in [0, 1]")
-        for name, least in (("cached_passes", 0), ("max_labellings", 2)):
+        for name, least in (("cached_passes", 0), ("max_labelings", 2)):
             if getattr(self, name) < least:
                 raise DataError(f"{name} = {getattr(self, name)}; it must be at least {least}")
 
     def memory(self, problem: GraphProblem) -> float:
-        """Weights, labellings and their products, with room for eight labellings."""
-        n, room = problem.n_examples, min(ROOM, self.max_labellings)
+        """Weights, labelings and their products, with room for eight labelings."""
+        n, room = problem.n_examples, min(ROOM, self.max_labelings)
         labels = 4.0 * problem.data.n_nodes * room
         return labels + 8.0 * (n * (room**2 + 2 * room + 3) + 2 * problem.dimension + n)
 
@@ -111,21 +111,19 @@ class GraphBCFW(MaxMargin):
             pool = warm.pool
             if not _fits(problem, pool.labels, pool.count):
                 raise DataError("a warm start needs the same graphs")
-            return self._from_labellings(problem, pool.labels, pool.count, pool.alpha, warm.visits)
+            return self._from_labelings(problem, pool.labels, pool.count, pool.alpha, warm.visits)
         labels = np.asarray(problem.data.labels, dtype=np.int32)[:, None]
         n = problem.n_examples
-        return self._from_labellings(
-            problem, labels, np.ones(n, dtype=np.int64), np.ones((n, 1)), 0
-        )
+        return self._from_labelings(problem, labels, np.ones(n, dtype=np.int64), np.ones((n, 1)), 0)
 
-    def _from_labellings(
+    def _from_labelings(
         self, problem: GraphProblem, labels: Any, count: Ints, alpha: Floats, visits: int
     ) -> GraphCombinations:
         """Costs and products are computed again: they are those of this problem."""
-        from cliquewise._kernels.graph_max_margin import Labellings, insert
+        from cliquewise._kernels.cliques.labelings import Labelings, insert
 
-        n, room = problem.n_examples, max(min(ROOM, self.max_labellings), alpha.shape[1])
-        pool = Labellings(
+        n, room = problem.n_examples, max(min(ROOM, self.max_labelings), alpha.shape[1])
+        pool = Labelings(
             np.zeros((problem.data.n_nodes, room), dtype=np.int32),
             np.zeros(n, dtype=np.int64),
             np.zeros((n, room)),
@@ -142,16 +140,16 @@ class GraphBCFW(MaxMargin):
             for a in range(int(count[i])):
                 one = np.ascontiguousarray(mine[:, a])
                 insert(g, ranges, pool, i, one, state.scratch, state.scores)
-                # Set at once: a labelling without weight would make room for the next.
+                # Set at once: a labeling without weight would make room for the next.
                 pool.alpha[i, a] = alpha[i, a]
         self._refresh(problem, state)
         return state
 
     def _refresh(self, problem: GraphProblem, state: GraphCombinations) -> None:
-        """The weights and the dual value from the labellings afresh."""
-        from cliquewise._kernels.graph_max_margin import weights_of_labellings
+        """The weights and the dual value from the labelings afresh."""
+        from cliquewise._kernels.cliques.labelings import weights_of_labelings
 
-        total = weights_of_labellings(
+        total = weights_of_labelings(
             problem.cliques, ranges_of(problem), state.pool, problem.C, state.w
         )
         norm = float(state.w @ state.w)
@@ -181,8 +179,8 @@ class GraphBCFW(MaxMargin):
     def step(
         self, problem: GraphProblem, state: GraphCombinations, rng: np.random.Generator
     ) -> tuple[GraphCombinations, Info]:
-        """Visit a pass of examples, in pieces if there are many; then re-weigh all labellings."""
-        from cliquewise._kernels.graph_max_margin import improve
+        """Visit a pass of examples, in pieces if there are many; then re-weigh all labelings."""
+        from cliquewise._kernels.cliques.labelings import improve
 
         n = problem.n_examples
         if n == 0:
@@ -208,8 +206,8 @@ class GraphBCFW(MaxMargin):
         return state, Info(count / n, count, estimate, None, finished)
 
     def _visit(self, problem: GraphProblem, state: GraphCombinations, i: int) -> float:
-        """One MAP call, then exchanges among the labellings of this example; the rise."""
-        from cliquewise._kernels.graph_max_margin import improve, insert, value_in_use
+        """One MAP call, then exchanges among the labelings of this example; the rise."""
+        from cliquewise._kernels.cliques.labelings import improve, insert, value_in_use
 
         g, ranges = problem.cliques, ranges_of(problem)
         plain, tables = augmented_scores(problem, state.w, i, state.scores)
@@ -227,11 +225,11 @@ class GraphBCFW(MaxMargin):
         )
 
     def _make_room(self, problem: GraphProblem, state: GraphCombinations, i: int) -> None:
-        """Double the room for labellings; at the limit give the lightest of the example up."""
-        from cliquewise._kernels.graph_max_margin import add_labelling
+        """Double the room for labelings; at the limit give the lightest of the example up."""
+        from cliquewise._kernels.cliques.labelings import add_labeling
 
         pool, room = state.pool, state.pool.alpha.shape[1]
-        more = min(2 * room, self.max_labellings) - room
+        more = min(2 * room, self.max_labelings) - room
         if more > 0:
             wide = ((0, 0), (0, more))
             state.pool = pool._replace(
@@ -243,7 +241,7 @@ class GraphBCFW(MaxMargin):
         worst = 1 + int(np.argmin(pool.alpha[i, 1:]))
         share = float(pool.alpha[i, worst])
         for slot, scale in ((worst, problem.C * share), (0, -problem.C * share)):
-            add_labelling(problem.cliques, ranges_of(problem), pool.labels, slot, i, scale, state.w)
+            add_labeling(problem.cliques, ranges_of(problem), pool.labels, slot, i, scale, state.w)
         pool.alpha[i, 0] += share
         pool.alpha[i, worst] = 0.0
 
@@ -260,7 +258,7 @@ class GraphBCFW(MaxMargin):
         return state.w
 
     def pack(self, state: GraphCombinations) -> dict[str, np.ndarray[Any, Any]]:
-        """The labellings and their weights; the rest follows from them."""
+        """The labelings and their weights; the rest follows from them."""
         pool = state.pool
         return {
             "labels": pool.labels, "count": pool.count, "alpha": pool.alpha,
@@ -274,11 +272,11 @@ class GraphBCFW(MaxMargin):
         labels, count, alpha = arrays["labels"], arrays["count"], arrays["alpha"]
         if not _fits(problem, labels, count) or alpha.shape != (len(count), labels.shape[1]):
             raise DataError("the checkpoint is of other data: its arrays have other shapes")
-        return self._from_labellings(problem, labels, count, alpha, int(arrays["visits"][0]))
+        return self._from_labelings(problem, labels, count, alpha, int(arrays["visits"][0]))
 
 
 def _fits(problem: GraphProblem, labels: Any, count: Ints) -> bool:
-    """Whether labellings are those of the problem's graphs, the truth first."""
+    """Whether labelings are those of the problem's graphs, the truth first."""
     if labels.shape[0] != problem.data.n_nodes or len(count) != problem.n_examples:
         return False
     cards = np.asarray(problem.model.cardinalities)[problem.data.node_types]

@@ -1,4 +1,4 @@
-"""Casimir: SVRG on ever less smoothed losses, accelerated by prox centres (Algorithm 4)."""
+"""Casimir: SVRG on ever less smoothed losses, accelerated by prox centers (Algorithm 4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
 from cliquewise.solvers._variance_reduced import Iterates, VarianceReduced
 from cliquewise.solvers.base import register
 
@@ -24,8 +24,8 @@ MAX_ROUNDS = 20
 class Casimir(VarianceReduced):
     """Catalyst with smoothing (Pillutla et al. 2019), with SVRG inside.
 
-    An outer step minimises the smoothed objective plus ``kappa/2 ||w - z||^2`` approximately,
-    and then moves the prox centre ``z`` beyond its solution. It is the one solver that does
+    An outer step minimizes the smoothed objective plus ``kappa/2 ||w - z||^2`` approximately,
+    and then moves the prox center ``z`` beyond its solution. It is the one solver that does
     without a penalty (``C = inf``): ``kappa`` and the smoothing are then those of Corollaries 19
     (constant) and 20 (adaptive: ``kappa k`` and ``mu / k`` in outer step k).
 
@@ -44,7 +44,7 @@ class Casimir(VarianceReduced):
         Solve a subproblem by one epoch; or until ``||gradient||^2 <= (lam + kappa) delta kappa
         ||w - z||^2``, in 20 epochs at most.
     restart : bool, default=True
-        Put the prox centre back to the iterate where the two have come to point apart.
+        Put the prox center back to the iterate where the two have come to point apart.
     smoother, mu, k, learning_rate, average, warm_up
         As in :class:`~cliquewise.solvers.svrg.SVRG`; ``mu`` is the first amount of smoothing.
 
@@ -52,7 +52,7 @@ class Casimir(VarianceReduced):
     --------
     >>> from cliquewise.data.dataset import Dataset
     >>> from cliquewise.models.chain import ChainModel
-    >>> from cliquewise.problem import ChainProblem
+    >>> from cliquewise.problems.chain import ChainProblem
     >>> from cliquewise.solvers.run import run
     >>> data = Dataset([0, 2, 3], [0, 1, 3, 4], [0, 0, 1, 1], None, 2, labels=[0, 1, 1])
     >>> problem = ChainProblem(ChainModel.build(data, 2), data, loss="hinge")
@@ -133,7 +133,7 @@ class Casimir(VarianceReduced):
         return bool(float(slope @ slope) <= limit)
 
     def _move(self, problem: Any, state: Iterates, new: Floats, kappa: float) -> None:
-        """The next prox centre, by Equations 27 to 29."""
+        """The next prox center, by Equations 27 to 29."""
         lam = problem.lam
         if state.outer == 0:
             state.alpha = _first_alpha(lam, lam + kappa)

@@ -2,7 +2,7 @@
 
 Yen et al. 2016. Tokens and edges are multiclass machines of their own, made to agree by
 multipliers; the search for a factor's best label is sublinear in its domain. See
-``_kernels/gdmm_pass.py``.
+``_kernels/gdmm/sweep.py``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.problem import ChainProblem
-from cliquewise.solvers import _gdmm_state as active
-from cliquewise.solvers._gdmm_state import ActiveSets
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.solvers.backends import gdmm_state as active
+from cliquewise.solvers.backends.gdmm_state import ActiveSets
 from cliquewise.solvers.base import Info, Solver, register
 
 STEPS = ("bcfw", "afw", "bgcd")
@@ -55,13 +55,13 @@ class GDMM(Solver):
         elsewhere one.
     quiet : float, default=0.1
         Factors whose gap is below this share of the average rest for 1, 3, then 7 passes, or
-        until a neighbour moves; 0 visits all of them in every pass.
+        until a neighbor moves; 0 visits all of them in every pass.
 
     Examples
     --------
     >>> from cliquewise.data.dataset import Dataset
     >>> from cliquewise.models.chain import ChainModel
-    >>> from cliquewise.problem import ChainProblem
+    >>> from cliquewise.problems.chain import ChainProblem
     >>> from cliquewise.solvers.run import run
     >>> data = Dataset([0, 2, 3], [0, 1, 3, 4], [0, 0, 1, 1], None, 2, labels=[0, 1, 1])
     >>> problem = ChainProblem(ChainModel.build(data, 2), data, loss="hinge")
@@ -149,8 +149,8 @@ class GDMM(Solver):
         self, problem: ChainProblem, state: ActiveSets, rng: np.random.Generator
     ) -> tuple[ActiveSets, Info]:
         """One pass over all sequences."""
-        from cliquewise._kernels import gdmm_messages as kernels
-        from cliquewise._kernels.gdmm_pass import run_pass
+        from cliquewise._kernels.gdmm import messages as kernels
+        from cliquewise._kernels.gdmm.sweep import run_pass
 
         n = problem.n_examples
         order = rng.permutation(n)
@@ -182,7 +182,7 @@ class GDMM(Solver):
 
     def _balance(self, state: ActiveSets, stats: Floats) -> None:
         """Raise rho where tokens and edges disagree, lower it where they move too little."""
-        from cliquewise._kernels import gdmm_messages as kernels
+        from cliquewise._kernels.gdmm import messages as kernels
 
         tiny = 1e-300
         apart = np.sqrt(stats[kernels.RESIDUAL] / max(stats[kernels.SQUARES], tiny))
@@ -194,7 +194,7 @@ class GDMM(Solver):
 
     def _estimate(self, problem: ChainProblem, state: ActiveSets, stats: Floats) -> float:
         """Gaps of the factors and what their disagreement is worth, in terms of the last primal."""
-        from cliquewise._kernels import gdmm_messages as kernels
+        from cliquewise._kernels.gdmm import messages as kernels
 
         if not np.isfinite(state.primal):
             return float("nan")
@@ -219,8 +219,8 @@ class GDMM(Solver):
         Both in float64 from the masses. The truth is a dual point, too, so that the best of the
         line from it through the repaired masses counts.
         """
-        from cliquewise._kernels.gdmm_repair import repaired_pairs, wrong_mass
-        from cliquewise._kernels.gdmm_rows import squared_norm
+        from cliquewise._kernels.gdmm.repair import repaired_pairs, wrong_mass
+        from cliquewise._kernels.gdmm.rows import squared_norm
 
         active.fill(problem, state)
         k, n = problem.model.n_labels, max(problem.n_examples, 1)
@@ -240,7 +240,7 @@ class GDMM(Solver):
 
     def _losses(self, problem: ChainProblem, state: ActiveSets) -> Floats:
         """Loss of every example, by the Viterbi that suits the number of labels."""
-        from cliquewise._kernels.gdmm_viterbi import sparse_losses
+        from cliquewise._kernels.gdmm.viterbi import sparse_losses
 
         k, n = problem.model.n_labels, problem.n_examples
         if k <= FEW_LABELS and problem.dimension <= 1 << 25:
@@ -259,7 +259,7 @@ class GDMM(Solver):
 
     def weights(self, problem: ChainProblem, state: ActiveSets) -> Floats:
         """Weights of the masses as they are."""
-        from cliquewise._kernels.gdmm_rows import write_weights
+        from cliquewise._kernels.gdmm.rows import write_weights
 
         model = problem.model
         out = np.zeros(model.dimension)

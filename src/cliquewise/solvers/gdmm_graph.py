@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph_problem import GraphProblem
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers._cliquewise import Ascent, Cliquewise
 from cliquewise.solvers.base import Info, register
 
@@ -29,7 +29,7 @@ SLOW = 0.95
 class GraphGDMM(Cliquewise):
     """Greedy direction method of multipliers on pairwise graphs; users call it ``gdmm``.
 
-    It minimises the structured hinge loss of the local polytope (other losses, too: the paper's
+    It minimizes the structured hinge loss of the local polytope (other losses, too: the paper's
     steps then include the entropy). All states of all cliques are
     stored, so that the search of a clique is always complete; for hundreds of labels that are
     on or off see :class:`~cliquewise.solvers.gdmm_multilabel.MultiLabelGDMM`.
@@ -94,7 +94,7 @@ class GraphGDMM(Cliquewise):
 
     def init(self, problem: GraphProblem, warm: Ascent | None = None) -> Ascent:
         """Everything at the truth, so that the weights are zero; or at ``warm``."""
-        from cliquewise._kernels.cliquewise import Point
+        from cliquewise._kernels.cliques.ascent import Point
 
         rho = "auto" if isinstance(self.rho, str) else 1.0 / self.rho
         state = Cliquewise(rho=rho).init(problem, warm)
@@ -112,7 +112,7 @@ class GraphGDMM(Cliquewise):
         self, problem: GraphProblem, state: Ascent, rng: np.random.Generator
     ) -> tuple[Ascent, Info]:
         """One pass: example by example its multipliers move, then its cliques."""
-        from cliquewise._kernels.gdmm_graph import factor_sweep
+        from cliquewise._kernels.cliques.factors import factor_sweep
 
         n, data = problem.n_cliques, problem.data
         if n == 0:

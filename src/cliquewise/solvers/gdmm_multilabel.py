@@ -9,8 +9,8 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.multilabel_problem import MultiLabelProblem
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.solvers.base import Info, Solver, register
 from cliquewise.solvers.gdmm_graph import SEARCHES, check_parameters, parameters_of
 
@@ -144,7 +144,7 @@ class MultiLabelGDMM(Solver):
 
     def init(self, problem: MultiLabelProblem, warm: ActiveSets | None = None) -> ActiveSets:
         """Everything at the truth, so that the weights are zero; or at ``warm``."""
-        from cliquewise._kernels.multilabel_steps import start_at_truth
+        from cliquewise._kernels.label_sets.steps import start_at_truth
 
         weights = empty_weights(len(problem.used), problem.n_labels)
         rho = RHO * problem.C if isinstance(self.rho, str) else float(self.rho)
@@ -162,14 +162,14 @@ class MultiLabelGDMM(Solver):
 
     def _refresh(self, problem: MultiLabelProblem, state: ActiveSets) -> None:
         """Weights and background from the beliefs: rounding errors are swept out."""
-        from cliquewise._kernels.multilabel_bounds import background, weights_of_sets
+        from cliquewise._kernels.label_sets.bounds import background, weights_of_sets
 
         w = state.weights
         weights_of_sets(problem.rows, problem.C, state.sets, 0.0, w.U, w.V)
         background(w)
 
     def _plan(self, problem: MultiLabelProblem, state: ActiveSets) -> Any:
-        from cliquewise._kernels.multilabel import Plan
+        from cliquewise._kernels.label_sets.search import Plan
 
         search = SEARCHES.index(self.factor_search)
         rho = state.rho
@@ -193,7 +193,7 @@ class MultiLabelGDMM(Solver):
         self, problem: MultiLabelProblem, state: ActiveSets, rng: np.random.Generator
     ) -> tuple[ActiveSets, Info]:
         """One pass over the examples in a random order."""
-        from cliquewise._kernels.multilabel_steps import tidy
+        from cliquewise._kernels.label_sets.steps import tidy
 
         if problem.n_examples == 0:
             return state, Info(1.0, 0, 0.0)
@@ -234,7 +234,7 @@ class MultiLabelGDMM(Solver):
         self, problem: MultiLabelProblem, state: ActiveSets, weights: tuple[float, ...]
     ) -> Certificate:
         """With the better one of these ways to repair, which the state remembers."""
-        from cliquewise._kernels.multilabel_bounds import loss_bound
+        from cliquewise._kernels.label_sets.bounds import loss_bound
 
         losses = np.zeros(problem.n_examples)
         state.alarms = np.zeros(problem.n_labels)
@@ -268,7 +268,7 @@ class MultiLabelGDMM(Solver):
         self, problem: MultiLabelProblem, arrays: dict[str, np.ndarray[Any, Any]]
     ) -> ActiveSets:
         """Back from :meth:`pack`."""
-        from cliquewise._kernels.multilabel import Sets
+        from cliquewise._kernels.label_sets.search import Sets
 
         if set(arrays) != {*Sets._fields, "rho"}:
             raise DataError("the checkpoint is of other data: its arrays have other names")
@@ -283,7 +283,7 @@ class MultiLabelGDMM(Solver):
 
 def empty_weights(n_columns: int, n_labels: int) -> Any:
     """No weights."""
-    from cliquewise._kernels.multilabel import Weights
+    from cliquewise._kernels.label_sets.search import Weights
 
     square = (n_labels, n_labels)
     return Weights(
@@ -294,7 +294,7 @@ def empty_weights(n_columns: int, n_labels: int) -> Any:
 
 def empty_sets(counts: Any) -> Any:
     """Arenas with room for so many labels per example and their pairs, and as much again."""
-    from cliquewise._kernels.multilabel import Sets
+    from cliquewise._kernels.label_sets.search import Sets
 
     room = np.asarray(counts, dtype=np.int64)
     n = len(room)
@@ -309,7 +309,7 @@ def empty_sets(counts: Any) -> Any:
 
 def sweep(rows: Any, plan: Any, state: Any, n: int, rng: np.random.Generator) -> tuple[int, float]:
     """Visit all examples; the arena grows by half whenever it is full."""
-    from cliquewise._kernels.multilabel_steps import greedy_sweep
+    from cliquewise._kernels.label_sets.steps import greedy_sweep
 
     order = rng.permutation(n)
     seed = rng.integers(0, 2**63, 1, dtype=np.uint64)
@@ -366,7 +366,7 @@ def squared_norm(w: Any) -> float:
 
 def _repaired_dual(problem: MultiLabelProblem, sets: Any, weight: float, w: Any) -> float:
     """Dual value of beliefs that agree; ``w`` is overwritten."""
-    from cliquewise._kernels.multilabel_bounds import weights_of_sets
+    from cliquewise._kernels.label_sets.bounds import weights_of_sets
 
     cost = float(weights_of_sets(problem.rows, problem.C, sets, weight, w.U, w.V))
     return cost / max(problem.n_examples, 1) - 0.5 * problem.lam * squared_norm(w)

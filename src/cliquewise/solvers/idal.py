@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cliquewise.graph_problem import GraphProblem
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers._cliquewise import Ascent, Cliquewise, balanced_rho
 from cliquewise.solvers.base import register
 

@@ -11,7 +11,7 @@ from scipy.optimize import line_search
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
 from cliquewise.solvers.base import Info, Solver, register
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
+from cliquewise.graph.factor_graph import Floats
 from cliquewise.solvers.base import Info, Solver
 from cliquewise.trace import COLUMNS, Trace
 

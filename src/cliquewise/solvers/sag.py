@@ -2,7 +2,7 @@
 
 The strongest published primal baseline for conditional random fields (Schmidt et al. 2015,
 "Non-uniform stochastic average gradient method for training conditional random fields").
-See ``_kernels/chain_sag.py`` for the step.
+See ``_kernels/chain/sag.py`` for the step.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.problem import ChainProblem
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.base import Info, Solver, register
-from cliquewise.structure import Ints
 
 #: Arrays of the state that are one entry, or one row, per example, token or linked example.
 STORED = ("mu", "mu_edges", "losses", "smoothness", "patience", "wait")
@@ -52,7 +52,7 @@ class SAG(Solver):
     --------
     >>> from cliquewise.data.dataset import Dataset
     >>> from cliquewise.models.chain import ChainModel
-    >>> from cliquewise.problem import ChainProblem
+    >>> from cliquewise.problems.chain import ChainProblem
     >>> from cliquewise.solvers.run import run
     >>> data = Dataset([0, 2, 3], [0, 1, 3, 4], [0, 0, 1, 1], None, 2, labels=[0, 1, 1])
     >>> problem = ChainProblem(ChainModel.build(data, 2), data)
@@ -85,7 +85,7 @@ class SAG(Solver):
     # ---- state
 
     def _empty(self, problem: ChainProblem) -> Any:
-        from cliquewise._kernels.chain_sag import NOTHING, Memory
+        from cliquewise._kernels.chain.sag import NOTHING, Memory
 
         n, k = problem.n_examples, problem.model.n_labels
         linked = problem.data.lengths > 1
@@ -131,7 +131,7 @@ class SAG(Solver):
     def _with_sum(
         self, problem: ChainProblem, memory: Any, w: Floats | None, visits: int
     ) -> Averages:
-        from cliquewise._kernels.chain_sdca import weights_of_duals
+        from cliquewise._kernels.chain.sdca import weights_of_duals
 
         model, chains = problem.model, problem.chains
         if model.fits_dense:
@@ -161,7 +161,7 @@ class SAG(Solver):
         self, problem: ChainProblem, state: Averages, rng: np.random.Generator
     ) -> tuple[Averages, Info]:
         """Visit a pass of examples, or as many as keep one call below about two seconds."""
-        from cliquewise._kernels import chain_sag
+        from cliquewise._kernels.chain import sag as chain_sag
 
         n, model = problem.n_examples, problem.model
         if n == 0:

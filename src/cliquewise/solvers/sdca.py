@@ -1,7 +1,7 @@
 """SDCA: dual coordinate ascent for conditional random fields, with a duality gap.
 
 One step visits examples one at a time; each visit moves that example's dual distribution
-towards the model's own and the weights with it. See ``_kernels/chain_sdca.py`` for
+towards the model's own and the weights with it. See ``_kernels/chain/sdca.py`` for
 the path, the line search and why neither needs a logarithm per edge.
 
 The hinge loss is smoothed by gamma times the entropy, which makes its dual one of the same
@@ -18,10 +18,10 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.problem import ChainProblem
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.base import Info, Solver, register
-from cliquewise.structure import Ints
 
 #: The entropy of the hinge loss is never weighted less.
 LEAST_GAMMA = 1e-9
@@ -104,7 +104,7 @@ class SDCA(Solver):
     # ---- state
 
     def _empty(self, problem: ChainProblem) -> Any:
-        from cliquewise._kernels.chain_sdca import Duals as Arrays
+        from cliquewise._kernels.chain.sdca import Duals as Arrays
 
         n, k = problem.n_examples, problem.model.n_labels
         linked = problem.data.lengths > 1
@@ -118,7 +118,7 @@ class SDCA(Solver):
 
     def init(self, problem: ChainProblem, warm: Duals | None = None) -> Duals:
         """Distributions close to the truth, or those of ``warm`` for the examples it has."""
-        from cliquewise._kernels import chain_sdca
+        from cliquewise._kernels.chain import sdca as chain_sdca
 
         arrays, model = self._empty(problem), problem.model
         chain_sdca.start(problem.chains, arrays, model.edge_allowed, model.n_labels, self.start)
@@ -129,7 +129,7 @@ class SDCA(Solver):
         return self._with_weights(problem, arrays, 0 if warm is None else warm.visits, gamma)
 
     def _with_weights(self, problem: ChainProblem, arrays: Any, visits: int, gamma: float) -> Duals:
-        from cliquewise._kernels.sum_tree import rebuild_tree
+        from cliquewise._kernels.common.sum_tree import rebuild_tree
 
         if len(arrays.tree):
             rebuild_tree(arrays.tree, arrays.gaps)
@@ -140,7 +140,7 @@ class SDCA(Solver):
 
     def _refresh_weights(self, problem: ChainProblem, state: Duals) -> None:
         """The weights from the duals afresh: rounding errors of the updates do not pile up."""
-        from cliquewise._kernels import chain_sdca
+        from cliquewise._kernels.chain import sdca as chain_sdca
 
         chain_sdca.weights_of_duals(
             state.chains, state.arrays, _edge_start(problem, state), problem.model.edge_free,
@@ -168,7 +168,7 @@ class SDCA(Solver):
         self, problem: ChainProblem, state: Duals, rng: np.random.Generator
     ) -> tuple[Duals, Info]:
         """Visit a pass of examples, or as many as keep one call below about two seconds."""
-        from cliquewise._kernels import chain_sdca
+        from cliquewise._kernels.chain import sdca as chain_sdca
 
         n, model = problem.n_examples, problem.model
         if n == 0:
@@ -206,7 +206,7 @@ class SDCA(Solver):
 
     def _dual(self, problem: ChainProblem, state: Duals) -> tuple[float, float]:
         """The dual value, and what the entropy would add to it where it does not count."""
-        from cliquewise._kernels import chain_sdca
+        from cliquewise._kernels.chain import sdca as chain_sdca
 
         entropy, n = np.zeros(problem.n_examples), max(problem.n_examples, 1)
         chain_sdca.entropies(problem.chains, state.arrays, entropy)

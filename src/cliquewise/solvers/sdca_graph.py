@@ -1,6 +1,6 @@
 """SDCA on graphs of small treewidth: one example at a time, by exact inference.
 
-The same mathematics as ``_kernels/chain_sdca.py``, without its speed: the dual distribution of
+The same mathematics as ``_kernels/chain/sdca.py``, without its speed: the dual distribution of
 an example is kept as log-potentials theta with their marginals and log partition A, and moves
 along ``theta + eta (s - theta)``, where s are the scores under the present weights. With
 ``g = A(s) - A(theta) - <s - theta, mu>`` as block gap a step is accepted only if the dual
@@ -16,8 +16,8 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import FactorGraph, Floats
-from cliquewise.graph_problem import GraphProblem
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.base import Info, Solver, register
 
 
@@ -97,7 +97,7 @@ class GraphSDCA(Solver):
 
     def _visit(self, problem: GraphProblem, state: TableDuals, i: int) -> int:
         """Move the distribution of one example; returns the number of inferences."""
-        from cliquewise._kernels.clique_features import add_example, example_scores
+        from cliquewise._kernels.cliques.features import add_example, example_scores
 
         at, gamma, C = problem.entries(i), float(problem.temperatures[i]), problem.C
         if gamma == 0:  # an example without weight

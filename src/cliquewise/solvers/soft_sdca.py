@@ -14,7 +14,7 @@ from cliquewise.solvers.base import register
 class SoftSDCA(Cliquewise):
     """Cliquewise SDCA with a penalty for disagreement.
 
-    It maximises ``D_rho(mu, 0)``, another objective than the relaxed dual: the true gap ends
+    It maximizes ``D_rho(mu, 0)``, another objective than the relaxed dual: the true gap ends
     on a plateau that is lower with a smaller rho.
 
     Parameters
@@ -22,12 +22,12 @@ class SoftSDCA(Cliquewise):
     rho, inner, sampling
         See :class:`Cliquewise`.
     inner_tol : float, default=1e-7
-        Stop when the gap of the penalised problem, relative to the primal, is below this.
+        Stop when the gap of the penalized problem, relative to the primal, is below this.
     """
 
     name: ClassVar[str] = "soft_sdca"
     inner_tol: float = 1e-7
 
     def _is_finished(self, state: Ascent) -> bool:
-        """The penalised problem is solved; the true gap will not get smaller."""
+        """The penalized problem is solved; the true gap will not get smaller."""
         return bool(state.inner_gap <= self.inner_tol * abs(state.primal))

@@ -2,7 +2,7 @@
 
 Steps of length ``1 / (lam s)`` at time ``s`` make the weights a plain average of subgradients
 (Shalev-Shwartz et al. 2011). After whole passes every example has its share in that average, so
-that the labellings met are a point of the dual, and its value is a true lower bound.
+that the labelings met are a point of the dual, and its value is a true lower bound.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.problem import ChainProblem
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers._pegasos import AveragedSteps
 from cliquewise.solvers.base import Info, Solver, register
-from cliquewise.structure import Ints
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Steps:
     sums: Floats  # visits before a change times that change; empty if no average is wanted
     strength: float
     visits: int
-    mistakes: float  # sum of c_i Hamming over the labellings of all visits
+    mistakes: float  # sum of c_i Hamming over the labelings of all visits
     dual: float  # after the last whole pass
     order: Ints
     averaged: bool = False
@@ -54,7 +54,7 @@ class Subgradient(AveragedSteps, Solver):
     --------
     >>> from cliquewise.data.dataset import Dataset
     >>> from cliquewise.models.chain import ChainModel
-    >>> from cliquewise.problem import ChainProblem
+    >>> from cliquewise.problems.chain import ChainProblem
     >>> from cliquewise.solvers.run import run
     >>> data = Dataset([0, 2, 3], [0, 1, 3, 4], [0, 0, 1, 1], None, 2, labels=[0, 1, 1])
     >>> problem = ChainProblem(ChainModel.build(data, 2), data, loss="hinge")
@@ -113,7 +113,7 @@ class Subgradient(AveragedSteps, Solver):
         self, problem: ChainProblem, state: Steps, rng: np.random.Generator
     ) -> tuple[Steps, Info]:
         """Visit a pass of examples, or as many as keep one call below about two seconds."""
-        from cliquewise._kernels.chain_hinge import pegasos
+        from cliquewise._kernels.chain.hinge import pegasos
 
         n, model = problem.n_examples, problem.model
         if n == 0:

@@ -1,7 +1,7 @@
 """Subgradient on graphs: stochastic primal steps through MAP calls, with a true lower bound.
 
 As on chains (see ``subgradient.py``): with steps ``1 / (lam s)`` the weights are a plain average
-of subgradients, and after whole passes the labellings met are a point of the dual.
+of subgradients, and after whole passes the labelings met are a point of the dual.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph import Floats
-from cliquewise.graph_problem import GraphProblem
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers._max_margin import MaxMargin, augmented_scores, most_states, ranges_of
 from cliquewise.solvers._pegasos import AveragedSteps
 from cliquewise.solvers.base import Info, register
 from cliquewise.solvers.bcfw_graph import PIECE
-from cliquewise.structure import Ints
 
 
 @dataclass
@@ -29,11 +29,11 @@ class GraphSteps:
     z: Floats  # the weights are z / time
     sums: Floats  # visits before a change times that change; empty if no average is wanted
     scores: Floats
-    column: Any  # labels of all nodes: a labelling, then the truth
+    column: Any  # labels of all nodes: a labeling, then the truth
     cliques: Any  # the problem's: the sums are worth nothing with other features or costs
     strength: float  # the problem's C
     visits: int = 0
-    mistakes: float = 0.0  # sum of the costs of the labellings of all visits
+    mistakes: float = 0.0  # sum of the costs of the labelings of all visits
     dual: float = 0.0  # best value after a whole pass
     averaged: bool = False
     order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -77,7 +77,7 @@ class GraphSubgradient(AveragedSteps, MaxMargin):
         self._check_delay()
 
     def memory(self, problem: GraphProblem) -> float:
-        """Three weight vectors, an order of the examples, two labellings."""
+        """Three weight vectors, an order of the examples, two labelings."""
         return 8.0 * (3 * problem.dimension + problem.n_examples + problem.data.n_nodes + 16)
 
     # ---- state
@@ -122,8 +122,8 @@ class GraphSubgradient(AveragedSteps, MaxMargin):
         return state, Info(count / n, count)
 
     def _visit(self, problem: GraphProblem, state: GraphSteps, i: int) -> None:
-        """``z += C B (y - e)`` for the best labelling e under the present weights."""
-        from cliquewise._kernels.graph_max_margin import add_labelling
+        """``z += C B (y - e)`` for the best labeling e under the present weights."""
+        from cliquewise._kernels.cliques.labelings import add_labeling
 
         g, ranges, time = problem.cliques, ranges_of(problem), self._time(problem, state)
         plain, tables = augmented_scores(problem, state.z, i, state.scores)
@@ -135,11 +135,9 @@ class GraphSubgradient(AveragedSteps, MaxMargin):
         state.mistakes += float(g.cost[g.offsets[first:last] + labels].sum())
         if not np.array_equal(labels, state.column[first:last, 1]):
             for slot, scale in ((1, problem.C), (0, -problem.C)):
-                add_labelling(g, ranges, state.column, slot, i, scale, state.z)
+                add_labeling(g, ranges, state.column, slot, i, scale, state.z)
                 if len(state.sums):
-                    add_labelling(
-                        g, ranges, state.column, slot, i, scale * state.visits, state.sums
-                    )
+                    add_labeling(g, ranges, state.column, slot, i, scale * state.visits, state.sums)
         state.visits += 1
 
     # ---- what it proves

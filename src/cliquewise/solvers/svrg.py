@@ -40,7 +40,7 @@ class SVRG(VarianceReduced):
     --------
     >>> from cliquewise.data.dataset import Dataset
     >>> from cliquewise.models.chain import ChainModel
-    >>> from cliquewise.problem import ChainProblem
+    >>> from cliquewise.problems.chain import ChainProblem
     >>> from cliquewise.solvers.run import run
     >>> data = Dataset([0, 2, 3], [0, 1, 3, 4], [0, 0, 1, 1], None, 2, labels=[0, 1, 1])
     >>> problem = ChainProblem(ChainModel.build(data, 2), data, loss="hinge")

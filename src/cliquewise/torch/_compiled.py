@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cliquewise._kernels.chain import batch_forward_backward, batch_log_partition
-from cliquewise._kernels.chain_decode import batch_viterbi
-from cliquewise._kernels.chain_weighted import weighted_expectation
+from cliquewise._kernels.chain.decode import batch_viterbi
+from cliquewise._kernels.chain.sums import batch_forward_backward, batch_log_partition
+from cliquewise._kernels.chain.weighted import weighted_expectation
 from cliquewise.torch._plain import Gradient, _end_gradients
 from cliquewise.torch._scores import Scores
 
@@ -106,7 +106,7 @@ def _weighted(scores: Scores, weights: Tensor) -> Tensor:
 
 
 def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
-    """Best score (B,) and labelling (B, T)."""
+    """Best score (B,) and labeling (B, T)."""
     array, offsets, trans = _flat(scores)
     labels = np.zeros(len(array), dtype=np.int64)
     values = np.empty(len(offsets) - 1)

@@ -284,7 +284,7 @@ def as_double(scores: Scores) -> Scores:
 
 
 def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
-    """Best score (B,) and labelling (B, T); zeros where there is no position."""
+    """Best score (B,) and labeling (B, T); zeros where there is no position."""
     size, length, _ = scores.nodes.shape
     device = scores.nodes.device
     if length == 0 or size == 0:

@@ -118,7 +118,7 @@ def check_gaps(mask: Tensor) -> None:
 
 
 def path_score(scores: Scores, labels: Tensor) -> Tensor:
-    """Score of one labelling per chain, shape (B,); differentiable, by lookups alone.
+    """Score of one labeling per chain, shape (B,); differentiable, by lookups alone.
 
     ``labels`` may have more rows than one per chain: shape (..., B, T).
     """

@@ -168,7 +168,7 @@ def gradient(scores: Scores, saved: tuple[Tensor, ...], weights: Tensor, scale: 
 
 
 def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
-    """Best score (B,) and labelling (B, T), from one launch."""
+    """Best score (B,) and labeling (B, T), from one launch."""
     from cliquewise.torch._triton_decode import viterbi as kernel
 
     if scores.mask is not None:

@@ -1,4 +1,4 @@
-"""Triton kernel for the best labelling: forward maxima and the way back in one launch."""
+"""Triton kernel for the best labeling: forward maxima and the way back in one launch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def viterbi(
     KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr,
     HAS_END: tl.constexpr, HAS_MASK: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Best labelling of sequence ``program_id(0)`` and its score.
+    """Best labeling of sequence ``program_id(0)`` and its score.
 
     ``bests`` (B, T, K) takes the forward maxima, each row shifted to maximum 0. Predecessors
     are searched again on the way back: K steps per position, not K^2 pointers.

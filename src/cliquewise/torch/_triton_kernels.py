@@ -2,7 +2,7 @@
 
 The scan works in the linear domain, rescaled at every position, with the transitions in
 registers. All exponentials are taken before it, many positions at once. Where the scaled
-numbers could have lost mass (see `cliquewise._kernels.chain`), the sequence is done again in
+numbers could have lost mass (see `cliquewise._kernels.chain.sums`), the sequence is done again in
 the log domain by the same program.
 
 `rows` arguments: ``stride_b`` and ``stride_t`` are the strides over sequences and positions;

@@ -146,7 +146,7 @@ def log_partition(
     *,
     backend: str = "auto",
 ) -> Tensor:
-    """Log of the sum of exponentiated scores of all labellings, for every chain of a batch.
+    """Log of the sum of exponentiated scores of all labelings, for every chain of a batch.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def marginals(
     *,
     backend: str = "auto",
 ) -> ChainMarginals:
-    """Probabilities of the labels at every position, and of pairs of neighbouring labels.
+    """Probabilities of the labels at every position, and of pairs of neighboring labels.
 
     Arguments as in :func:`log_partition`. With one table of transitions per position,
     ``edges`` (B, T - 1, K, K) has the probabilities of each pair; with shared transitions
@@ -248,9 +248,9 @@ def viterbi(
     *,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Best score (B,) and labelling (B, T) of every chain; arguments as in `log_partition`.
+    """Best score (B,) and labeling (B, T) of every chain; arguments as in `log_partition`.
 
-    The score is differentiable: its gradient is the indicator of the labelling. Where there
+    The score is differentiable: its gradient is the indicator of the labeling. Where there
     is no position the label is 0.
 
     Examples
@@ -294,7 +294,7 @@ def path_score(
     end: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Score (B,) of given labellings (B, T); differentiable.
+    """Score (B,) of given labelings (B, T); differentiable.
 
     Examples
     --------

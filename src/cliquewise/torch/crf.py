@@ -146,7 +146,7 @@ class ChainCRF(nn.Module):
         return marginals(*self.scores(emissions, mask))
 
     def top_k(self, emissions: Tensor, k: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The k best labellings (B, k, T) and their scores (B, k), best first."""
+        """The k best labelings (B, k, T) and their scores (B, k), best first."""
         from cliquewise.torch.draws import top_k
 
         scores = self.scores(emissions, mask)

@@ -1,4 +1,4 @@
-"""The k best labellings of chains, and independent draws, for batches on any device."""
+"""The k best labelings of chains, and independent draws, for batches on any device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def top_k(
     end: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The k best labellings of every chain, best first, all different.
+    """The k best labelings of every chain, best first, all different.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def top_k(
     Returns
     -------
     scores : Tensor of shape (B, k)
-        ``-inf`` past the number of feasible labellings. Differentiable.
+        ``-inf`` past the number of feasible labelings. Differentiable.
     labels : Tensor of shape (B, k, T)
 
     Examples
@@ -50,7 +50,7 @@ def top_k(
 
 
 def _best_lists(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
-    """Which of the k labellings per chain exist, (B, k), and they themselves (B, k, T)."""
+    """Which of the k labelings per chain exist, (B, k), and they themselves (B, k, T)."""
     size, length, n = scores.nodes.shape
     device = scores.nodes.device
     if length == 0 or size == 0:
@@ -76,7 +76,7 @@ def _best_lists(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
         lists = new
         back.append(origin)
     if scores.mask is not None:
-        # A chain without positions has one labelling, the empty one.
+        # A chain without positions has one labeling, the empty one.
         only = torch.where(own == 0, 0.0, -torch.inf).to(lists.dtype)
         lists = torch.where(scores.mask[:, 0, None], lists, only)
     best, at = lists.topk(min(k, n * k), dim=1)
@@ -102,7 +102,7 @@ def sample(
     *,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Independent exact draws of labellings, shape (n, B, T).
+    """Independent exact draws of labelings, shape (n, B, T).
 
     Arguments as in :func:`cliquewise.torch.log_partition`; ``generator`` makes the draws
     repeatable. Labels are 0 where there is no position, or nothing feasible.

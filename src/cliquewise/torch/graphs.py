@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.graph import FactorGraph
-from cliquewise.structure import Structure
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.torch.losses import check_loss, reduce
 from cliquewise.torch.smoothing import check_gamma, l2_smoothed_max
 
@@ -86,7 +86,7 @@ def graph_log_partition(structure: Structure, potentials: Tensor) -> Tensor:
 
 
 def _entries(structure: Structure, labels: Any) -> Any:
-    """For every labelling (row), the entries of the flat tables that it picks, (rows, F)."""
+    """For every labeling (row), the entries of the flat tables that it picks, (rows, F)."""
     picked = []
     for f in range(structure.n_factors):
         scope, shape = structure.scope(f), structure.shape(f)
@@ -96,13 +96,13 @@ def _entries(structure: Structure, labels: Any) -> Any:
 
 
 def _score(structure: Structure, potentials: Tensor, labels: Any) -> Tensor:
-    """Scores of one labelling per row of potentials (B, n); differentiable."""
+    """Scores of one labeling per row of potentials (B, n); differentiable."""
     at = torch.as_tensor(_entries(structure, np.asarray(labels)), device=potentials.device)
     return potentials.gather(1, at).sum(1)
 
 
 def graph_map(structure: Structure, potentials: Tensor) -> tuple[Tensor, Tensor]:
-    """Best score and labelling of graphs; arguments as in :func:`graph_log_partition`.
+    """Best score and labeling of graphs; arguments as in :func:`graph_log_partition`.
 
     The score is differentiable.
 
@@ -186,7 +186,7 @@ def graph_loss(
 
 
 def _l2_max(structure: Structure, rows: Tensor, gamma: float, k: int) -> Tensor:
-    """The l2-smoothed maximum from the k best labellings."""
+    """The l2-smoothed maximum from the k best labelings."""
     values = []
     for tensor, row in zip(rows, _rows(structure, rows)):
         best = FactorGraph.from_structure(structure, row).top_k(k)

@@ -73,7 +73,7 @@ def chain_loss(
     gamma : float
         Smoothing of ``smooth_hinge`` and ``softmax_margin``.
     k : int
-        Labellings that ``smooth_hinge`` may weigh.
+        Labelings that ``smooth_hinge`` may weigh.
     reduction : {"mean", "sum", "none"}
 
     Examples

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cliquewise.errors import DataError
-from cliquewise.structure import Structure
+from cliquewise.graph.structure import Structure
 from cliquewise.torch.graphs import graph_log_partition, graph_loss, graph_map
 
 #: With all pairs the largest table has 2 ** n_labels entries.

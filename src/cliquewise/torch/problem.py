@@ -1,4 +1,4 @@
-"""DeepProblem: the regularised objective of a network on one data set.
+"""DeepProblem: the regularized objective of a network on one data set.
 
     F(w) = lam / 2 ||w||^2 + 1/n sum_i h_i(g_i(w))            (Eq. 59 of casimir)
 

@@ -1,10 +1,10 @@
 """Prox-linear training of networks (Algorithm 5 of casimir), with Casimir-SVRG inside.
 
-Outer step k minimises, inexactly, the convex model
+Outer step k minimizes, inexactly, the convex model
 
     1/n sum_i h_i(g_i(w_k) + J_i (w - w_k)) + lam/2 ||w||^2 + 1/(2 eta) ||w - w_k||^2   (Eq. 61)
 
-in which the network is replaced by its linearisation. ``J_i v`` and ``J_i^T u`` are forward-
+in which the network is replaced by its linearization. ``J_i v`` and ``J_i^T u`` are forward-
 and reverse-mode products of ``torch.func``; no Jacobian is ever formed. The result is taken
 only if it does not raise the objective (line 4).
 """
@@ -65,7 +65,7 @@ class ProxLinearState:
 
 
 class LinearModel:
-    """The objective (61) with the scores linearised at ``center``, smoothed."""
+    """The objective (61) with the scores linearized at ``center``, smoothed."""
 
     def __init__(
         self, problem: DeepProblem, center: Tensor, strength: float,
@@ -76,9 +76,9 @@ class LinearModel:
         self.shares = [len(b.target) / problem.n_examples for b in self.batches]
 
     def score_gradient(self, w: Tensor, b: int) -> tuple[Scores, float]:
-        """Gradient of a batch's mean loss by the linearised scores at w, and that loss.
+        """Gradient of a batch's mean loss by the linearized scores at w, and that loss.
 
-        One oracle call per example; none at the centre, whose scores are held.
+        One oracle call per example; none at the center, whose scores are held.
         """
         batch, scores = self.batches[b], self.scores[b]
         if w is not self.center:
@@ -146,7 +146,7 @@ class ProxLinear(Solver):
     Parameters
     ----------
     eta : float
-        Step length to begin with: how far to trust the linearisation. It grows by half with
+        Step length to begin with: how far to trust the linearization. It grows by half with
         a step that is accepted, and is halved by one that is refused.
     mu : float
         Smoothing of the maximum in the inner problem (losses without smoothing of their own).
@@ -327,7 +327,7 @@ class ProxLinear(Solver):
         return Certificate(state.value, status="none")
 
     def extras(self, problem: DeepProblem, state: ProxLinearState) -> dict[str, float]:
-        """Norm of the prox-gradient (Eq. 63) at the last prox centre, step length, acceptances.
+        """Norm of the prox-gradient (Eq. 63) at the last prox center, step length, acceptances.
 
         ``inner`` counts the passes of SVRG alone, as the figures of the paper do.
         """

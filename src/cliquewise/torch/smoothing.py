@@ -1,10 +1,10 @@
-"""Smoothed maxima over labellings, entropy and divergence of chains.
+"""Smoothed maxima over labelings, entropy and divergence of chains.
 
     max over distributions p of  E_p[score] + gamma * H(p)               (entropy)
     max over u in the simplex of  <scores, u> - gamma (||u||^2 - 1) / 2   (l2)
 
 The first is ``gamma log Z(scores / gamma)``; the second is a projection onto the simplex of
-the scores divided by gamma, in which only the best labellings have weight (Section 3 of
+the scores divided by gamma, in which only the best labelings have weight (Section 3 of
 casimir): it is computed from the ``k`` best.
 """
 
@@ -44,7 +44,7 @@ def project_to_simplex(rows: Tensor) -> Tensor:
 def l2_smoothed_max(scores: Tensor, gamma: float) -> Tensor:
     """``max over u of <scores, u> - gamma (||u||^2 - 1) / 2`` along the last axis.
 
-    Its gradient is the maximiser u.
+    Its gradient is the maximizer u.
 
     Examples
     --------
@@ -84,9 +84,9 @@ def smoothed_max(
     smoother : {"entropy", "l2"}
     gamma : float
         How much smoothing; the value is above the maximum by at most ``gamma`` times the log
-        of the number of labellings (entropy) or half of ``gamma`` (l2).
+        of the number of labelings (entropy) or half of ``gamma`` (l2).
     k : int
-        For ``l2``: labellings that may have weight; exact as soon as one of them has none.
+        For ``l2``: labelings that may have weight; exact as soon as one of them has none.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def entropy(
     end: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Entropy of the distribution over labellings, in nats, shape (B,); differentiable.
+    """Entropy of the distribution over labelings, in nats, shape (B,); differentiable.
 
     Arguments as in :func:`cliquewise.torch.log_partition`.
 

@@ -24,7 +24,7 @@ _ESCAPED = re.compile(r"\\([\\:])")
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledSequences:
+class LabeledSequences:
     """Sequences of attributes and of labels, ready for `FeatureEncoder` and `Labels`.
 
     Parameters
@@ -45,7 +45,7 @@ class LabelledSequences:
 
 def read_crfsuite(
     path: str | Path, *, encoding: str = "utf-8", progress: Progress | None = None
-) -> LabelledSequences:
+) -> LabeledSequences:
     r"""Read a file in CRFsuite's format, plain or compressed (gzip, xz, bzip2).
 
     Parameters
@@ -70,7 +70,7 @@ def read_crfsuite(
     return _parse((line for group in groups for line in group), path)
 
 
-def _parse(lines: Iterable[str], path: str | Path | None) -> LabelledSequences:
+def _parse(lines: Iterable[str], path: str | Path | None) -> LabeledSequences:
     X: list[list[list[Any]]] = []
     y: list[list[str]] = []
     weights: list[float] = []
@@ -106,7 +106,7 @@ def _parse(lines: Iterable[str], path: str | Path | None) -> LabelledSequences:
             labels.append(fields[0])
             tokens.append(fields[1:])
     finish()
-    return LabelledSequences(X, y, np.array(weights) if weighted else None)
+    return LabeledSequences(X, y, np.array(weights) if weighted else None)
 
 
 def _without_comment(fields: list[str]) -> list[str]:

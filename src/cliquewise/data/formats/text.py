@@ -25,7 +25,7 @@ def read_lines(
 ) -> Iterator[list[str]]:
     """Yield the lines of a file in large groups, without their ends.
 
-    gzip, xz and bzip2 are recognised by their first bytes. Only ``\\n`` (with ``\\r`` before
+    gzip, xz and bzip2 are recognized by their first bytes. Only ``\\n`` (with ``\\r`` before
     it or not) ends a line: other separators of Unicode may be part of a word.
 
     Parameters

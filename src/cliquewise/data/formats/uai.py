@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from cliquewise.data.formats._numbers import Numbers, Source, pack, read_bytes
 from cliquewise.errors import FormatError, GraphError
-from cliquewise.graph import FactorGraph
-from cliquewise.structure import MAX_CARDINALITY, Ints, Structure
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import MAX_CARDINALITY, Ints, Structure
 
 #: Log-potentials whose exponential is a normal float64; others are written digit by digit.
 _PLAIN = (-708.0, 709.0)
@@ -298,7 +298,7 @@ def _linear(graph: FactorGraph) -> list[str]:
     plain = (logs > _PLAIN[0]) & (logs < _PLAIN[1])
     values = np.zeros(len(logs))
     np.exp(logs, out=values, where=plain)
-    # exp and log both round, so that log(exp(t)) may miss t where a neighbour would not.
+    # exp and log both round, so that log(exp(t)) may miss t where a neighbor would not.
     ones = np.ones(len(logs))
     exact = np.log(values, out=ones.copy(), where=plain) == logs
     for direction in (0.0, np.inf):

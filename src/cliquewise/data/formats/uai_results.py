@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cliquewise.data.formats._numbers import Numbers, Source, pack, read_bytes
 from cliquewise.errors import FormatError, GraphError
-from cliquewise.structure import Ints
+from cliquewise.graph.structure import Ints
 
 Target = str | os.PathLike[str] | TextIO
 LN10 = math.log(10.0)

@@ -1,0 +1,1 @@
+"""Chains: dynamic programming and the epochs of the solvers."""

@@ -1,0 +1,283 @@
+"""Block-coordinate Frank-Wolfe on chains: whole passes in one call.
+
+The dual variable of example ``i`` is a convex combination of labelings. A labeling is the truth
+but for some *segments*, maximal runs of wrong labels; segments of one labeling never meet: at
+least one right token lies between two of them. So a labeling is a set of segments that share no
+edge, and a combination of labelings is a weight ``alpha_s >= 0`` per segment such that the
+segments over any edge weigh at most 1 together. Conversely every such choice of weights *is* a
+combination of labelings: intervals over a line are a totally unimodular system, hence its
+corners are 0/1, sets of segments that do not meet. That is the form in which the dual is kept:
+
+* memory grows with the mistakes that matter, not with T x K marginals;
+* a step on one segment touches the weights of its few tokens only, and segments in different
+  places of a sentence take steps of different lengths, where Frank-Wolfe has one for all.
+
+With the value of a segment, ``H_s = length_s + <w, F(with s) - F(truth)>``, the value of a
+labeling is the sum over its segments, and the steps on the dual have a closed form:
+``gamma = sum_s beta_s H_s / (pull ||sum_s beta_s d_s||^2)`` along ``beta``, with
+
+* one segment up (where there is room) or down (away from it);
+* one up and those in its way down (pairwise);
+* towards the best labeling (Frank-Wolfe, Lacoste-Julien et al. 2013).
+
+An exact visit asks Viterbi for the best labeling; a cached one makes do with the segments there
+are (Shah et al. 2015), at the cost of a few tokens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cliquewise._kernels import kernel
+from cliquewise._kernels.chain.decode import decode_workspace
+from cliquewise._kernels.chain.hinge import clear_segment, most_violating, possible_transitions
+from cliquewise._kernels.chain.segments import (
+    Visit,
+    Weights,
+    add_features_of,
+    choose_path,
+    choose_single,
+    gather,
+    room_of,
+    segment_value,
+    shift,
+)
+from cliquewise._kernels.chain.sums import longest
+from cliquewise._kernels.common.simd import as_written
+from cliquewise._kernels.common.sum_tree import draw_leaf, set_leaf
+
+#: Room on an edge below which it counts as full.
+FULL = 1e-12
+
+
+@kernel(helper=True)
+def _move(chains, pool, weights, visit, count, slope, most, first, last, pull):
+    """The best step up to ``most`` along ``visit.beta``; the rise of the dual times n / c_i."""
+    as_written()
+    norm, mass = 0.0, 0.0
+    for k in range(count):
+        if visit.beta[k] != 0.0:
+            change = add_features_of(
+                chains, pool, weights, visit.ids[k], first, last, visit.beta[k], weights.direction
+            )
+            norm += change
+            mass += abs(change)
+    gamma = most
+    if norm > 1e-14 * mass:
+        gamma = min(most, slope / (pull * norm))
+    for k in range(count):
+        if visit.beta[k] != 0.0:
+            a = visit.ids[k]
+            clear_segment(
+                chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a],
+                weights.edge_start, weights.edge_free.shape[0], weights.direction,
+            )  # fmt: skip
+            shift(chains, pool, weights, visit, a, first, last, gamma * visit.beta[k], pull)
+    return gamma * (slope - 0.5 * pull * gamma * max(norm, 0.0))
+
+
+@kernel(helper=True)
+def _swap(chains, pool, weights, visit, count, k, first, last, pull):
+    """Raise segment ``k`` and lower those in its way; the rise of the dual times n / c_i."""
+    as_written()
+    a = visit.ids[k]
+    begin, end = pool.begin[a], pool.begin[a] + pool.length[a]
+    low, high = end, begin
+    for c in range(begin, end + 1):
+        if 1.0 - visit.cover[c] <= FULL:
+            low, high = min(low, c), max(high, c)
+    alone = -1
+    for j in range(count):
+        visit.beta[j] = 0.0
+        b = visit.ids[j]
+        last_edge = pool.begin[b] + pool.length[b]
+        if j != k and pool.alpha[b] > 0.0 and pool.begin[b] <= end and last_edge >= begin:
+            visit.value[j] = segment_value(chains, pool, weights, b, first, last)
+            whole = pool.begin[b] <= low and last_edge >= high
+            if whole and (alone < 0 or visit.value[j] < visit.value[alone]):
+                alone = j
+    visit.beta[k] = 1.0
+    slope, most = visit.value[k], 1.0
+    # One that is in the way on all full edges, or else the worst on each of them.
+    if alone >= 0 and slope > visit.value[alone]:
+        visit.beta[alone] = -1.0
+        slope -= visit.value[alone]
+        most = pool.alpha[visit.ids[alone]]
+    for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
+        worst, relieved = -1, False
+        for j in range(count):
+            b = visit.ids[j]
+            if (
+                j != k
+                and pool.alpha[b] > 0.0
+                and pool.begin[b] <= c <= pool.begin[b] + pool.length[b]
+            ):
+                relieved = relieved or visit.beta[j] < 0.0
+                if worst < 0 or visit.value[j] < visit.value[worst]:
+                    worst = j
+        if relieved:
+            continue
+        room = 1.0 - visit.cover[c]
+        if room > FULL:
+            most = min(most, room)
+            continue
+        if worst < 0:
+            return 0.0
+        visit.beta[worst] = -1.0
+        slope -= visit.value[worst]
+        most = min(most, pool.alpha[visit.ids[worst]])
+    if not slope > 1e-14 * (1.0 + abs(visit.value[k])):
+        return 0.0
+    return _move(chains, pool, weights, visit, count, slope, most, first, last, pull)
+
+
+@kernel(helper=True)
+def _improve(chains, pool, weights, visit, count, k, first, last, pull):
+    """The best step on one segment; the rise of the dual times n / c_i."""
+    as_written()
+    a = visit.ids[k]
+    value = segment_value(chains, pool, weights, a, first, last)
+    visit.value[k] = value
+    if not abs(value) > 1e-14 * (1.0 + pool.length[a]):
+        return 0.0
+    if value > 0.0:
+        most = room_of(pool, visit, a)
+        if most <= FULL:
+            return _swap(chains, pool, weights, visit, count, k, first, last, pull)
+    else:
+        most = pool.alpha[a]
+        if most == 0.0:
+            return 0.0
+    amount = most
+    if pool.norm[a] > 0.0:
+        amount = min(most, abs(value) / (pull * pool.norm[a]))
+    signed = amount if value > 0.0 else -amount
+    shift(chains, pool, weights, visit, a, first, last, signed, pull)
+    return amount * (abs(value) - 0.5 * pull * amount * pool.norm[a])
+
+
+@kernel(helper=True)
+def _frank_wolfe(chains, pool, weights, visit, count, least, first, last, pull):
+    """A step towards the chosen labeling if it is worth ``least``; the rise of the dual."""
+    as_written()
+    slope = 0.0
+    for k in range(count):
+        a = visit.ids[k]
+        visit.beta[k] = (1.0 if visit.chosen[k] else 0.0) - pool.alpha[a]
+        if visit.beta[k] != 0.0:
+            slope += visit.beta[k] * segment_value(chains, pool, weights, a, first, last)
+    if not slope > least:
+        return 0.0
+    return _move(chains, pool, weights, visit, count, slope, 1.0, first, last, pull)
+
+
+@kernel
+def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, strength, order,
+          uniforms, exact, segmentwise, most_segments, most_rounds):  # fmt: skip
+    """Visit examples; each visit improves the weights of one example's segments.
+
+    Parameters
+    ----------
+    chains : Chains
+    pool : Segments
+        Changed in place.
+    w : array
+        Weights ``-strength * sum_i c_i sum_s alpha_s d_s``, changed in place.
+    direction : array
+        Zeros, as many as ``w``; zeros again afterwards.
+    strength : float
+        1 / (lam n).
+    order : int array
+        Examples to visit; -1 to draw one by its last seen gap.
+    exact : bool
+        Ask Viterbi for a labeling; otherwise make do with the segments there are.
+    segmentwise : bool
+        Steps on single segments, and towards a labeling only where these stall; otherwise
+        the latter alone.
+    most_segments, most_rounds : int
+        Segments per example, and rounds over them per visit.
+
+    Returns
+    -------
+    (done, calls, rise)
+        Visits made (fewer than asked for where the pool is full), Viterbi passes, and the
+        rise of ``n`` times the dual objective.
+    """
+    as_written()
+    n_labels, n = edge_free.shape[0], chains.offsets.shape[0] - 1
+    length = longest(chains.offsets)
+    scores = np.empty((length, n_labels), w.dtype)
+    work = decode_workspace(length, n_labels, w)
+    labels = np.empty(length, np.int64)
+    visit = Visit(
+        np.empty(most_segments, np.int64), np.zeros(most_segments), np.zeros(most_segments),
+        np.zeros(most_segments, np.bool_), np.zeros(most_segments, np.bool_), np.zeros(length + 1),
+    )  # fmt: skip
+    weights = Weights(w, direction, edge_start, edge_free)
+    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    masked = np.empty_like(trans) if edge_allowed.shape[0] > 0 else trans
+    calls, rise = 0, 0.0
+    for number in range(order.shape[0]):
+        if exact and (
+            pool.used[0] + 2 * length > pool.next.shape[0]
+            or pool.used[1] + 2 * length > pool.labels.shape[0]
+        ):
+            return number, calls, rise
+        i = order[number]
+        if i < 0:
+            i = draw_leaf(pool.tree, uniforms[number], n)
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        weight = chains.weights[i]
+        if first == last or weight == 0.0 or (pool.head[i] < 0 and not exact):
+            continue
+        pull = weight * strength
+        count = gather(pool, visit, i, last - first)
+        least = 0.0
+        if exact:
+            possible = possible_transitions(trans, edge_allowed, masked)
+            best = most_violating(chains, w, possible, first, last, 1.0, scores, work, labels)
+            calls += 1
+            gap = best
+            for k in range(count):
+                a = visit.ids[k]
+                if pool.alpha[a] > 0.0:
+                    gap -= pool.alpha[a] * segment_value(chains, pool, weights, a, first, last)
+            gap = max(gap, 0.0)
+            pool.gaps[i] = weight * gap
+            if pool.tree.shape[0] > 0:
+                set_leaf(pool.tree, i, weight * gap)
+            if gap <= 1e-14 * (1.0 + abs(best)):
+                continue
+            least = 0.1 * gap
+            count = choose_path(chains, pool, weights, visit, count, i, labels, first, last, pull)
+            if segmentwise:
+                count = choose_single(
+                    chains, pool, weights, visit, count, i, labels, scores, possible, first,
+                    last, pull,
+                )  # fmt: skip
+        before = 0.0
+        for _round in range(most_rounds if segmentwise else 0):
+            gained = 0.0
+            for k in range(count):
+                a = visit.ids[k]
+                if (
+                    pool.alpha[a] > 0.0
+                    or visit.chosen[k]
+                    or visit.nearby[k]
+                    or (not exact and pool.idle[a] < 2)
+                ):
+                    gained += _improve(chains, pool, weights, visit, count, k, first, last, pull)
+            rise += weight * gained
+            before = max(before, gained)
+            if gained <= 0.1 * before:
+                break
+        if exact:
+            rise += weight * _frank_wolfe(
+                chains, pool, weights, visit, count, least if segmentwise else 0.0, first, last,
+                pull,
+            )  # fmt: skip
+            for k in range(count):
+                a = visit.ids[k]
+                matters = pool.alpha[a] > 0.0 or visit.chosen[k] or visit.nearby[k]
+                pool.idle[a] = 0 if matters else pool.idle[a] + 1
+    return order.shape[0], calls, rise

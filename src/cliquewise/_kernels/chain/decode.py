@@ -1,0 +1,211 @@
+"""Best labelings of chains, and samples. Arguments are as in `chain`.
+
+Messages are shifted at every position so that their maximum is 0: the sums of a long chain
+would round away the differences that decide.
+"""
+
+import numpy as np
+
+from cliquewise._kernels import kernel
+from cliquewise._kernels.chain.log_domain import forward_log
+from cliquewise._kernels.chain.sums import edge_rows, longest
+from cliquewise._kernels.common.math import fast_exp
+from cliquewise._kernels.common.simd import (
+    LANES,
+    add,
+    aligned_zeros,
+    lane_max,
+    load,
+    load_first,
+    maximum,
+    padded,
+    splat,
+    store,
+)
+
+
+@kernel
+def decode_workspace(length, n_labels, like):
+    """Scratch of `viterbi` for up to ``length`` positions, of the type of ``like``."""
+    return aligned_zeros(length * padded(n_labels), like)
+
+
+@kernel
+def path_score(nodes, trans, labels):
+    """Score of one labeling."""
+    shared = trans.shape[0] == 1
+    total = 0.0
+    for t in range(nodes.shape[0]):
+        total += nodes[t, labels[t]]
+        if t > 0:
+            total += trans[0 if shared else t - 1, labels[t - 1], labels[t]]
+    return total
+
+
+@kernel
+def _best_predecessors(best, at, trans, table, n_labels):
+    """Row ``at`` of best = max over i of the row before + trans[table, i]."""
+    width = padded(n_labels)
+    before = at - width
+    nothing = splat(best.dtype.type(-np.inf))
+    for j in range(0, width, LANES):
+        start, count = table * n_labels * n_labels + j, n_labels - j
+        even = odd = nothing
+        for i in range(0, n_labels - 1, 2):
+            row = load_first(trans, start + i * n_labels, count, nothing)
+            even = maximum(add(splat(best[before + i]), row), even)
+            row = load_first(trans, start + (i + 1) * n_labels, count, nothing)
+            odd = maximum(add(splat(best[before + i + 1]), row), odd)
+        if n_labels % 2 == 1:
+            i = n_labels - 1
+            row = load_first(trans, start + i * n_labels, count, nothing)
+            even = maximum(add(splat(best[before + i]), row), even)
+        store(best, at + j, maximum(even, odd))
+
+
+@kernel
+def _add_nodes(best, at, nodes, t):
+    """Add the scores of position t to its row, and shift the row's maximum to 0."""
+    n_labels = nodes.shape[1]
+    width = padded(n_labels)
+    nothing = splat(nodes.dtype.type(-np.inf))
+    high = nothing
+    for j in range(0, width, LANES):
+        row = load_first(nodes, t * n_labels + j, n_labels - j, nothing)
+        if t > 0:
+            row = add(row, load(best, at + j))
+        store(best, at + j, row)
+        high = maximum(row, high)
+    shift = lane_max(high)
+    if shift > -np.inf:
+        for j in range(at, at + width, LANES):
+            store(best, j, add(load(best, j), splat(-shift)))
+    return shift
+
+
+@kernel
+def forward_max(nodes, trans, work):
+    """Best score of the labelings up to each position and label, into rows of ``work``.
+
+    Every row is shifted so that its maximum is 0. Returns whether any labeling is feasible.
+    """
+    length, n_labels = nodes.shape
+    width = padded(n_labels)
+    shared = trans.shape[0] == 1
+    for t in range(length):
+        if t > 0:
+            _best_predecessors(work, t * width, trans, 0 if shared else t - 1, n_labels)
+        if not _add_nodes(work, t * width, nodes, t) > -np.inf:
+            return False
+    return True
+
+
+@kernel
+def viterbi(nodes, trans, labels, work):
+    """Best labeling of one chain; of equal ones, the one with the least last label.
+
+    Parameters
+    ----------
+    nodes, trans : arrays
+        Log-scores of shape (T, K), and (1, K, K) or (T - 1, K, K).
+    labels : int array of shape (T,)
+        Overwritten; zeros where nothing is feasible.
+    work : array
+        From `decode_workspace`.
+
+    Returns
+    -------
+    float
+        Its score, ``-inf`` where nothing is feasible.
+    """
+    length, n_labels = nodes.shape
+    width = padded(n_labels)
+    shared = trans.shape[0] == 1
+    if not forward_max(nodes, trans, work):
+        labels[:length] = 0
+        return -np.inf
+    # Predecessors are searched again on the way back: K steps per position, not K^2 pointers.
+    for t in range(length - 1, -1, -1):
+        high = -np.inf
+        for i in range(n_labels):
+            score = work[t * width + i]
+            if t + 1 < length:
+                score += trans[0 if shared else t, i, labels[t + 1]]
+            if score > high:
+                high = score
+                labels[t] = i
+    return path_score(nodes, trans, labels)
+
+
+@kernel
+def _draw(weights, uniform):
+    """Index drawn with probability proportional to weights."""
+    total = 0.0
+    for i in range(weights.shape[0]):
+        total += weights[i]
+    threshold = uniform * total
+    running = 0.0
+    chosen = 0
+    for i in range(weights.shape[0]):
+        # Never an index of weight zero, not even if rounding leaves the end short.
+        if weights[i] > 0:
+            chosen = i
+            running += weights[i]
+            if running > threshold:
+                break
+    return chosen
+
+
+@kernel
+def sample(nodes, trans, uniforms, labels):
+    """Independent exact draws from one chain; the same uniforms give the same draws.
+
+    Parameters
+    ----------
+    nodes, trans : arrays
+        Log-scores of shape (T, K), and (1, K, K) or (T - 1, K, K).
+    uniforms : array of shape (n, T)
+        Random numbers in [0, 1).
+    labels : int array of shape (n, T)
+        Overwritten; zeros where nothing is feasible.
+
+    Returns
+    -------
+    float
+        log Z, ``-inf`` where nothing is feasible.
+    """
+    length, n_labels = nodes.shape
+    if length == 0:
+        return 0.0
+    shared = trans.shape[0] == 1
+    width = padded(n_labels)
+    alpha = decode_workspace(length, n_labels, nodes)
+    weights = np.empty(n_labels, nodes.dtype)
+    log_z = forward_log(nodes, trans, alpha)
+    if not log_z > -np.inf:
+        labels[:] = 0
+        return log_z
+    for n in range(labels.shape[0]):
+        for t in range(length - 1, -1, -1):
+            high = -np.inf
+            for i in range(n_labels):
+                weights[i] = alpha[t * width + i]
+                if t + 1 < length:
+                    weights[i] += trans[0 if shared else t, i, labels[n, t + 1]]
+                high = max(high, weights[i])
+            for i in range(n_labels):
+                weights[i] = fast_exp(weights[i] - nodes.dtype.type(high))
+            labels[n, t] = _draw(weights, uniforms[n, t])
+    return log_z
+
+
+@kernel
+def batch_viterbi(nodes, offsets, trans, labels, scores):
+    """`viterbi` of many chains: labels (N,), scores (n,); see `batch_forward_backward`."""
+    work = decode_workspace(longest(offsets), nodes.shape[1], nodes)
+    start = 0
+    for s in range(offsets.shape[0] - 1):
+        first, last = offsets[s], offsets[s + 1]
+        own = edge_rows(trans, start, last - first)
+        scores[s] = viterbi(nodes[first:last], own, labels[first:last], work)
+        start += max(last - first - 1, 0)

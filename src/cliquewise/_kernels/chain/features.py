@@ -1,0 +1,214 @@
+"""Linear scores of chains, and their adjoint: from weights to node scores and back.
+
+A weight vector holds the emission weights first and the K x K transitions after them. The
+weights of attribute ``a`` are either one per label (``pair_start`` is empty; row ``a`` is
+``w[a K : (a + 1) K]``, of which ``row_mask`` may fix some at zero) or one for each label seen
+with it (``w[pair_start[a] : ...]``, of the labels ``pair_label[pair_start[a] : ...]``). Vectors
+are padded by `LANES` numbers at their end, so that the last row may be read in whole registers.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+from cliquewise._kernels import REASSOCIATE, kernel
+from cliquewise._kernels.common.simd import (
+    LANES,
+    add,
+    fma,
+    keep_bits,
+    lane_sum,
+    load,
+    load_first,
+    padded,
+    splat,
+    store,
+    store_first,
+)
+
+#: Labeled sequences with sparse attributes; empty arrays stand for what does not occur
+#: (``values``: all ones; ``allowed``: everything; ``pair_start``: one weight per label;
+#: ``row_mask``: all of them free. Bit ``j`` of ``row_mask[a]`` frees the weight of label ``j``).
+Chains = namedtuple(
+    "Chains",
+    ["offsets", "indptr", "indices", "values", "labels", "weights", "allowed",
+     "pair_start", "pair_label", "row_mask"],
+)  # fmt: skip
+
+
+@kernel(helper=True)
+def mask_rows(chains, n_labels, w):
+    """Set the weights that are not free to zero."""
+    for a in range(chains.row_mask.shape[0]):
+        for j in range(0, n_labels, LANES):
+            row = keep_bits(load(w, a * n_labels + j), chains.row_mask[a] >> j)
+            store_first(w, a * n_labels + j, n_labels - j, row)
+
+
+@kernel
+def node_scores(chains, w, first, last, n_labels, out):
+    """out[t] = sum of the weight rows of the attributes of token ``first + t``."""
+    indptr, indices, values = chains.indptr, chains.indices, chains.values
+    ones = values.shape[0] == 0
+    if chains.pair_start.shape[0] == 0:
+        none = splat(w.dtype.type(0))
+        for t in range(last - first):
+            begin, end = indptr[first + t], indptr[first + t + 1]
+            for j in range(0, n_labels, LANES):
+                total = none
+                if ones:
+                    for e in range(begin, end):
+                        total = add(total, load(w, indices[e] * n_labels + j))
+                else:
+                    for e in range(begin, end):
+                        x = splat(w.dtype.type(values[e]))
+                        total = fma(x, load(w, indices[e] * n_labels + j), total)
+                store_first(out, t * n_labels + j, n_labels - j, total)
+        return
+    start, label = chains.pair_start, chains.pair_label
+    for t in range(last - first):
+        for j in range(n_labels):
+            out[t, j] = 0
+        for e in range(indptr[first + t], indptr[first + t + 1]):
+            x = w.dtype.type(1) if ones else w.dtype.type(values[e])
+            a = indices[e]
+            for p in range(start[a], start[a + 1]):
+                out[t, label[p]] += x * w[p]
+
+
+@kernel(helper=True)
+def add_features(chains, first, last, delta, factor, n_labels, out):
+    """out += factor * sum over tokens of (attributes of the token) (outer) delta[t]."""
+    indptr, indices, values = chains.indptr, chains.indices, chains.values
+    ones = values.shape[0] == 0
+    none = splat(out.dtype.type(0))
+    dense = chains.pair_start.shape[0] == 0
+    start, label = chains.pair_start, chains.pair_label
+    for t in range(last - first):
+        for e in range(indptr[first + t], indptr[first + t + 1]):
+            x = factor if ones else out.dtype.type(factor * values[e])
+            if dense:
+                row = indices[e] * n_labels
+                for j in range(0, n_labels, LANES):
+                    d = load_first(delta, t * n_labels + j, n_labels - j, none)
+                    y = fma(splat(x), d, load(out, row + j))
+                    store_first(out, row + j, n_labels - j, y)
+            else:
+                a = indices[e]
+                for p in range(start[a], start[a + 1]):
+                    out[p] += x * delta[t, label[p]]
+
+
+@kernel(helper=True)
+def most_features(chains, n_labels):
+    """(greatest number of distinct-attribute slots, greatest number of their weights) per chain."""
+    most_rows, most_weights = 0, 0
+    for i in range(chains.offsets.shape[0] - 1):
+        begin = chains.indptr[chains.offsets[i]]
+        end = chains.indptr[chains.offsets[i + 1]]
+        most_rows = max(most_rows, end - begin)
+        weights = 0
+        if chains.pair_start.shape[0] == 0:
+            weights = (end - begin) * padded(n_labels)
+        else:
+            for e in range(begin, end):
+                a = chains.indices[e]
+                weights += chains.pair_start[a + 1] - chains.pair_start[a]
+        most_weights = max(most_weights, weights)
+    return most_rows, most_weights + LANES
+
+
+@kernel(helper=True)
+def assign_slots(chains, first, last, n_labels, slots, rows, starts, places):
+    """Give every distinct attribute of a chain a place in a compact vector; how many, how long.
+
+    Writes the attribute and the place of each row (``rows``, ``starts``) and the place of
+    every entry (``places``: read in order, where ``slots`` would be read at random).
+    ``slots`` is -1 everywhere before and after.
+    """
+    width = padded(n_labels)
+    dense = chains.pair_start.shape[0] == 0
+    count, used = 0, 0
+    begin = chains.indptr[first]
+    for e in range(begin, chains.indptr[last]):
+        a = chains.indices[e]
+        if slots[a] < 0:
+            slots[a] = used
+            rows[count] = a
+            starts[count] = used
+            count += 1
+            used += width if dense else chains.pair_start[a + 1] - chains.pair_start[a]
+        places[e - begin] = slots[a]
+    for r in range(count):
+        slots[rows[r]] = -1
+    return count, used
+
+
+@kernel(fastmath=REASSOCIATE, helper=True)
+def compact_features(
+    chains, first, last, delta, n_labels, rows, starts, count, places, used, compact
+):
+    """compact = the feature vector of ``delta``; returns its squared norm.
+
+    Attributes repeat within a chain, so the norm is that of the sum, not a sum of norms.
+    """
+    indptr, indices, values = chains.indptr, chains.indices, chains.values
+    ones = values.shape[0] == 0
+    number = compact.dtype.type
+    none = splat(number(0))
+    dense = chains.pair_start.shape[0] == 0
+    start, label = chains.pair_start, chains.pair_label
+    for i in range(used):
+        compact[i] = 0
+    begin = indptr[first]
+    for t in range(last - first):
+        if dense:
+            for j in range(0, n_labels, LANES):
+                d = load_first(delta, t * n_labels + j, n_labels - j, none)
+                for e in range(indptr[first + t], indptr[first + t + 1]):
+                    at = places[e - begin] + j
+                    if ones:
+                        store(compact, at, add(d, load(compact, at)))
+                    else:
+                        store(compact, at, fma(splat(number(values[e])), d, load(compact, at)))
+        else:
+            for e in range(indptr[first + t], indptr[first + t + 1]):
+                x = number(1) if ones else number(values[e])
+                a = indices[e]
+                shift = places[e - begin] - start[a]
+                for p in range(start[a], start[a + 1]):
+                    compact[p + shift] += x * delta[t, label[p]]
+    for r in range(count if chains.row_mask.shape[0] > 0 else 0):
+        bits, at = chains.row_mask[rows[r]], starts[r]
+        for j in range(0, n_labels, LANES):
+            store(compact, at + j, keep_bits(load(compact, at + j), bits >> j))
+    if dense:
+        squares = none
+        for i in range(0, used, LANES):
+            v = load(compact, i)
+            squares = fma(v, v, squares)
+        return lane_sum(squares)
+    norm = number(0)
+    for i in range(used):
+        norm += compact[i] * compact[i]
+    return norm
+
+
+@kernel(helper=True)
+def add_compact(chains, rows, starts, count, compact, factor, n_labels, w):
+    """w += factor * the compact feature vector."""
+    if chains.pair_start.shape[0] == 0:
+        c = splat(w.dtype.type(factor))
+        for r in range(count):
+            a = rows[r]
+            row, at = a * n_labels, starts[r]
+            for j in range(0, n_labels, LANES):
+                y = fma(c, load(compact, at + j), load(w, row + j))
+                store_first(w, row + j, n_labels - j, y)
+        return
+    start = chains.pair_start
+    for r in range(count):
+        a = rows[r]
+        shift = starts[r] - start[a]
+        for p in range(start[a], start[a + 1]):
+            w[p] += factor * compact[p + shift]

@@ -1,0 +1,328 @@
+"""The structured hinge loss of chains: values, subgradients, and passes of steps along them.
+
+    loss_i(w) = max over y of  Hamming(y, y_i) + <w, F(x_i, y) - F(x_i, y_i)>
+
+A labeling is always compared with the truth: tokens on which both agree are not touched, so
+that the work per labeling is that of its mistakes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cliquewise._kernels import kernel
+from cliquewise._kernels.chain.decode import decode_workspace, viterbi
+from cliquewise._kernels.chain.features import node_scores
+from cliquewise._kernels.chain.sums import longest
+from cliquewise._kernels.common.simd import as_written
+
+
+@kernel(helper=True)
+def possible_transitions(trans, edge_allowed, masked):
+    """(1, K, K) transition scores, with -inf for what is forbidden (in ``masked``)."""
+    as_written()
+    n_labels = trans.shape[0]
+    if edge_allowed.shape[0] == 0:
+        return trans.reshape(1, n_labels, n_labels)
+    for a in range(n_labels):
+        for b in range(n_labels):
+            masked[a, b] = trans[a, b] if edge_allowed[a, b] else -np.inf
+    return masked.reshape(1, n_labels, n_labels)
+
+
+@kernel(helper=True)
+def most_violating(chains, w, trans, first, last, unit, scores, work, labels):
+    """The labeling of greatest loss plus score into ``labels``; by how much it beats the truth.
+
+    ``trans`` is from `possible_transitions`; a wrong token costs ``unit``.
+    """
+    as_written()
+    n_labels = scores.shape[1]
+    size = last - first
+    s = scores[:size]
+    node_scores(chains, w, first, last, n_labels, s)
+    for t in range(size):
+        truth = chains.labels[first + t]
+        for j in range(n_labels):
+            if j != truth:
+                s[t, j] += unit
+        if chains.allowed.shape[0] > 0:
+            for j in range(n_labels):
+                if not chains.allowed[first + t, j]:
+                    s[t, j] = -np.inf
+    viterbi(s, trans, labels[:size], work)
+    excess = 0.0
+    for t in range(size):
+        new, truth = labels[t], chains.labels[first + t]
+        if new != truth:
+            excess += s[t, new] - s[t, truth]
+        if t > 0:
+            before, true_before = labels[t - 1], chains.labels[first + t - 1]
+            if new != truth or before != true_before:
+                excess += trans[0, before, new] - trans[0, true_before, truth]
+    return excess
+
+
+@kernel(helper=True)
+def _find_pair(chains, attribute, label):
+    """Index of the weight of an attribute and a label seen with it; -1 if there is none."""
+    as_written()
+    low, high = chains.pair_start[attribute], chains.pair_start[attribute + 1]
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if chains.pair_label[middle] < label:
+            low = middle + 1
+        else:
+            high = middle
+    if low < end and chains.pair_label[low] == label:
+        return low
+    return np.int64(-1)
+
+
+@kernel(helper=True)
+def _token_score(chains, w, n_labels, token, new, truth):
+    """Score of a token's attributes with label ``new``, less that with ``truth``."""
+    as_written()
+    begin, end = chains.indptr[token], chains.indptr[token + 1]
+    indices, values = chains.indices, chains.values
+    ones = values.shape[0] == 0
+    total = 0.0
+    if chains.pair_start.shape[0] == 0:
+        for e in range(begin, end):
+            row = np.int64(indices[e]) * n_labels
+            difference = w[row + new] - w[row + truth]
+            total += difference if ones else values[e] * difference
+        return total
+    for e in range(begin, end):
+        x = 1.0 if ones else values[e]
+        at = _find_pair(chains, indices[e], new)
+        if at >= 0:
+            total += x * w[at]
+        at = _find_pair(chains, indices[e], truth)
+        if at >= 0:
+            total -= x * w[at]
+    return total
+
+
+@kernel(helper=True)
+def _add_token(chains, n_labels, token, new, truth, factor, out):
+    """out += factor (attributes with ``new`` - with ``truth``); the change of ||out||^2."""
+    as_written()
+    begin, end = chains.indptr[token], chains.indptr[token + 1]
+    indices, values, mask = chains.indices, chains.values, chains.row_mask
+    ones, one = values.shape[0] == 0, np.uint64(1)
+    dense, masked = chains.pair_start.shape[0] == 0, mask.shape[0] > 0
+    change = 0.0
+    for e in range(begin, end):
+        a = np.int64(indices[e])
+        x = factor if ones else factor * values[e]
+        if dense:
+            at = a * n_labels + new
+            if not masked or (mask[a] >> np.uint64(new)) & one:
+                change += x * (2.0 * out[at] + x)
+                out[at] += x
+            at = a * n_labels + truth
+            if not masked or (mask[a] >> np.uint64(truth)) & one:
+                change -= x * (2.0 * out[at] - x)
+                out[at] -= x
+        else:
+            at = _find_pair(chains, a, new)
+            if at >= 0:
+                change += x * (2.0 * out[at] + x)
+                out[at] += x
+            at = _find_pair(chains, a, truth)
+            if at >= 0:
+                change -= x * (2.0 * out[at] - x)
+                out[at] -= x
+    return change
+
+
+@kernel(helper=True)
+def segment_score(chains, w, edge_start, n_labels, first, last, labels, start, begin, size):
+    """<w, F(y) - F(y_i)> where y is the truth but for its positions ``begin : begin + size``.
+
+    There it is ``labels[start : start + size]``. The sequence is the tokens ``first : last``.
+    """
+    as_written()
+    total = 0.0
+    before = true_before = chains.labels[first + begin - 1] if begin > 0 else -1
+    for k in range(size + 1):
+        token = first + begin + k
+        if token == last:
+            break
+        truth = chains.labels[token]
+        new = labels[start + k] if k < size else truth
+        if new != truth:
+            total += _token_score(chains, w, n_labels, token, new, truth)
+        if before >= 0 and (new != truth or before != true_before):
+            total += w[edge_start + before * n_labels + new]
+            total -= w[edge_start + true_before * n_labels + truth]
+        before, true_before = new, truth
+    return total
+
+
+@kernel(helper=True)
+def add_segment(
+    chains, first, last, labels, start, begin, size, factor, edge_start, edge_free, out
+):
+    """out += factor (F(y) - F(y_i)), y as in `segment_score`; the change of ||out||^2."""
+    as_written()
+    n_labels = edge_free.shape[0]
+    change = 0.0
+    before = true_before = chains.labels[first + begin - 1] if begin > 0 else -1
+    for k in range(size + 1):
+        token = first + begin + k
+        if token == last:
+            break
+        truth = chains.labels[token]
+        new = labels[start + k] if k < size else truth
+        if new != truth:
+            change += _add_token(chains, n_labels, token, new, truth, factor, out)
+        if before >= 0 and (new != truth or before != true_before):
+            if edge_free[before, new]:
+                at = edge_start + before * n_labels + new
+                change += factor * (2.0 * out[at] + factor)
+                out[at] += factor
+            if edge_free[true_before, truth]:
+                at = edge_start + true_before * n_labels + truth
+                change -= factor * (2.0 * out[at] - factor)
+                out[at] -= factor
+        before, true_before = new, truth
+    return change
+
+
+@kernel(helper=True)
+def clear_segment(chains, first, last, labels, start, begin, size, edge_start, n_labels, out):
+    """Set to zero what `add_segment` may have changed."""
+    as_written()
+    dense = chains.pair_start.shape[0] == 0
+    before = true_before = chains.labels[first + begin - 1] if begin > 0 else -1
+    for k in range(size + 1):
+        token = first + begin + k
+        if token == last:
+            break
+        truth = chains.labels[token]
+        new = labels[start + k] if k < size else truth
+        if new != truth:
+            for e in range(chains.indptr[token], chains.indptr[token + 1]):
+                a = np.int64(chains.indices[e])
+                if dense:
+                    out[a * n_labels + new] = 0.0
+                    out[a * n_labels + truth] = 0.0
+                else:
+                    for p in range(chains.pair_start[a], chains.pair_start[a + 1]):
+                        out[p] = 0.0
+        if before >= 0:
+            out[edge_start + before * n_labels + new] = 0.0
+            out[edge_start + true_before * n_labels + truth] = 0.0
+        before, true_before = new, truth
+
+
+@kernel(helper=True)
+def count_mistakes(chains, first, labels, size):
+    """Hamming distance to the truth."""
+    as_written()
+    count = 0
+    for t in range(size):
+        if labels[t] != chains.labels[first + t]:
+            count += 1
+    return count
+
+
+@kernel
+def losses(chains, w, edge_start, edge_allowed, n_labels, first_example, last_example, out):
+    """Structured hinge loss of every example."""
+    as_written()
+    length = longest(chains.offsets)
+    scores = np.empty((length, n_labels), w.dtype)
+    work = decode_workspace(length, n_labels, w)
+    labels = np.empty(length, np.int64)
+    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    possible = possible_transitions(trans, edge_allowed, np.empty_like(trans))
+    for i in range(first_example, last_example):
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        out[i] = 0.0
+        if last > first:
+            out[i] = max(
+                most_violating(chains, w, possible, first, last, 1.0, scores, work, labels), 0.0
+            )
+
+
+@kernel
+def subgradient(chains, w, edge_start, edge_free, edge_allowed, first_example, last_example, out):
+    """Add a subgradient of ``sum_i c_i loss_i`` to ``out``; returns the sum of the losses."""
+    as_written()
+    n_labels = edge_free.shape[0]
+    length = longest(chains.offsets)
+    scores = np.empty((length, n_labels), w.dtype)
+    work = decode_workspace(length, n_labels, w)
+    labels = np.empty(length, np.int64)
+    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    possible = possible_transitions(trans, edge_allowed, np.empty_like(trans))
+    total = 0.0
+    for i in range(first_example, last_example):
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        if last > first:
+            excess = most_violating(chains, w, possible, first, last, 1.0, scores, work, labels)
+            if excess > 0.0:
+                weight = chains.weights[i]
+                total += weight * excess
+                add_segment(
+                    chains, first, last, labels, 0, 0, last - first, weight, edge_start,
+                    edge_free, out,
+                )  # fmt: skip
+    return total
+
+
+@kernel
+def pegasos(chains, z, sums, edge_start, edge_free, edge_allowed, strength, order, visits, origin):
+    """Stochastic subgradient steps of length 1 / (lam s) at times s = origin + visits, ...
+
+    With that length ``w = z n / s`` is kept by adding to ``z`` alone: no step ever scales the
+    whole vector (at ``s = 0`` the weights are zero).
+
+    Parameters
+    ----------
+    z : array
+        ``strength * sum over visits of c_i (F_i - F(y))``; changed in place.
+    sums : array
+        Takes the number of visits before it times every change of ``z``, from which the
+        average of all iterates follows; empty for no average.
+
+    Returns
+    -------
+    (calls, mistakes)
+        Viterbi passes, and the sum of ``c_i Hamming`` of the labelings found.
+    """
+    as_written()
+    n_labels, n = edge_free.shape[0], chains.offsets.shape[0] - 1
+    length = longest(chains.offsets)
+    scores = np.empty((length, n_labels), z.dtype)
+    work = decode_workspace(length, n_labels, z)
+    labels = np.empty(length, np.int64)
+    trans = z[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    masked = np.empty_like(trans)
+    calls, mistakes = 0, 0.0
+    for step in range(order.shape[0]):
+        i = order[step]
+        before = visits + step
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        size, weight = last - first, chains.weights[i]
+        if size == 0 or weight == 0.0:
+            continue
+        possible = possible_transitions(trans, edge_allowed, masked)
+        # Scores under z are those under w times s / n: the loss is scaled to match.
+        unit = max(origin + before, 1.0) / n
+        excess = most_violating(chains, z, possible, first, last, unit, scores, work, labels)
+        calls += 1
+        if excess > 0.0:
+            mistakes += weight * count_mistakes(chains, first, labels, size)
+            factor = -strength * weight
+            add_segment(chains, first, last, labels, 0, 0, size, factor, edge_start, edge_free, z)
+            if sums.shape[0] > 0:
+                factor *= before
+                add_segment(
+                    chains, first, last, labels, 0, 0, size, factor, edge_start, edge_free, sums
+                )
+    return calls, mistakes

@@ -1,0 +1,226 @@
+"""Segments, runs of wrong labels, as the dual variables of max-margin chains: their storage.
+
+Why weights of segments are combinations of labelings is said in `chain_max_margin`.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from cliquewise._kernels import kernel
+from cliquewise._kernels.chain.features import mask_rows
+from cliquewise._kernels.chain.hinge import add_segment, clear_segment, segment_score
+from cliquewise._kernels.chain.sums import longest
+from cliquewise._kernels.common.simd import as_written
+
+#: Segments of all examples: linked lists over one pool. ``head`` (-1: none) is per example;
+#: ``next``, ``start`` (of its labels in ``labels``), ``begin`` (its first position), ``length``,
+#: ``alpha``, ``norm`` (squared, of its features less those of the truth) and ``idle`` (exact
+#: visits since it last mattered) are per segment; ``used`` counts segments and labels.
+Segments = namedtuple(
+    "Segments",
+    ["head", "next", "start", "begin", "length", "alpha", "norm", "idle", "labels", "used",
+     "gaps", "tree"],
+)  # fmt: skip
+
+#: One example during a visit: its tokens, its segments, and scratch for each of them.
+Visit = namedtuple("Visit", ["ids", "value", "beta", "chosen", "nearby", "cover"])
+
+#: Weights and how they depend on the data.
+Weights = namedtuple("Weights", ["w", "direction", "edge_start", "edge_free"])
+
+
+@kernel(helper=True)
+def segment_value(chains, pool, weights, a, first, last):
+    """H of segment ``a``."""
+    as_written()
+    return pool.length[a] + segment_score(
+        chains, weights.w, weights.edge_start, weights.edge_free.shape[0], first, last,
+        pool.labels, pool.start[a], pool.begin[a], pool.length[a],
+    )  # fmt: skip
+
+
+@kernel(helper=True)
+def add_features_of(chains, pool, weights, a, first, last, factor, out):
+    """out += factor times the features of segment ``a`` less those of the truth."""
+    as_written()
+    return add_segment(
+        chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a], factor,
+        weights.edge_start, weights.edge_free, out,
+    )  # fmt: skip
+
+
+@kernel(helper=True)
+def shift(chains, pool, weights, visit, a, first, last, amount, pull):
+    """Change the weight of segment ``a``, and w with it."""
+    as_written()
+    add_features_of(chains, pool, weights, a, first, last, -pull * amount, weights.w)
+    pool.alpha[a] = max(pool.alpha[a] + amount, 0.0)
+    for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
+        visit.cover[c] += amount
+
+
+@kernel(helper=True)
+def room_of(pool, visit, a):
+    """By how much the weight of segment ``a`` may rise."""
+    as_written()
+    most = 0.0
+    for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
+        most = max(most, visit.cover[c])
+    return 1.0 - most
+
+
+@kernel(helper=True)
+def _find(pool, visit, count, labels, begin, length):
+    """Number of the segment with these labels at this place, -1 if there is none."""
+    as_written()
+    for k in range(count):
+        a = visit.ids[k]
+        if pool.begin[a] == begin and pool.length[a] == length:
+            same = True
+            for t in range(length):
+                same = same and pool.labels[pool.start[a] + t] == labels[begin + t]
+            if same:
+                return k
+    return -1
+
+
+@kernel(helper=True)
+def _insert(chains, pool, weights, visit, count, i, labels, begin, length, first, last, pull):
+    """Keep a new segment, without weight; (its number, the new count).
+
+    Where an example has as many as it may, the lightest is given up for it.
+    """
+    as_written()
+    if count < visit.ids.shape[0]:
+        k, a = count, pool.used[0]
+        pool.used[0] += 1
+        pool.next[a] = pool.head[i]
+        pool.head[i] = a
+        visit.ids[k] = a
+        visit.chosen[k] = visit.nearby[k] = False
+        count += 1
+        fits = False
+    else:
+        k = 0
+        for j in range(count):
+            if pool.alpha[visit.ids[j]] < pool.alpha[visit.ids[k]]:
+                k = j
+        a = visit.ids[k]
+        if pool.alpha[a] > 0.0:
+            shift(chains, pool, weights, visit, a, first, last, -pool.alpha[a], pull)
+        fits = length <= pool.length[a]
+    if not fits:
+        pool.start[a] = pool.used[1]
+        pool.used[1] += length
+    pool.begin[a], pool.length[a], pool.alpha[a], pool.idle[a] = begin, length, 0.0, 0
+    for t in range(length):
+        pool.labels[pool.start[a] + t] = labels[begin + t]
+    pool.norm[a] = add_features_of(chains, pool, weights, a, first, last, 1.0, weights.direction)
+    clear_segment(
+        chains, first, last, pool.labels, pool.start[a], begin, length, weights.edge_start,
+        weights.edge_free.shape[0], weights.direction,
+    )  # fmt: skip
+    return k, count
+
+
+@kernel(helper=True)
+def choose_path(chains, pool, weights, visit, count, i, labels, first, last, pull):
+    """Mark the segments of the labeling ``labels``, new ones included; the new count."""
+    as_written()
+    begin = 0
+    while begin < last - first:
+        end = begin
+        while end < last - first and labels[end] != chains.labels[first + end]:
+            end += 1
+        if end > begin:
+            k = _find(pool, visit, count, labels, begin, end - begin)
+            if k < 0:
+                k, count = _insert(
+                    chains, pool, weights, visit, count, i, labels, begin, end - begin, first,
+                    last, pull,
+                )  # fmt: skip
+            visit.chosen[k] = True
+        begin = end + 1
+    return count
+
+
+@kernel(helper=True)
+def choose_single(chains, pool, weights, visit, count, i, labels, scores, trans, first, last, pull):
+    """Mark the best change of every token alone, its neighbors right, that beats the truth.
+
+    Early on the best labeling is wrong almost everywhere: one long segment that has to go again.
+    """
+    as_written()
+    for t in range(last - first):
+        truth = chains.labels[first + t]
+        most, best = 0.0, -1
+        for j in range(scores.shape[1]):
+            if j != truth:
+                value = scores[t, j] - scores[t, truth]
+                if t > 0:
+                    before = chains.labels[first + t - 1]
+                    value += trans[0, before, j] - trans[0, before, truth]
+                if first + t + 1 < last:
+                    after = chains.labels[first + t + 1]
+                    value += trans[0, j, after] - trans[0, truth, after]
+                if value > most:
+                    most, best = value, j
+        if best >= 0:
+            labels[t] = best
+            k = _find(pool, visit, count, labels, t, 1)
+            if k < 0:
+                k, count = _insert(
+                    chains, pool, weights, visit, count, i, labels, t, 1, first, last, pull
+                )
+            visit.nearby[k] = True
+    return count
+
+
+@kernel(helper=True)
+def gather(pool, visit, i, size):
+    """The segments of one example into ``visit.ids``, and what they cover; how many."""
+    as_written()
+    for c in range(size + 1):
+        visit.cover[c] = 0.0
+    count, a = 0, pool.head[i]
+    while a >= 0:
+        visit.ids[count] = a
+        visit.chosen[count] = visit.nearby[count] = False
+        if pool.alpha[a] > 0.0:
+            for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
+                visit.cover[c] += pool.alpha[a]
+        count += 1
+        a = pool.next[a]
+    return count
+
+
+@kernel
+def weights_of_segments(chains, pool, edge_start, edge_free, strength, w):
+    """Compute w afresh, from weights over no edge of which lies more than 1; sum of c_i x loss."""
+    as_written()
+    w[:] = 0.0
+    weights = Weights(w, w, edge_start, edge_free)
+    cover = np.zeros(longest(chains.offsets) + 1)
+    total = 0.0
+    for i in range(chains.offsets.shape[0] - 1):
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        cover[: last - first + 1] = 0.0
+        most, a = 1.0, pool.head[i]
+        while a >= 0:
+            for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
+                cover[c] += pool.alpha[a]
+                most = max(most, cover[c])
+            a = pool.next[a]
+        a = pool.head[i]
+        while a >= 0:
+            if pool.alpha[a] > 0.0:
+                pool.alpha[a] /= most
+                share = chains.weights[i] * pool.alpha[a]
+                total += share * pool.length[a]
+                add_features_of(chains, pool, weights, a, first, last, -strength * share, w)
+            a = pool.next[a]
+    mask_rows(chains, edge_free.shape[0], w)
+    return total

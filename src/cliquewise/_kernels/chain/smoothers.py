@@ -1,0 +1,187 @@
+"""The smoothed maximum over the labelings of one chain; see `chain_smooth` for the words."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from cliquewise._kernels import kernel
+from cliquewise._kernels.chain.decode import decode_workspace
+from cliquewise._kernels.chain.sdca import infer
+from cliquewise._kernels.chain.sums import transition_tables, workspace
+from cliquewise._kernels.chain.top_k import top_k_within
+from cliquewise._kernels.common.simd import as_written
+from cliquewise._kernels.common.simplex import project_simplex
+
+#: Scratch of one oracle call; ``p`` and ``p_edges`` hold its answer.
+Room = namedtuple(
+    "Room",
+    ["scores", "trans", "labels", "psi", "best", "p", "p_edges", "decode", "sums", "tables",
+     "heated", "heated_trans", "nothing"],
+)  # fmt: skip
+
+
+@kernel(helper=True)
+def smoothing_room(length, n_labels, k, like):
+    """Scratch for chains of up to ``length`` positions and ``k`` labelings."""
+    shape, square = (length, n_labels), (n_labels, n_labels)
+    few = 1 if k > 0 else length  # what the other kind of oracle needs is kept small
+    return Room(
+        np.empty(shape), np.empty(square), np.empty((max(k, 1), length), np.int64),
+        np.empty(max(k, 1)), np.empty(max(k, 1)), np.empty(shape), np.empty(square),
+        decode_workspace(length if k > 0 else 1, n_labels, like),
+        workspace(few, n_labels, like), transition_tables(n_labels, like),
+        np.empty((few, n_labels)), np.empty(square), np.empty((0, n_labels), np.bool_),
+    )  # fmt: skip
+
+
+@kernel(helper=True)
+def _add_cost(chains, first, last, s):
+    """Add the Hamming loss to the scores; -inf where a label is not allowed."""
+    as_written()
+    n_labels = s.shape[1]
+    for t in range(last - first):
+        truth = chains.labels[first + t]
+        for j in range(n_labels):
+            if j != truth:
+                s[t, j] += 1.0
+        if chains.allowed.shape[0] > 0:
+            for j in range(n_labels):
+                if not chains.allowed[first + t, j]:
+                    s[t, j] = -np.inf
+
+
+@kernel(helper=True)
+def _excess(chains, first, size, s, trans, labels, b):
+    """psi of labeling ``b``, as a sum over its differences to the truth."""
+    as_written()
+    total = 0.0
+    for t in range(size):
+        new, truth = labels[b, t], chains.labels[first + t]
+        if new != truth:
+            total += s[t, new] - s[t, truth]
+        if t > 0:
+            before, true_before = labels[b, t - 1], chains.labels[first + t - 1]
+            if new != truth or before != true_before:
+                total += trans[before, new] - trans[true_before, truth]
+    return total
+
+
+@kernel(helper=True)
+def _clear(p, size, p_edges):
+    as_written()
+    n_labels = p.shape[1]
+    for t in range(size):
+        for j in range(n_labels):
+            p[t, j] = 0.0
+    for a in range(n_labels):
+        for b in range(n_labels):
+            p_edges[a, b] = 0.0
+
+
+@kernel(helper=True)
+def _top_k(chains, first, last, mu, k, ask, room):
+    """The l2 smoother on the k best labelings; (value, psi of the best, mu omega, exact).
+
+    ``ask`` is k, or k + 1 where the test of exactness is wanted.
+    """
+    as_written()
+    size = last - first
+    s, trans, n_labels = room.scores[:size], room.trans, room.trans.shape[0]
+    labels, psi = room.labels, room.psi
+    # A labeling that is mu or more below the best gets no share.
+    count = top_k_within(
+        s, trans.reshape(1, n_labels, n_labels), labels[:ask, :size], room.best[:ask], room.decode,
+        mu,
+    )  # fmt: skip
+    for b in range(count):
+        psi[b] = _excess(chains, first, size, s, trans, labels, b)
+    high = max(psi[0], 0.0)
+    exact = count <= k
+    if count > k:
+        spread = 0.0
+        for b in range(k):
+            spread += psi[b] - psi[k]
+        exact = mu <= spread
+    count = min(count, k)
+    u = room.best
+    if mu > 0.0:
+        for b in range(count):
+            u[b] = psi[b] / mu
+        project_simplex(u[:count], 1.0)
+    else:
+        for b in range(count):
+            u[b] = 1.0 if b == 0 else 0.0
+    for b in range(count, k):
+        u[b] = 0.0
+    _clear(room.p, size, room.p_edges)
+    mean, square = 0.0, 0.0
+    for b in range(count):
+        if u[b] > 0.0:
+            mean += u[b] * psi[b]
+            square += u[b] * u[b]
+            for t in range(size):
+                room.p[t, labels[b, t]] += u[b]
+                if t > 0:
+                    room.p_edges[labels[b, t - 1], labels[b, t]] += u[b]
+    omega = 0.5 * mu * (square - 1.0)
+    return mean - omega, high, omega, exact
+
+
+@kernel(helper=True)
+def _marginals(chains, first, last, mu, room):
+    """The entropy smoother by forward-backward at temperature mu; as `_top_k`."""
+    as_written()
+    size, n_labels = last - first, room.trans.shape[0]
+    s, trans, hot, hot_trans = room.scores, room.trans, room.heated, room.heated_trans
+    truth = 0.0
+    for t in range(size):
+        y = chains.labels[first + t]
+        truth += s[t, y]
+        if t > 0:
+            truth += trans[chains.labels[first + t - 1], y]
+        for j in range(n_labels):
+            hot[t, j] = s[t, j] / mu
+    for a in range(n_labels):
+        for b in range(n_labels):
+            hot_trans[a, b] = trans[a, b] / mu
+            room.p_edges[a, b] = 0.0
+    log_z = infer(
+        hot[:size], hot_trans, room.nothing, room.nothing, hot, hot_trans, room.tables,
+        room.p[:size], room.p_edges, room.sums,
+    )  # fmt: skip
+    value, mean = mu * log_z - truth, -truth
+    for t in range(size):
+        for j in range(n_labels):
+            if room.p[t, j] > 0.0:
+                mean += room.p[t, j] * s[t, j]
+    for a in range(n_labels):
+        for b in range(n_labels):
+            if room.p_edges[a, b] > 0.0:
+                mean += room.p_edges[a, b] * trans[a, b]
+    return max(value, 0.0), np.nan, mean - value, True
+
+
+@kernel(helper=True)
+def possible_table(trans, edge_allowed, out):
+    """Transition scores with -inf for what is forbidden."""
+    as_written()
+    for a in range(trans.shape[0]):
+        for b in range(trans.shape[0]):
+            out[a, b] = trans[a, b]
+            if edge_allowed.shape[0] > 0 and not edge_allowed[a, b]:
+                out[a, b] = -np.inf
+
+
+@kernel(helper=True)
+def smoothed_maximum(chains, first, last, mu, k, ask, room):
+    """The smoothed maximum for the scores in ``room``; its distribution in ``p``, ``p_edges``.
+
+    Returns (value, psi of the best labeling or NaN, mu omega, whether k were enough).
+    """
+    as_written()
+    _add_cost(chains, first, last, room.scores[: last - first])
+    if k > 0:
+        return _top_k(chains, first, last, mu, k, ask, room)
+    return _marginals(chains, first, last, mu, room)

@@ -1,0 +1,1 @@
+"""Cliques of pairwise graphs: scores, ascent, repair."""

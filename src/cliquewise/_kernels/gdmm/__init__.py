@@ -1,0 +1,1 @@
+"""GDMM on chains: active labels and pairs."""

@@ -1,0 +1,35 @@
+"""What visits of tokens and edges share in GDMM: counters, rules, messages.
+
+The augmented Lagrangian (Eq. 12 of gdmm), with ``a`` for the masses of tokens, ``b`` for those of
+edges and ``n = M b`` for the marginals of an edge:
+
+    1/2 ||w(a, b)||^2 - sum of a over wrong labels + sum <lam, n - a> + rho/2 ||n - a||^2
+
+A token's scores are ``<w, x> + cost + sum over its edges of m``, an edge's ``v - m - m`` with
+``m = lam + rho (n - a)``; what is greatest is what the gradient falls along.
+"""
+
+from cliquewise._kernels import kernel
+from cliquewise._kernels.gdmm.lists import LAM_LEFT, LEFT, MASS
+
+#: What a pass counts: gaps of tokens (at searches) and edges, squared residual, squared change of
+#: the tokens' masses, <m, n - a>, work (about nanoseconds), searches at tokens, 1 if a pool was too
+#: small, squared masses of wrong labels, squared multipliers, mass of the tokens searched and of
+#: the edges visited.
+(
+    GAP_NODES, GAP_EDGES, RESIDUAL, CHANGE, COUPLING, WORK, SEARCHES, FULL, SQUARES, LAMS,
+    MASS_NODES, MASS_EDGES, N_STATS,
+) = range(13)  # fmt: skip
+#: Gaps and masses of tokens and of edges.
+GAPS = (GAP_NODES, MASS_NODES), (GAP_EDGES, MASS_EDGES)
+
+#: Step rules; LOOK measures the gap of a factor and moves nothing.
+BLOCK, AWAY, GREEDY, LOOK = range(4)
+#: Factor searches.
+SUBLINEAR, WHOLE, SAMPLED = range(3)
+
+
+@kernel(helper=True)
+def message(cell, p, side, rho):
+    """Message between a token and its left (0) or right (1) edge at one label."""
+    return cell[p, LAM_LEFT + side] + rho * (cell[p, LEFT + side] - cell[p, MASS])

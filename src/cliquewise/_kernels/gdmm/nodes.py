@@ -1,0 +1,250 @@
+"""Visits of tokens: the search over labels and the step on a token's active labels.
+
+The Hessian of a token's block is diagonal, so that a projection solves it (Eq. 25 of gdmm).
+"""
+
+import numpy as np
+
+from cliquewise._kernels import kernel
+from cliquewise._kernels.gdmm.lists import LEFT, MASS, NORM, RIGHT, add_label
+from cliquewise._kernels.gdmm.messages import (
+    AWAY,
+    CHANGE,
+    FULL,
+    GAP_NODES,
+    LOOK,
+    MASS_NODES,
+    SEARCHES,
+    WORK,
+    message,
+)
+from cliquewise._kernels.gdmm.rows import add_to_weights, can_take, score_all, score_labels
+
+
+@kernel(helper=True)
+def _search_token(chains, support, token, n_labels, group, groups, most, scores, marks, found):
+    """The (at most ``most``) best labels outside a token's list into ``found``; how many.
+
+    ``scores`` holds those of all labels; with several groups only one of them is searched.
+    """
+    begin, count = support.start[token], support.count[token]
+    for p in range(begin, begin + count):
+        marks[support.label[p]] = 1
+    masked = chains.allowed.shape[0] > 0
+    size = 0
+    least = -np.inf
+    for j in range(group, n_labels, groups):
+        if scores[j] > least and marks[j] == 0 and (not masked or chains.allowed[token, j]):
+            if size < most:
+                size += 1
+            at = size - 1
+            while at > 0 and scores[j] > scores[found[at - 1]]:
+                found[at] = found[at - 1]
+                at -= 1
+            found[at] = j
+            if size == most:
+                least = scores[found[most - 1]]
+    for p in range(begin, begin + count):
+        marks[support.label[p]] = 0
+    return size
+
+
+@kernel(helper=True)
+def part_of(token, salt, groups):
+    """The part of the labels that a token searches in the pass with this salt."""
+    return ((token + salt) * 2654435769 >> 7) % groups
+
+
+@kernel
+def find_labels(chains, rows, support, token, n_labels, salt, groups, found, scores):
+    """The search of a token by itself (tests): labels into ``found``; how many."""
+    score_all(chains, rows, token, n_labels, scores)
+    group = part_of(token, salt, groups)
+    marks = np.zeros(n_labels, np.int64)
+    most = found.shape[0]
+    return _search_token(
+        chains, support, token, n_labels, group, groups, most, scores, marks, found
+    )
+
+
+@kernel(helper=True)
+def _project(work, count, total):
+    """Masses that minimize ``sum -c d + H/2 d^2`` on the simplex: ``work`` rows are a, c, H, new.
+
+    Michelot's rounds with weights: drop what cannot be positive, and repeat.
+    """
+    left, top = count, 0.0
+    for k in range(count):
+        work[3, k] = 1.0
+    while True:
+        top, bottom = -total, 0.0
+        for k in range(count):
+            if work[3, k] > 0:
+                top += work[0, k] + work[1, k] / work[2, k]
+                bottom += 1.0 / work[2, k]
+        level = top / bottom
+        kept = 0
+        for k in range(count):
+            if work[3, k] > 0:
+                if work[0, k] + (work[1, k] - level) / work[2, k] > 0:
+                    kept += 1
+                else:
+                    work[3, k] = 0.0
+        if kept == left or kept == 0:
+            break
+        left = kept
+    for k in range(count):
+        if work[3, k] > 0:
+            work[3, k] = max(work[0, k] + (work[1, k] - level) / work[2, k], 0.0)
+
+
+@kernel(helper=True)
+def _one_step(work, count):
+    """A pairwise step with exact line search: from the worst label with mass to the best."""
+    up, down = 0, -1
+    for k in range(count):
+        work[3, k] = work[0, k]
+        if work[1, k] > work[1, up]:
+            up = k
+        if work[0, k] > 0 and (down < 0 or work[1, k] < work[1, down]):
+            down = k
+    if down < 0 or up == down:
+        return
+    step = (work[1, up] - work[1, down]) / (work[2, up] + work[2, down])
+    step = min(step, work[0, down])
+    work[3, up] += step
+    work[3, down] -= step
+    if work[3, down] < 1e-14 * work[0, down]:
+        work[3, up] += work[3, down]
+        work[3, down] = 0.0
+
+
+@kernel(helper=True)
+def _candidates(support, token, everything, places):
+    """Places of the labels that a visit looks at: the true one and those with any mass."""
+    cell, begin = support.cell, support.start[token]
+    count = 0
+    for p in range(begin, begin + support.count[token]):
+        if everything or p == begin or cell[p, MASS] + cell[p, LEFT] + cell[p, RIGHT] > 0:
+            places[count] = p
+            count += 1
+    return count
+
+
+@kernel(helper=True)
+def _admit_labels(
+    chains, rows, support, token, n_labels, scores, found, size, count, floor, places, work, stats
+):  # fmt: skip
+    """Add the labels found whose scores are above ``floor`` to a token's list; the new count."""
+    for r in range(size):
+        y = found[r]
+        if not scores[y] + 1.0 > floor:
+            break
+        moved = support.start[token]
+        p = np.int64(-1)
+        if can_take(chains, rows, token, r + 1, n_labels):
+            p = add_label(chains, rows, support, token, y)
+        if p < 0:
+            stats[FULL] = 1
+            break
+        moved = support.start[token] - moved
+        if moved != 0:
+            for k in range(count):
+                places[k] += moved
+        places[count] = support.start[token] + p
+        work[1, count] = scores[y] + 1.0
+        count += 1
+    return count
+
+
+@kernel(helper=True)
+def visit_token(
+    chains, rows, support, token, first, last, mass, rho, n_labels, rule, group, groups, wanted,
+    scores, marks, found, work, places, names, stats,
+):  # fmt: skip
+    """Search (if wanted) and block step of one token; its gap before."""
+    has_left, has_right = token > first, token < last - 1
+    edges = (1 if has_left else 0) + (1 if has_right else 0)
+    cell = support.cell
+    size = 0
+    count = _candidates(support, token, wanted, places)
+    if wanted:
+        cost = score_all(chains, rows, token, n_labels, scores)
+        stats[WORK] += cost
+        stats[SEARCHES] += 1
+        # Several labels only where searches are rare: else the next one sees the first's effect.
+        own = 500 + 10 * count * (chains.indptr[token + 1] - chains.indptr[token])
+        most = found.shape[0] if cost >= own else 1
+        size = _search_token(
+            chains, support, token, n_labels, group, groups, most, scores, marks, found
+        )
+        for k in range(count):
+            work[1, k] = scores[support.label[places[k]]]
+    else:
+        for k in range(count):
+            names[k] = support.label[places[k]]
+        score_labels(chains, rows, token, names, count, work[1])
+    high = -np.inf
+    for k in range(count):
+        p = places[k]
+        if k > 0:
+            work[1, k] += 1.0
+        if has_left:
+            work[1, k] += message(cell, p, 0, rho)
+        if has_right:
+            work[1, k] += message(cell, p, 1, rho)
+        high = max(high, work[1, k])
+    if size > 0:
+        if rule != LOOK:
+            count = _admit_labels(
+                chains, rows, support, token, n_labels, scores, found, size, count, high,
+                places, work, stats,
+            )  # fmt: skip
+        high = max(high, scores[found[0]] + 1.0)
+    gap = 0.0
+    for k in range(count):
+        work[0, k] = cell[places[k], MASS]
+        work[2, k] = max(cell[places[k], NORM] + rho * edges, 1e-12)
+        gap += work[0, k] * (high - work[1, k])
+    if rule == LOOK:
+        return gap
+    if wanted:
+        stats[GAP_NODES] += gap
+        stats[MASS_NODES] += mass
+    stats[WORK] += 500 + 8 * count * (chains.indptr[token + 1] - chains.indptr[token])
+    if count > 1:
+        if rule == AWAY:
+            _one_step(work, count)
+        else:
+            _project(work, count, mass)
+        _write_masses(
+            chains, rows, support, token, mass, n_labels, count, work, places, names, stats
+        )
+    return gap
+
+
+@kernel(helper=True)
+def _write_masses(
+    chains, rows, support, token, mass, n_labels, count, work, places, names, stats
+):  # fmt: skip
+    """The new masses of a token's labels, and the weights that change with them."""
+    fresh, total = 0, 0.0
+    for k in range(1, count):
+        if work[0, k] == 0.0 and work[3, k] != 0.0:
+            fresh += 1
+            if not can_take(chains, rows, token, fresh + 1, n_labels):
+                # No room for a label that had no mass: its share goes to the true one.
+                stats[FULL] = 1
+                work[3, k] = 0.0
+        total += work[3, k]
+    work[3, 0] = max(mass - total, 0.0)
+    changed = 0
+    for k in range(count):
+        change = work[3, k] - work[0, k]
+        if change != 0.0:
+            support.cell[places[k], MASS] = work[3, k]
+            stats[CHANGE] += change * change
+            names[changed] = support.label[places[k]]
+            work[0, changed] = change
+            changed += 1
+    add_to_weights(chains, rows, token, names, work[0], changed, n_labels)

@@ -1,0 +1,1 @@
+"""Inference on one factor graph."""

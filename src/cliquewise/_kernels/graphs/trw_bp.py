@@ -1,0 +1,262 @@
+"""Tree-reweighted sum-product on a pairwise graph (Wainwright, Jaakkola and Willsky 2005).
+
+Two messages per edge, as logarithms: ``low`` points to the smaller variable, ``high`` to the
+larger one. ``belief`` holds theta_i + sum of rho * message for every state.
+"""
+
+import numpy as np
+
+from cliquewise._kernels import kernel
+
+
+@kernel
+def log_sum(values, k):
+    """log sum exp of the first k values."""
+    top = values[:k].max()
+    if top == -np.inf:
+        return -np.inf
+    total = 0.0
+    for s in range(k):
+        total += np.exp(values[s] - top)
+    return top + np.log(total)
+
+
+@kernel
+def send(
+    e,
+    upwards,
+    rho,
+    damping,
+    tables,
+    low,
+    high,
+    low_offsets,
+    high_offsets,
+    belief,
+    cards,
+    node_offsets,
+    edges,
+    edge_offsets,
+    source,
+    work,
+    fresh,
+):
+    """Renew one message of edge ``e``; returns its largest change (in log scale, centered)."""
+    i, j = edges[e, 0], edges[e, 1]
+    a, b = (i, j) if upwards else (j, i)
+    ka, kb = cards[a], cards[b]
+    stride_a = cards[j] if upwards else 1
+    stride_b = 1 if upwards else cards[j]
+    back, back_at = (low, low_offsets[e]) if upwards else (high, high_offsets[e])
+    out, out_at = (high, high_offsets[e]) if upwards else (low, low_offsets[e])
+    base = edge_offsets[e]
+    for s in range(ka):
+        value = belief[node_offsets[a] + s]
+        source[s] = value - back[back_at + s] if value > -np.inf else -np.inf
+    top = -np.inf
+    for t in range(kb):
+        for s in range(ka):
+            work[s] = source[s] + tables[base + s * stride_a + t * stride_b] / rho
+        fresh[t] = log_sum(work, ka)
+        top = max(top, fresh[t])
+    change = 0.0
+    o = node_offsets[b]
+    for t in range(kb):
+        old = out[out_at + t]
+        new = fresh[t] - top if top > -np.inf else -np.inf
+        if old > -np.inf and new > -np.inf:
+            new = damping * old + (1.0 - damping) * new
+            change = max(change, abs(new - old))
+            belief[o + t] += rho * (new - old)
+        elif old > -np.inf:
+            change = np.inf
+            belief[o + t] = -np.inf
+        out[out_at + t] = new
+    return change
+
+
+@kernel
+def sweep(
+    count,
+    tolerance,
+    rho,
+    damping,
+    tables,
+    low,
+    high,
+    low_offsets,
+    high_offsets,
+    belief,
+    cards,
+    node_offsets,
+    edges,
+    edge_offsets,
+    changes,
+):
+    """Up to ``count`` passes over all edges, there and back; returns how many were made."""
+    largest = 1
+    for v in range(len(cards)):
+        largest = max(largest, cards[v])
+    source, work, fresh = np.empty(largest), np.empty(largest), np.empty(largest)
+    m = len(edges)
+    for made in range(count):
+        change = 0.0
+        for e in range(m):
+            change = max(
+                change,
+                send(
+                    e,
+                    True,
+                    rho[e],
+                    damping,
+                    tables,
+                    low,
+                    high,
+                    low_offsets,
+                    high_offsets,
+                    belief,
+                    cards,
+                    node_offsets,
+                    edges,
+                    edge_offsets,
+                    source,
+                    work,
+                    fresh,
+                ),
+            )
+        for back in range(m):
+            e = m - 1 - back
+            change = max(
+                change,
+                send(
+                    e,
+                    False,
+                    rho[e],
+                    damping,
+                    tables,
+                    low,
+                    high,
+                    low_offsets,
+                    high_offsets,
+                    belief,
+                    cards,
+                    node_offsets,
+                    edges,
+                    edge_offsets,
+                    source,
+                    work,
+                    fresh,
+                ),
+            )
+        changes[made] = change
+        if change <= tolerance:
+            return made + 1
+    return count
+
+
+@kernel
+def refresh(theta, rho, low, high, low_offsets, high_offsets, belief, cards, node_offsets, edges):
+    """Recompute ``belief`` from the messages, so that rounding does not add up."""
+    belief[:] = theta[: len(belief)]
+    for e in range(len(edges)):
+        i, j = edges[e, 0], edges[e, 1]
+        for s in range(cards[i]):
+            belief[node_offsets[i] + s] += rho[e] * low[low_offsets[e] + s]
+        for s in range(cards[j]):
+            belief[node_offsets[j] + s] += rho[e] * high[high_offsets[e] + s]
+
+
+@kernel
+def beliefs(
+    rho,
+    tables,
+    low,
+    high,
+    low_offsets,
+    high_offsets,
+    belief,
+    cards,
+    node_offsets,
+    edges,
+    edge_offsets,
+    x,
+):
+    """Pseudo-marginals of variables and edges, each normalized; False if one has no state."""
+    shift = node_offsets[-1]
+    for v in range(len(cards)):
+        o, k = node_offsets[v], cards[v]
+        total = log_sum(belief[o:], k)
+        if total == -np.inf:
+            return False
+        for s in range(k):
+            x[o + s] = np.exp(belief[o + s] - total)
+    for e in range(len(edges)):
+        i, j = edges[e, 0], edges[e, 1]
+        base, kj = edge_offsets[e], cards[j]
+        for s in range(cards[i]):
+            at_i = belief[node_offsets[i] + s]
+            at_i = at_i - low[low_offsets[e] + s] if at_i > -np.inf else -np.inf
+            for t in range(kj):
+                at_j = belief[node_offsets[j] + t]
+                at_j = at_j - high[high_offsets[e] + t] if at_j > -np.inf else -np.inf
+                x[shift + base + s * kj + t] = at_i + at_j + tables[base + s * kj + t] / rho[e]
+        size = cards[i] * kj
+        total = log_sum(x[shift + base :], size)
+        if total == -np.inf:
+            return False
+        for k in range(size):
+            x[shift + base + k] = np.exp(x[shift + base + k] - total)
+    return True
+
+
+@kernel
+def repair(x, cards, node_offsets, edges, edge_offsets):
+    """Make edge tables agree with the variables' marginals, in place: rounding to transport.
+
+    Rows are scaled down to the marginal of the first variable, then columns to that of the
+    second, and what is missing is added as a product.
+    """
+    shift = node_offsets[-1]
+    largest = 1
+    for v in range(len(cards)):
+        largest = max(largest, cards[v])
+        total = 0.0
+        for k in range(node_offsets[v], node_offsets[v + 1]):
+            x[k] = max(x[k], 0.0)
+            total += x[k]
+        for k in range(node_offsets[v], node_offsets[v + 1]):
+            x[k] /= total
+    rows, columns = np.empty(largest), np.empty(largest)
+    for e in range(len(edges)):
+        i, j = edges[e, 0], edges[e, 1]
+        ki, kj = cards[i], cards[j]
+        oi, oj, base = node_offsets[i], node_offsets[j], shift + edge_offsets[e]
+        for s in range(ki):
+            total = 0.0
+            for t in range(kj):
+                x[base + s * kj + t] = max(x[base + s * kj + t], 0.0)
+                total += x[base + s * kj + t]
+            factor = x[oi + s] / total if total > x[oi + s] else 1.0
+            for t in range(kj):
+                x[base + s * kj + t] *= factor
+        for t in range(kj):
+            total = 0.0
+            for s in range(ki):
+                total += x[base + s * kj + t]
+            factor = x[oj + t] / total if total > x[oj + t] else 1.0
+            columns[t] = x[oj + t]
+            for s in range(ki):
+                x[base + s * kj + t] *= factor
+                columns[t] -= x[base + s * kj + t]
+            columns[t] = max(columns[t], 0.0)
+        missing = 0.0
+        for s in range(ki):
+            rows[s] = x[oi + s]
+            for t in range(kj):
+                rows[s] -= x[base + s * kj + t]
+            rows[s] = max(rows[s], 0.0)
+            missing += rows[s]
+        if missing > 0.0:
+            for s in range(ki):
+                for t in range(kj):
+                    x[base + s * kj + t] += rows[s] * columns[t] / missing

@@ -1,0 +1,1 @@
+"""GDMM on sets of labels that all interact."""

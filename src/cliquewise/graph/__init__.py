@@ -1,0 +1,1 @@
+"""Graphs: variables and factors, evidence, builders, spanning trees."""

@@ -1,0 +1,139 @@
+"""Core: the part of a graph that inference has to look at, and the way back.
+
+Observed variables are sliced out of every table, and factors that have no variable left
+become one constant. Oracles see only what remains, and need no notion of evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cliquewise.errors import InfeasibleError
+from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.structure import Ints, Structure
+from cliquewise.ragged import Ragged
+
+if TYPE_CHECKING:
+    from cliquewise.oracles.base import MapResult
+
+INFEASIBLE = (
+    "every labeling has probability zero (Z = 0): the forbidden combinations"
+    " (or the evidence) contradict each other"
+)
+
+
+class Core:
+    """A graph without evidence and constants, and how its answers speak of the original."""
+
+    def __init__(
+        self, original: FactorGraph, graph: FactorGraph, free: Ints, kept: Ints, constant: float
+    ):
+        self.original = original
+        self.graph = graph
+        self.free = free
+        self.kept = kept
+        self.constant = constant
+
+    @classmethod
+    def of(cls, graph: FactorGraph) -> Core:
+        """Slice the observed variables and the constants out of ``graph``."""
+        s = graph.structure
+        n, m = s.n_variables, s.n_factors
+        if graph._evidence is None and (m == 0 or s.orders.min() > 0):
+            return cls(graph, graph, np.arange(n), np.arange(m), 0.0)
+        evidence = np.full(n, -1, dtype=np.int64) if graph._evidence is None else graph._evidence
+        free = np.flatnonzero(evidence < 0)
+        renumber = np.full(n, -1, dtype=np.int64)
+        renumber[free] = np.arange(len(free))
+        kept, scopes, tables, constant = [], [], [np.empty(0)], 0.0
+        for f in range(m):
+            scope, table = s.scope(f), graph.table(f)
+            observed = evidence[scope]
+            sliced = table[tuple(slice(None) if e < 0 else int(e) for e in observed)]
+            if sliced.ndim == 0:
+                constant += float(sliced)
+                continue
+            kept.append(f)
+            scopes.append(renumber[scope[observed < 0]].tolist())
+            tables.append(sliced.ravel())
+        structure = Structure(s.cardinalities[free], scopes)
+        core = FactorGraph.from_structure(structure, np.concatenate(tables))
+        return cls(graph, core, free, np.array(kept, dtype=np.int64), constant)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing had to be cut away."""
+        return self.graph is self.original
+
+    def ask(self, want: str, method: str, **options: Any) -> Any:
+        """Choose an oracle, ask it, and translate its answer."""
+        from cliquewise.oracles.base import choose
+
+        if self.constant == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
+        oracle = choose(self.graph, want, method, options).oracle
+        answer = getattr(oracle, want)(self.graph, **options)
+        if self.is_whole:
+            return answer
+        if want == "map":
+            return self._labeling(answer)
+        if want == "top_k":
+            return [self._labeling(a) for a in answer]
+        if want == "sample":
+            return self._labels(answer)
+        if want == "max_marginals":
+            nodes = self._nodes(answer.nodes.flat, -np.inf, answer.value + self.constant)
+            nodes.flat[self._free_entries()] += self.constant
+            return replace(answer, nodes=nodes, value=answer.value + self.constant)
+        return replace(
+            answer,
+            nodes=self._nodes(answer.nodes.flat, 0.0, 1.0),
+            factors=self._factors(answer.factors),
+            log_z=answer.log_z + self.constant,
+            log_z_bounds=tuple(b + self.constant for b in answer.log_z_bounds),
+        )
+
+    def _labels(self, free_labels: Ints) -> Ints:
+        rows = np.atleast_2d(free_labels)
+        full = np.zeros((len(rows), self.original.n_variables), dtype=np.int64)
+        if self.original._evidence is not None:
+            full[:] = self.original._evidence
+        full[:, self.free] = rows
+        return full if free_labels.ndim == 2 else full[0]
+
+    def _labeling(self, answer: MapResult) -> MapResult:
+        return replace(
+            answer,
+            labels=self._labels(answer.labels),
+            score=answer.score + self.constant,
+            upper_bound=answer.upper_bound + self.constant,
+        )
+
+    def _free_entries(self) -> Ints:
+        s = self.original.structure
+        is_free = np.zeros(s.n_variables, dtype=bool)
+        is_free[self.free] = True
+        return np.flatnonzero(np.repeat(is_free, s.cardinalities))
+
+    def _nodes(self, free_flat: Floats, absent: float, present: float) -> Ragged:
+        """Node tables of all variables: an observed one has ``present`` at its state."""
+        s = self.original.structure
+        flat = np.full(int(s.node_offsets[-1]), absent)
+        flat[self._free_entries()] = free_flat
+        for variable, state in self.original.evidence.items():
+            flat[s.node_offsets[variable] + state] = present
+        return Ragged(flat, s.node_offsets)
+
+    def _factors(self, kept_factors: Ragged) -> Ragged:
+        s = self.original.structure
+        flat = np.zeros(int(s.table_offsets[-1]))
+        full = Ragged(flat, s.table_offsets, s.shape)
+        position = {int(f): i for i, f in enumerate(self.kept)}
+        evidence = self.original.evidence
+        for f in range(s.n_factors):
+            where = tuple(evidence.get(v, slice(None)) for v in s.scope(f).tolist())
+            full[f][where] = kept_factors[position[f]] if f in position else 1.0
+        return full

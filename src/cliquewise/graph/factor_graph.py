@@ -1,0 +1,376 @@
+"""FactorGraph: a structure and its log-potentials, and the questions one asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cliquewise.errors import GraphError
+from cliquewise.graph.structure import Ints, Structure, as_scope
+from cliquewise.ragged import Ragged
+
+if TYPE_CHECKING:
+    from cliquewise.oracles.base import MapResult, MarginalResult, MaxMarginalResult
+
+Floats = NDArray[np.float64]
+
+
+class FactorGraph:
+    """Discrete variables and factors with natural-log tables. Immutable.
+
+    The score of a labeling is the sum of one entry of each table; its probability is
+    proportional to the exponential of the score.
+
+    Parameters
+    ----------
+    cardinalities : array-like of int, shape (n_variables,)
+        Number of states of each variable.
+    factors : iterable of (scope, table)
+        Variables of the factor, and its log-potentials with one axis per variable, in the
+        scope's order. ``-inf`` forbids a combination; NaN and ``+inf`` are errors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> graph = FactorGraph([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> graph.map().labels
+    array([1, 1])
+    >>> round(graph.marginals().log_z, 4)
+    2.6265
+    """
+
+    __slots__ = ("__dict__", "_evidence", "structure", "tables")
+
+    def __init__(
+        self, cardinalities: ArrayLike, factors: Iterable[tuple[Sequence[int], ArrayLike]] = ()
+    ):
+        listed = [(as_scope(s, f), t) for f, (s, t) in enumerate(factors)]
+        structure = Structure(cardinalities, [s for s, _ in listed])
+        tables = np.empty(int(structure.table_offsets[-1]))
+        for f, (_, table) in enumerate(listed):
+            array = _as_float(table, f)
+            if array.shape != structure.shape(f):
+                raise GraphError(
+                    f"the table of factor {f} has shape {array.shape}, but its scope "
+                    f"{tuple(structure.scope(f).tolist())} needs {structure.shape(f)}"
+                )
+            tables[structure.table_offsets[f] : structure.table_offsets[f + 1]] = array.ravel()
+        self._set(structure, tables)
+
+    @classmethod
+    def from_structure(cls, structure: Structure, tables: ArrayLike) -> FactorGraph:
+        """Put numbers on a structure; nothing of the structure is computed again.
+
+        Parameters
+        ----------
+        structure : Structure
+        tables : array-like of float
+            All tables, flat, in factor order, each in C order.
+
+        Examples
+        --------
+        >>> s = Structure([2], [(0,)])
+        >>> FactorGraph.from_structure(s, [0.0, 2.0]).map().labels
+        array([1])
+        """
+        flat = np.array(tables, dtype=np.float64).ravel()
+        if flat.size != structure.table_offsets[-1]:
+            raise GraphError(
+                f"{flat.size} table entries were given, but the structure has "
+                f"{structure.table_offsets[-1]}"
+            )
+        graph = cls.__new__(cls)
+        graph._set(structure, flat)
+        return graph
+
+    def _set(self, structure: Structure, tables: Floats, evidence: Ints | None = None) -> None:
+        bad = ~(tables < np.inf)
+        if bad.any():
+            entry = int(np.argmax(bad))
+            f = int(np.searchsorted(structure.table_offsets, entry, side="right")) - 1
+            raise GraphError(
+                f"the table of factor {f} contains {tables[entry]}; log-potentials are finite "
+                "numbers, or -inf for a forbidden combination"
+            )
+        tables.setflags(write=False)
+        self.structure = structure
+        self.tables = tables
+        self._evidence = evidence
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.structure, np.array(self.tables), self._evidence)
+
+    # ---- access
+
+    @property
+    def cardinalities(self) -> Ints:
+        """Number of states of each variable."""
+        return self.structure.cardinalities
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return self.structure.n_variables
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors."""
+        return self.structure.n_factors
+
+    @property
+    def factors(self) -> Iterator[tuple[tuple[int, ...], Floats]]:
+        """Scope and table of every factor, in order."""
+        for f in range(self.n_factors):
+            yield tuple(self.structure.scope(f).tolist()), self.table(f)
+
+    @property
+    def evidence(self) -> dict[int, int]:
+        """Observed variables and their states."""
+        if self._evidence is None:
+            return {}
+        return {int(v): int(self._evidence[v]) for v in np.flatnonzero(self._evidence >= 0)}
+
+    def table(self, f: int) -> Floats:
+        """Log-potentials of factor ``f``, with one axis per variable of its scope."""
+        s = self.structure
+        return self.tables[s.table_offsets[f] : s.table_offsets[f + 1]].reshape(s.shape(f))
+
+    def score(self, labels: ArrayLike) -> Any:
+        """Sum of the log-potentials of one labeling, or of several (one per row).
+
+        Examples
+        --------
+        >>> FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [2.0, 3.0]])]).score([1, 0])
+        2.0
+        """
+        array = np.asarray(labels)
+        rows = np.atleast_2d(array)
+        if (
+            rows.ndim != 2
+            or rows.shape[1] != self.n_variables
+            or (rows.size and not np.issubdtype(rows.dtype, np.integer))
+            or (rows.size and ((rows < 0) | (rows >= self.cardinalities)).any())
+        ):
+            raise GraphError(
+                f"a labeling needs {self.n_variables} integers, each below its cardinality"
+            )
+        rows = rows.astype(np.int64)
+        total = np.zeros(len(rows))
+        for entries in self._entries(rows):
+            total += self.tables[entries].sum(axis=1)
+        if self._evidence is not None:
+            observed = self._evidence >= 0
+            total[(rows[:, observed] != self._evidence[observed]).any(axis=1)] = -np.inf
+        return total if array.ndim == 2 else float(total[0])
+
+    def _entries(self, rows: Ints) -> Iterator[Ints]:
+        """Flat positions of the entries that each labeling picks, factor order by factor order."""
+        s = self.structure
+        for order in np.unique(s.orders):
+            members = np.flatnonzero(s.orders == order)
+            position = np.zeros((len(rows), len(members)), dtype=np.int64)
+            for axis in range(int(order)):
+                variables = s.scopes[s.scope_offsets[members] + axis]
+                position = position * s.cardinalities[variables] + rows[:, variables]
+            yield position + s.table_offsets[members]
+
+    # ---- evidence
+
+    def condition(self, evidence: Mapping[int, int]) -> FactorGraph:
+        """The same variables with some of them observed.
+
+        Every answer still speaks of all variables: an observed one has its state with
+        probability one. ``log_z`` is that of the restricted sum.
+
+        Parameters
+        ----------
+        evidence : mapping of variable to state
+
+        Examples
+        --------
+        >>> g = FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [2.0, 0.0]])])
+        >>> g.condition({1: 1}).map().labels
+        array([0, 1])
+        """
+        states = (
+            np.full(self.n_variables, -1, dtype=np.int64)
+            if self._evidence is None
+            else self._evidence.copy()
+        )
+        for variable, state in evidence.items():
+            if not 0 <= variable < self.n_variables:
+                raise GraphError(
+                    f"evidence names variable {variable}, but the variables are "
+                    f"0..{self.n_variables - 1}"
+                )
+            if state != int(state) or not 0 <= state < self.cardinalities[variable]:
+                raise GraphError(
+                    f"evidence gives variable {variable} state {state}, but its states are "
+                    f"0..{self.cardinalities[variable] - 1}"
+                )
+            if states[variable] not in (-1, state):
+                raise GraphError(
+                    f"evidence gives variable {variable} two states, {states[variable]} and {state}"
+                )
+            states[variable] = state
+        graph = FactorGraph.__new__(FactorGraph)
+        graph._set(self.structure, self.tables, states)
+        return graph
+
+    @cached_property
+    def core(self) -> Core:
+        """What oracles see: no observed variables, no factors without variables."""
+        from cliquewise.graph.evidence import Core
+
+        return Core.of(self)
+
+    # ---- questions
+
+    def map(self, method: str = "auto", **options: Any) -> MapResult:
+        """The labeling of highest score.
+
+        Parameters
+        ----------
+        method : str, default="auto"
+            Name of an oracle; ``auto`` takes the most special one that is exact here.
+        **options
+            Passed to the oracle.
+
+        Returns
+        -------
+        MapResult
+            ``labels``, ``score``, ``upper_bound``, ``gap``, ``exact``, ``method``.
+
+        Examples
+        --------
+        >>> FactorGraph([3], [((0,), [0.0, 2.0, 1.0])]).map().labels
+        array([1])
+        """
+        return self.core.ask("map", method, **options)  # type: ignore[no-any-return]
+
+    def marginals(self, method: str = "auto", **options: Any) -> MarginalResult:
+        """Probabilities of the states of each variable and of each factor, and log Z.
+
+        Parameters
+        ----------
+        method : str, default="auto"
+        **options
+            Passed to the oracle.
+
+        Returns
+        -------
+        MarginalResult
+            ``nodes``, ``factors``, ``log_z``, ``log_z_bounds``, ``exact``, ``method``.
+
+        Examples
+        --------
+        >>> FactorGraph([2], [((0,), [0.0, 0.0])]).marginals().nodes[0]
+        array([0.5, 0.5])
+        """
+        return self.core.ask("marginals", method, **options)  # type: ignore[no-any-return]
+
+    def max_marginals(self, method: str = "auto", **options: Any) -> MaxMarginalResult:
+        """For every variable and state, the best score of a labeling that has it.
+
+        Examples
+        --------
+        >>> FactorGraph([2], [((0,), [0.0, 3.0])]).max_marginals().nodes[0]
+        array([0., 3.])
+        """
+        return self.core.ask("max_marginals", method, **options)  # type: ignore[no-any-return]
+
+    def top_k(self, k: int, method: str = "auto", **options: Any) -> list[MapResult]:
+        """The ``k`` labelings of highest score, best first; fewer if fewer are possible.
+
+        Examples
+        --------
+        >>> [r.labels.tolist() for r in FactorGraph([3], [((0,), [0., 2., 1.])]).top_k(2)]
+        [[1], [2]]
+        """
+        if k < 1:
+            raise GraphError(f"k = {k}; it must be at least 1")
+        return self.core.ask("top_k", method, k=int(k), **options)  # type: ignore[no-any-return]
+
+    def sample(
+        self, n: int = 1, random_state: Any = None, method: str = "auto", **options: Any
+    ) -> Ints:
+        """Independent draws from the distribution, one per row.
+
+        Examples
+        --------
+        >>> FactorGraph([2], [((0,), [0.0, -800.0])]).sample(3, random_state=0).tolist()
+        [[0], [0], [0]]
+        """
+        if n < 0:
+            raise GraphError(f"n = {n}; it must not be negative")
+        rng = np.random.default_rng(random_state)
+        return self.core.ask("sample", method, n=int(n), rng=rng, **options)  # type: ignore[no-any-return]
+
+    def explain(self, want: str = "marginals") -> str:
+        """Which method ``auto`` would take, and why.
+
+        Examples
+        --------
+        >>> print(FactorGraph([2], [((0,), [0.0, 0.0])]).explain("map"))
+        chain: ...
+        """
+        from cliquewise.oracles.base import choose
+
+        return choose(self.core.graph, want).explanation
+
+    def __repr__(self) -> str:
+        observed = "" if self._evidence is None else f", {len(self.evidence)} observed"
+        return f"<FactorGraph: {self.n_variables} variables, {self.n_factors} factors{observed}>"
+
+    # ---- builders and converters live in their own files; here is where users look for them
+
+    @staticmethod
+    def chain(nodes: ArrayLike, edges: ArrayLike) -> FactorGraph:
+        """A chain; see :func:`cliquewise.graph.builders.chain`."""
+        from cliquewise.graph import builders
+
+        return builders.chain(nodes, edges)
+
+    @staticmethod
+    def tree(parents: ArrayLike, nodes: ArrayLike, edges: ArrayLike) -> FactorGraph:
+        """A tree; see :func:`cliquewise.graph.builders.tree`."""
+        from cliquewise.graph import builders
+
+        return builders.tree(parents, nodes, edges)
+
+    @staticmethod
+    def grid(nodes: ArrayLike, vertical: ArrayLike, horizontal: ArrayLike) -> FactorGraph:
+        """A grid; see :func:`cliquewise.graph.builders.grid`."""
+        from cliquewise.graph import builders
+
+        return builders.grid(nodes, vertical, horizontal)
+
+    @staticmethod
+    def complete(nodes: ArrayLike, edges: ArrayLike) -> FactorGraph:
+        """A complete graph; see :func:`cliquewise.graph.builders.complete`."""
+        from cliquewise.graph import builders
+
+        return builders.complete(nodes, edges)
+
+
+def _restore(structure: Structure, tables: Floats, evidence: Ints | None) -> FactorGraph:
+    graph = FactorGraph.__new__(FactorGraph)
+    graph._set(structure, tables, evidence)
+    return graph
+
+
+def _as_float(table: ArrayLike, f: int) -> Floats:
+    try:
+        return np.asarray(table, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"the table of factor {f} is not an array of numbers") from error
+
+
+if TYPE_CHECKING:
+    from cliquewise.graph.evidence import Core
+
+__all__ = ["FactorGraph", "Ragged", "Structure"]

@@ -1,0 +1,203 @@
+"""The spanning-tree polytope: probabilities with which the edges of a graph appear in a tree.
+
+A vector ``rho`` of edge probabilities lies in it if some distribution over spanning trees
+(over spanning forests that join what is connected, if the graph is not) has it as its means.
+That is what makes the tree-reweighted entropy concave and its bound true.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components, maximum_flow, minimum_spanning_tree
+
+from cliquewise.errors import GraphError
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+
+#: Parts of at most this many variables get exact probabilities from a dense inverse.
+DENSE = 1500
+#: Trees drawn for larger ones.
+TREES = 200
+#: A weight counts as at least this part of the largest, so that every edge appears.
+FLOOR = 1e-2
+
+
+def edge_probabilities(
+    n_nodes: int, edges: ArrayLike, weights: ArrayLike | None = None, random_state: Any = 0
+) -> Floats:
+    """How often each edge appears in a random spanning tree.
+
+    A tree has a probability proportional to the product of its edges' weights. By the
+    matrix-tree theorem an edge then appears with its weight times the effective resistance
+    between its ends. On parts of more than 1,500 variables the mean of 200 drawn trees (and of
+    a few more, until every edge was in one) takes the place of the inverse: it lies in the
+    polytope as well.
+
+    Parameters
+    ----------
+    n_nodes : int
+    edges : array-like of int, shape (m, 2)
+        Each pair once.
+    weights : array-like, shape (m,), optional
+        Not negative; equal by default. Weights below 1 % of the largest are raised to that.
+    random_state : int or Generator, default=0
+        For drawn trees.
+
+    Examples
+    --------
+    >>> edge_probabilities(3, [(0, 1), (1, 2), (0, 2)]).round(4)
+    array([0.6667, 0.6667, 0.6667])
+    """
+    pairs, w = _checked(n_nodes, edges, weights)
+    rho = np.ones(len(pairs))
+    if not len(pairs):
+        return rho
+    _, part = _components(n_nodes, pairs)
+    sizes = np.bincount(part)
+    cyclic = np.bincount(part[pairs[:, 0]], minlength=len(sizes)) >= sizes
+    large = sizes > DENSE
+    for c in np.flatnonzero(cyclic & ~large):
+        mine = np.flatnonzero(part[pairs[:, 0]] == c)
+        rho[mine] = _matrix_tree(pairs[mine], w[mine])
+    drawn = np.flatnonzero((cyclic & large)[part[pairs[:, 0]]])
+    if len(drawn):
+        rho[drawn] = _mean_tree(n_nodes, pairs[drawn], w[drawn], random_state)
+    return rho
+
+
+def maximum_spanning_tree(n_nodes: int, edges: ArrayLike, weights: ArrayLike) -> Floats:
+    """Indicator of the spanning tree (forest) of largest weight: a vertex of the polytope.
+
+    Examples
+    --------
+    >>> maximum_spanning_tree(3, [(0, 1), (1, 2), (0, 2)], [3.0, 1.0, 2.0])
+    array([1., 0., 1.])
+    """
+    pairs, _ = _checked(n_nodes, edges, None)
+    values = np.asarray(weights, dtype=np.float64)
+    chosen = np.zeros(len(pairs))
+    if len(pairs):
+        # Ranks instead of weights: scipy takes a zero for a missing edge.
+        rank = np.empty(len(pairs))
+        rank[np.argsort(-values, kind="stable")] = np.arange(1, len(pairs) + 1)
+        cost = csr_array((rank, (pairs[:, 0], pairs[:, 1])), shape=(n_nodes, n_nodes))
+        by_rank = np.argsort(rank)
+        chosen[by_rank[minimum_spanning_tree(cost).data.astype(np.int64) - 1]] = 1.0
+    return chosen
+
+
+def in_spanning_tree_polytope(
+    n_nodes: int, edges: ArrayLike, rho: ArrayLike, tolerance: float = 1e-6
+) -> bool:
+    """Whether ``rho`` is a vector of appearance probabilities of some distribution over trees.
+
+    Edmonds' inequalities, ``rho(E(S)) <= |S| - 1`` for every set S of variables and equality
+    for each connected part, by one minimum cut per variable.
+
+    Examples
+    --------
+    >>> triangle = [(0, 1), (1, 2), (0, 2)]
+    >>> in_spanning_tree_polytope(3, triangle, [1.0, 0.5, 0.5])
+    True
+    >>> in_spanning_tree_polytope(3, triangle, [1.0, 1.0, 1.0])
+    False
+    """
+    pairs, _ = _checked(n_nodes, edges, None)
+    p = np.asarray(rho, dtype=np.float64)
+    if p.shape != (len(pairs),) or not np.all((p >= -tolerance) & (p <= 1 + tolerance)):
+        return False
+    count, part = _components(n_nodes, pairs)
+    totals = np.bincount(part[pairs[:, 0]], weights=p, minlength=count)
+    if np.any(np.abs(totals - (np.bincount(part, minlength=count) - 1)) > tolerance * n_nodes):
+        return False
+    touched = np.unique(pairs)
+    return all(_closure_excess(n_nodes, pairs, p, int(v)) <= tolerance * n_nodes for v in touched)
+
+
+def _closure_excess(n: int, pairs: Ints, p: Floats, root: int) -> float:
+    """Maximum over sets S that contain ``root`` of rho(E(S)) - |S| + 1.
+
+    Choosing an edge forces its ends: a closure problem. Source to edge with its probability,
+    edge to both ends without limit, variable to sink with 1 (the root costs nothing).
+    """
+    scale = 2**20
+    m = len(pairs)
+    source, sink = n + m, n + m + 1
+    edge = n + np.arange(m)
+    units = np.rint(p * scale).astype(np.int64)
+    most = int(units.sum()) + 1
+    cost = np.full(n, scale, dtype=np.int64)
+    cost[root] = 0
+    rows = np.concatenate([np.full(m, source), edge, edge, np.arange(n)])
+    cols = np.concatenate([edge, pairs[:, 0], pairs[:, 1], np.full(n, sink)])
+    caps = np.concatenate([units, np.full(2 * m, most), cost])
+    if most > 2**31 - 1:
+        raise GraphError(f"{m} edges are too many to check membership in the polytope")
+    network = csr_array((caps.astype(np.int32), (rows, cols)), shape=(n + m + 2, n + m + 2))
+    flow = maximum_flow(network, source, sink).flow_value
+    return float(units.sum() - flow) / scale
+
+
+def _checked(n: int, edges: ArrayLike, weights: ArrayLike | None) -> tuple[Ints, Floats]:
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    if len(pairs) and (pairs.min() < 0 or pairs.max() >= n or (pairs[:, 0] == pairs[:, 1]).any()):
+        raise GraphError(f"edges join two different variables out of 0..{n - 1}")
+    w = np.ones(len(pairs)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if w.shape != (len(pairs),) or not np.all((w >= 0) & np.isfinite(w)):
+        raise GraphError("weights need one finite number per edge, none negative")
+    top = float(w.max(initial=0.0))
+    return pairs, np.ones(len(pairs)) if top == 0.0 else np.maximum(w / top, FLOOR)
+
+
+def _components(n: int, pairs: Ints) -> tuple[int, Ints]:
+    ones = np.ones(len(pairs), dtype=np.int8)
+    count, part = connected_components(
+        coo_array((ones, (pairs[:, 0], pairs[:, 1])), shape=(n, n)), directed=False
+    )
+    return int(count), part
+
+
+def _matrix_tree(pairs: Ints, weights: Floats) -> Floats:
+    """Weight times effective resistance, on one connected part."""
+    nodes, local = np.unique(pairs, return_inverse=True)
+    a, b = local.reshape(-1, 2).T
+    k = len(nodes)
+    laplacian = np.zeros((k, k))
+    np.add.at(laplacian, (a, b), -weights)
+    np.add.at(laplacian, (b, a), -weights)
+    laplacian[np.arange(k), np.arange(k)] = -laplacian.sum(axis=1)
+    inverse = np.linalg.inv(laplacian + 1.0 / k)  # that of the pseudo-inverse, plus a constant
+    d = np.diagonal(inverse)
+    rho = np.clip(weights * (d[a] + d[b] - 2.0 * inverse[a, b]), 0.0, 1.0)
+    return np.asarray(rho * ((k - 1) / rho.sum())).clip(0.0, 1.0)
+
+
+def _mean_tree(n: int, pairs: Ints, weights: Floats, random_state: Any) -> Floats:
+    """Mean of drawn trees, continued until every edge was in one of them."""
+    from cliquewise._kernels.graphs.spanning_trees import wilson
+
+    rng = np.random.default_rng(random_state)
+    ends = np.concatenate([pairs[:, 0], pairs[:, 1]])
+    order = np.argsort(ends, kind="stable")
+    links = np.tile(np.arange(len(pairs)), 2)[order]
+    others = np.concatenate([pairs[:, 1], pairs[:, 0]])[order]
+    starts = np.concatenate(([0], np.cumsum(np.bincount(ends, minlength=n)))).astype(np.int64)
+    total = np.cumsum(weights[links])
+    before = np.concatenate(([0.0], total))[starts]
+    owner = ends[order]
+    steps = (total - before[owner]) / (before[owner + 1] - before[owner])
+    _, part = _components(n, pairs)
+    _, roots = np.unique(part, return_index=True)
+    sequence = np.arange(n)
+    sequence[roots] = -roots - 1
+    counts = np.zeros(len(pairs))
+    wilson(TREES, int(rng.integers(2**31)), sequence, starts, links, others, steps, counts)
+    made = TREES
+    while counts.min() == 0:
+        counts += maximum_spanning_tree(n, pairs, (counts == 0) + 0.5 * rng.random(len(pairs)))
+        made += 1
+    return counts / made

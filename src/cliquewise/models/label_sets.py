@@ -1,0 +1,187 @@
+"""The multilabel model: a graph over the labels, the same for every row (Finley, Joachims 2008).
+
+Each label is a node type of its own with the states no and yes; each pair of labels has a
+table, or a weight for both being on. All nodes of a row share its features, stored once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import minimum_spanning_tree
+
+from cliquewise.data.graphs import GraphDataset
+from cliquewise.errors import DataError, TooLargeError
+from cliquewise.graph.structure import Ints
+from cliquewise.models.pairwise import PairwiseModel
+
+#: Bytes that an edge of a row and a node of a row take in training, arrays of the solver included.
+BYTES_PER_EDGE, BYTES_PER_NODE = 330, 160
+
+
+def label_pairs(n_labels: int, graph: Any = "complete", Y: ArrayLike | None = None) -> Ints:
+    """Pairs of labels that have a table.
+
+    Parameters
+    ----------
+    n_labels : int
+    graph : {"complete", "none", "tree"}, int or pairs of label numbers
+        ``tree``: the spanning tree of largest mutual information between labels (Chow and Liu
+        1968), on which exact inference is cheap. A number: that many pairs, those of largest
+        mutual information.
+    Y : (n, n_labels) of 0 and 1, optional
+        Training labels; ``tree`` and a number need them.
+
+    Examples
+    --------
+    >>> label_pairs(3).tolist()
+    [[0, 1], [0, 2], [1, 2]]
+    >>> label_pairs(3, [(2, 0)]).tolist()
+    [[0, 2]]
+    >>> label_pairs(3, 1, [[0, 1, 0], [1, 1, 1], [0, 0, 0], [1, 0, 1]]).tolist()
+    [[0, 2]]
+    """
+    number = isinstance(graph, int | np.integer) and not isinstance(graph, bool)
+    if isinstance(graph, str) or number:
+        return _named_pairs(n_labels, graph, None if Y is None else np.asarray(Y, dtype=float))
+    pairs = np.asarray(graph)
+    if pairs.size == 0:
+        return np.empty((0, 2), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise DataError("label_graph must be pairs of label numbers")
+    pairs = np.sort(pairs.astype(np.int64), axis=1)
+    if pairs.min() < 0 or pairs.max() >= n_labels or (pairs[:, 0] == pairs[:, 1]).any():
+        raise DataError(f"label_graph must join different labels out of 0..{n_labels - 1}")
+    if len(np.unique(pairs, axis=0)) != len(pairs):
+        raise DataError("label_graph names a pair twice")
+    return pairs
+
+
+def _named_pairs(n_labels: int, graph: Any, Y: Any) -> Ints:
+    every = np.stack(np.triu_indices(n_labels, 1), axis=1).astype(np.int64)
+    if graph == "none":
+        return every[:0]
+    if graph == "complete":
+        return every
+    if isinstance(graph, str) and graph != "tree":
+        raise DataError(
+            'label_graph is "complete", "none", "tree", a number of pairs or a list of pairs, '
+            f"not {graph!r}"
+        )
+    if not isinstance(graph, str) and graph < 0:
+        raise DataError(f"label_graph = {graph}; a number of pairs is not negative")
+    if Y is None:
+        raise DataError(f"label_graph={graph!r} is made from training labels; none are given")
+    strength = mutual_information(Y)
+    if graph == "tree":
+        # Lengths above zero: a zero is no edge for scipy.
+        lengths = np.triu(strength.max(initial=0.0) + 1.0 - strength, 1)
+        tree = minimum_spanning_tree(csr_matrix(lengths)).tocoo()
+        found = np.stack([tree.row, tree.col], axis=1).astype(np.int64)
+        return np.asarray(found[np.lexsort((found[:, 1], found[:, 0]))])
+    order = np.argsort(-strength[every[:, 0], every[:, 1]], kind="stable")
+    return np.asarray(every[np.sort(order[: int(graph)])])
+
+
+def mutual_information(Y: Any) -> Any:
+    """Mutual information of every pair of columns of 0 and 1, in nats.
+
+    Examples
+    --------
+    >>> mutual_information(np.array([[0.0, 0.0], [1.0, 1.0]])).round(3).tolist()
+    [[0.693, 0.693], [0.693, 0.693]]
+    """
+    n = max(len(Y), 1)
+    ones, both = Y.mean(axis=0), Y.T @ Y / n
+    total = np.zeros_like(both)
+    for a in (0, 1):
+        for b in (0, 1):
+            # p(a, b), from the share of rows with both, and its value if independent.
+            left, right = (ones if a else 1 - ones), (ones if b else 1 - ones)
+            joint = both if a and b else ones[None, :] - both if b else ones[:, None] - both
+            if not a and not b:
+                joint = 1 - ones[:, None] - ones[None, :] + both
+            joint = np.maximum(joint, 0.0)
+            product = left[:, None] * right[None, :]
+            ratio = np.where(joint > 1e-15, joint / np.maximum(product, 1e-300), 1.0)
+            total += joint * np.log(ratio)
+    return total
+
+
+def check_size(n_rows: int, n_labels: int, pairs: Ints, max_memory: float) -> None:
+    """Refuse a label graph whose copies for all rows would not fit.
+
+    Parameters
+    ----------
+    n_rows, n_labels : int
+    pairs : (n_pairs, 2)
+    max_memory : float
+        In GiB.
+
+    Raises
+    ------
+    TooLargeError
+
+    Examples
+    --------
+    >>> check_size(1500, 14, label_pairs(14), 8.0)
+    """
+    needed = float(n_rows) * row_bytes(n_labels, pairs)
+    if needed > max_memory * 2**30:
+        raise TooLargeError(
+            f"{len(pairs)} pairs of labels for each of {n_rows} rows need about "
+            f"{needed / 2**30:.3g} GiB (limit: max_memory = {max_memory:g} GiB); take fewer pairs: "
+            'label_graph="tree", or the number of pairs to keep',
+            needed,
+        )
+
+
+def row_bytes(n_labels: int, pairs: Ints) -> float:
+    """Bytes that a row takes in training, about.
+
+    Examples
+    --------
+    >>> row_bytes(2, label_pairs(2))
+    650.0
+    """
+    return float(BYTES_PER_EDGE * len(pairs) + BYTES_PER_NODE * n_labels)
+
+
+def multilabel_model(
+    n_labels: int, n_features: int, pairs: Ints, intercept: bool = True, pairwise: str = "table"
+) -> PairwiseModel:
+    """Weights: features x 2 per label, 2 x 2 per pair (one, if only co-occurrence counts).
+
+    Examples
+    --------
+    >>> multilabel_model(3, 4, label_pairs(3)).dimension      # 3 x 5 x 2 + 3 x 4
+    42
+    """
+    return PairwiseModel([2] * n_labels, n_features, 0, pairwise, intercept, pairs)
+
+
+def multilabel_data(X: csr_matrix, n_labels: int, pairs: Ints, Y: ArrayLike | None = None) -> Any:
+    """Every row of ``X`` as a graph over the labels.
+
+    Examples
+    --------
+    >>> data = multilabel_data(csr_matrix([[1.0], [2.0]]), 2, label_pairs(2), [[0, 1], [1, 1]])
+    >>> len(data), data.n_nodes, data.labels.tolist()
+    (2, 4, [0, 1, 1, 1])
+    """
+    n = X.shape[0]
+    starts = np.arange(n) * n_labels
+    edges = (starts[:, None, None] + pairs[None]).reshape(-1, 2)
+    return GraphDataset(
+        np.arange(n + 1) * n_labels,
+        np.arange(n + 1) * len(pairs),
+        edges,
+        X,
+        None,
+        np.tile(np.arange(n_labels), n),
+        np.repeat(np.arange(n), n_labels),
+        None if Y is None else np.asarray(Y, dtype=np.int64).ravel(),
+    )

@@ -1,0 +1,1 @@
+"""Problems: the objective of one data set. One file per kind."""

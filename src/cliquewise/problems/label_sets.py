@@ -1,0 +1,170 @@
+"""MultiLabelProblem: the structured hinge loss of label sets, all pairs of labels interacting.
+
+The same objective as :class:`~cliquewise.problems.graph.GraphProblem` has with a complete graph
+over the labels, ``pairwise="co-occurrence"`` and ``loss="hinge"``, without ever listing the pairs
+of an example.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix, hstack
+
+from cliquewise.errors import DataError
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+
+
+class MultiLabelProblem:
+    """Regularized hinge loss of rows with sets of labels.
+
+    Parameters
+    ----------
+    X : csr_matrix (n, d)
+    Y : array or sparse matrix (n, L) of 0 and 1
+    C : float, default=1.0
+        Weight of the sum of the losses against ``1/2 ||w||^2``.
+    intercept : bool, default=True
+        A constant feature.
+
+    Examples
+    --------
+    >>> problem = MultiLabelProblem(csr_matrix([[1.0], [2.0]]), [[0, 1], [1, 1]])
+    >>> problem.n_examples, problem.n_labels, problem.dimension
+    (2, 2, 9)
+    """
+
+    kind = "multilabel"
+    loss = "hinge"
+    is_convex = True
+
+    def __init__(self, X: csr_matrix, Y: Any, C: float = 1.0, intercept: bool = True):
+        if not (np.isfinite(C) and C > 0):
+            raise DataError(f"C = {C}; it must be a positive number")
+        self.X, self.C, self.intercept = csr_matrix(X, dtype=np.float64), float(C), intercept
+        self.X.sum_duplicates()
+        self.Y = csr_matrix(Y)
+        self.Y.eliminate_zeros()
+        self.Y.sort_indices()
+        if self.X.shape[0] != self.Y.shape[0]:
+            raise DataError(f"X has {self.X.shape[0]} rows and Y has {self.Y.shape[0]}")
+        if not np.all(np.isfinite(self.X.data)):
+            raise DataError("X has values that are not finite; replace or drop them")
+        if self.Y.shape[1] == 0:
+            raise DataError("Y has no labels")
+
+    # ---- sizes
+
+    @property
+    def n_examples(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return int(self.Y.shape[1])
+
+    @property
+    def n_columns(self) -> int:
+        """Features of a row, the constant one included."""
+        return int(self.X.shape[1]) + int(self.intercept)
+
+    @property
+    def dimension(self) -> int:
+        """Length of the weight vector: features x 2 per label, one per pair."""
+        n = self.n_labels
+        return 2 * n * self.n_columns + n * (n - 1) // 2
+
+    @property
+    def lam(self) -> float:
+        """Weight of the penalty in the per-example objective."""
+        return 1.0 / (self.C * max(self.n_examples, 1))
+
+    def value(self, penalty_norm: float, total_loss: float) -> float:
+        """The objective from ``||w||^2`` and the sum of the losses."""
+        return 0.5 * self.lam * penalty_norm + total_loss / max(self.n_examples, 1)
+
+    # ---- views
+
+    @cached_property
+    def used(self) -> Ints:
+        """Columns that occur in some row, the constant one included; others weigh nothing."""
+        found = np.unique(self.X.indices).astype(np.int64)
+        return np.append(found, self.X.shape[1]) if self.intercept else found
+
+    @cached_property
+    def rows(self) -> Any:
+        """The kernels' view of the features, numbered within those that are used."""
+        rows = feature_rows(self.X, self.intercept)
+        return rows._replace(indices=np.searchsorted(self.used, rows.indices))
+
+    @property
+    def truth(self) -> tuple[Ints, Ints]:
+        """Where each example's true labels begin, and the labels."""
+        return self.Y.indptr.astype(np.int64), self.Y.indices.astype(np.int64)
+
+    def as_graphs(self) -> Any:
+        """The same problem with all pairs listed, for solvers of graphs."""
+        from cliquewise.models.label_sets import label_pairs, multilabel_data, multilabel_model
+        from cliquewise.problems.graph import GraphProblem
+
+        pairs = label_pairs(self.n_labels)
+        model = multilabel_model(
+            self.n_labels, self.X.shape[1], pairs, self.intercept, "co-occurrence"
+        )
+        data = multilabel_data(self.X, self.n_labels, pairs, self.Y.toarray())
+        return GraphProblem(model, data, self.C, "hinge")
+
+    # ---- weights
+
+    def pack(self, U: Floats, V: Floats) -> Floats:
+        """One vector, laid out as the pairwise model's, from those of being on and of pairs."""
+        n = self.n_labels
+        unary = np.zeros((n, self.n_columns, 2))
+        unary[:, self.used, 0], unary[:, self.used, 1] = -U.T, U.T
+        return np.concatenate([unary.ravel(), V[np.triu_indices(n, 1)]])
+
+    def resolve(self, solver: Any) -> Any:
+        """What ``auto`` and ``gdmm`` mean here."""
+        if isinstance(solver, str):
+            return "gdmm_multilabel" if solver in ("auto", "gdmm") else solver
+        if solver.name == "gdmm":
+            from cliquewise.solvers.gdmm_multilabel import MultiLabelGDMM
+
+            return MultiLabelGDMM.like(solver)
+        return solver
+
+
+def feature_rows(X: csr_matrix, intercept: bool) -> Any:
+    """Rows with their squared norms, the constant feature included."""
+    from cliquewise._kernels.label_sets.search import Rows
+
+    if intercept:
+        X = csr_matrix(hstack([X, np.ones((X.shape[0], 1))], format="csr"))
+    norms = np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel()
+    return Rows(
+        X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data.astype(np.float64), norms
+    )
+
+
+def unpack_weights(w: Floats, n_labels: int, n_columns: int) -> tuple[Floats, Floats]:
+    """U (features, labels) and V (labels, labels) of a vector laid out by the pairwise model.
+
+    A label's score of being on is ``2 x'U``, relative to being off.
+
+    Examples
+    --------
+    >>> U, V = unpack_weights(np.array([-1.0, 1.0, -2.0, 2.0, 0.5]), 2, 1)
+    >>> U.tolist(), V.tolist()
+    ([[1.0, 2.0]], [[0.0, 0.5], [0.5, 0.0]])
+    """
+    size = 2 * n_labels * n_columns
+    unary = w[:size].reshape(n_labels, n_columns, 2)
+    U = np.ascontiguousarray(0.5 * (unary[:, :, 1] - unary[:, :, 0]).T)
+    V = np.zeros((n_labels, n_labels))
+    V[np.triu_indices(n_labels, 1)] = w[size:]
+    return U, V + V.T
