@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cliquewise.oracles.relaxed_label_sets import relaxed_labels, relaxed_primal
+from cliquewise.oracles.relaxed_label_sets import relaxed_labels, sweep
 from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.solvers.gdmm_graph import SEARCHES
-from cliquewise.solvers.gdmm_multilabel import MultiLabelGDMM, sweep
+from cliquewise.solvers.gdmm_multilabel import MultiLabelGDMM
 from cliquewise.solvers.soft_bcfw import SoftBCFW
 from experiments._multilabel_data import bibtex, generated, rcv1_regions
 
@@ -58,7 +58,7 @@ def warm_up() -> None:
     X, Y = csr_matrix(np.eye(4)), np.eye(4, 5, dtype=int)
     problem = MultiLabelProblem(X, Y)
     for given, solver in ((problem, MultiLabelGDMM()), (problem.as_graphs(), SoftBCFW())):
-        passes(given, solver, 1.0, lambda w, _: relaxed_primal(problem, w), most=5)
+        passes(given, solver, 1.0, lambda w, _: problem.relaxed_primal(w), most=5)
 
 
 # ---- cost of a pass
@@ -74,7 +74,7 @@ def search_cost(problem: Any, solver: Any, state: Any, search: str) -> float:
     rng, times = np.random.default_rng(0), []
     for _ in range(3):
         begin = time.process_time()
-        sweep(problem.rows, plan, state, problem.n_examples, rng)
+        state.sets, _, _ = sweep(problem.rows, state.weights, plan, state.sets, rng)
         times.append(time.process_time() - begin)
     return min(times)
 
@@ -149,7 +149,7 @@ def versus(args: argparse.Namespace) -> None:
 
     def quick(w: Any, _: Any) -> tuple[float, float]:
         # Few sweeps: the weights of soft_bcfw have no zeros. Its lower bound is true all the same.
-        return relaxed_primal(problem, w, tol=1e-2, max_sweeps=5)
+        return problem.relaxed_primal(w, tol=1e-2, max_sweeps=5)
 
     def look(_: Any, state: Any) -> tuple[float, float]:
         proof = solver.certify(problem, state)

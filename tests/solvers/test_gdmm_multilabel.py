@@ -15,15 +15,14 @@ from cliquewise._kernels.label_sets import search as kernels
 from cliquewise._kernels.label_sets.bounds import background
 from cliquewise._kernels.label_sets.steps import _threshold4
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.oracles.relaxed_label_sets import relaxed_labels, relaxed_primal
+from cliquewise.models.label_sets import unpack_weights
+from cliquewise.oracles.relaxed_label_sets import empty_sets, empty_weights, relaxed_labels
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.problems.label_sets import MultiLabelProblem, unpack_weights
+from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.gdmm_graph import STEPS, GraphGDMM
 from cliquewise.solvers.gdmm_multilabel import (
     MultiLabelGDMM,
-    empty_sets,
-    empty_weights,
     squared_norm,
 )
 from cliquewise.solvers.idal import IDAL
@@ -107,7 +106,7 @@ def test_bounds_enclose_the_optimum_of_larger_problems_from_the_first_pass_on(se
     for _ in range(8):
         proof = solver.certify(problem, state)
         assert proof.dual <= top + 1e-9 and proof.primal >= fine.certificate.dual - 1e-9
-        low, high = relaxed_primal(problem, solver.weights(problem, state), tol=1e-4)
+        low, high = problem.relaxed_primal(solver.weights(problem, state), tol=1e-4)
         assert low - 1e-9 <= proof.primal
         assert low <= high
         state, _ = solver.step(problem, state, rng)
@@ -123,7 +122,7 @@ def test_features_that_never_occur_cost_and_weigh_nothing():
     unary = two.weights[: 2 * 5 * 41].reshape(5, 41, 2)
     np.testing.assert_array_equal(unary[:, wide.used].ravel(), one.weights[: 2 * 5 * 9])
     assert np.count_nonzero(unary) == np.count_nonzero(one.weights[: 2 * 5 * 9])
-    low, high = (relaxed_primal(p, f.weights, tol=1e-6)[1] for p, f in
+    low, high = (p.relaxed_primal(f.weights, tol=1e-6)[1] for p, f in
                  ((problem, one), (wide, two)))  # fmt: skip
     assert low == pytest.approx(high)
 
@@ -215,7 +214,7 @@ def test_relaxed_values_and_labels_are_those_of_a_linear_program(seed):
     rng = np.random.default_rng(seed)
     V = 1.5 * np.triu(rng.normal(size=(n, n)), 1)
     w = problem.pack(rng.normal(size=(problem.n_columns, n)), V + V.T)
-    low, high = relaxed_primal(problem, w, tol=1e-7, max_sweeps=2000)
+    low, high = problem.relaxed_primal(w, tol=1e-7, max_sweeps=2000)
     scores = graphs.potentials(w)
     sums, A = constraint_matrices(graphs)
     E = np.concatenate([sums, A])
@@ -248,7 +247,7 @@ def test_more_sweeps_of_messages_never_loosen_the_bound_and_never_cross_the_opti
     for _ in range(5):
         state, _ = solver.step(problem, state, rng)
     plan, w = solver._plan(problem, state), state.weights
-    low = relaxed_primal(problem, solver.weights(problem, state), tol=1e-4)[0]
+    low = problem.relaxed_primal(solver.weights(problem, state), tol=1e-4)[0]
     python = {name: getattr(bounds, name).py_func for name in ("loss_bound", "_polish")}
     monkeypatch.setattr(bounds, "_polish", python["_polish"])
     values = []

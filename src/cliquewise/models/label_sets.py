@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, hstack
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, TooLargeError
+from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
 from cliquewise.models.pairwise import PairwiseModel
 
@@ -185,3 +186,49 @@ def multilabel_data(X: csr_matrix, n_labels: int, pairs: Ints, Y: ArrayLike | No
         np.repeat(np.arange(n), n_labels),
         None if Y is None else np.asarray(Y, dtype=np.int64).ravel(),
     )
+
+
+# ---- all pairs of labels, without listing the pairs of a row
+
+
+def feature_rows(X: csr_matrix, intercept: bool) -> Any:
+    """Rows with their squared norms, the constant feature included."""
+    from cliquewise._kernels.label_sets.search import Rows
+
+    if intercept:
+        X = csr_matrix(hstack([X, np.ones((X.shape[0], 1))], format="csr"))
+    norms = np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel()
+    return Rows(
+        X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data.astype(np.float64), norms
+    )
+
+
+def unpack_weights(w: Floats, n_labels: int, n_columns: int) -> tuple[Floats, Floats]:
+    """U (features, labels) and V (labels, labels) of a vector laid out by the pairwise model.
+
+    A label's score of being on is ``2 x'U``, relative to being off.
+
+    Examples
+    --------
+    >>> U, V = unpack_weights(np.array([-1.0, 1.0, -2.0, 2.0, 0.5]), 2, 1)
+    >>> U.tolist(), V.tolist()
+    ([[1.0, 2.0]], [[0.0, 0.5], [0.5, 0.0]])
+    """
+    size = 2 * n_labels * n_columns
+    unary = w[:size].reshape(n_labels, n_columns, 2)
+    U = np.ascontiguousarray(0.5 * (unary[:, :, 1] - unary[:, :, 0]).T)
+    V = np.zeros((n_labels, n_labels))
+    V[np.triu_indices(n_labels, 1)] = w[size:]
+    return U, V + V.T
+
+
+def pack_weights(U: Floats, V: Floats) -> Floats:
+    """The vector that :func:`unpack_weights` takes apart; being off has minus being on's weights.
+
+    Examples
+    --------
+    >>> pack_weights(np.array([[1.0, 2.0]]), np.array([[0.0, 0.5], [0.5, 0.0]])).tolist()
+    [-1.0, 1.0, -2.0, 2.0, 0.5]
+    """
+    unary = np.stack([-U.T, U.T], axis=2)
+    return np.concatenate([unary.ravel(), V[np.triu_indices(len(V), 1)]])

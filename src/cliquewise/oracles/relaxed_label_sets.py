@@ -1,27 +1,24 @@
 """Inference on the local polytope for many labels that all interact, one active set per row.
 
-The kernels of :mod:`cliquewise.solvers.gdmm_multilabel` with the weights held fixed: memory and
-time grow with the labels that are on or near it, and not with the pairs of labels.
+Memory and time grow with the labels that are on or nearly so, and not with the pairs of labels.
+GDMM trains with the same sweeps, moving the weights along.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from cliquewise.graph.factor_graph import Floats
-from cliquewise.problems.label_sets import MultiLabelProblem, feature_rows, unpack_weights
-from cliquewise.solvers.gdmm_multilabel import (
-    ROUNDS,
-    SHARE,
-    ActiveSets,
-    empty_sets,
-    empty_weights,
-    sweep,
-)
+from cliquewise.models.label_sets import feature_rows, unpack_weights
 
+#: Rounds of multipliers, labels and pairs at one visit of a row: they are cheap beside the
+#: scores of all labels.
+ROUNDS = 8
+#: A label joins a row if its violation is at least this share of the largest one.
+SHARE = 0.3
 #: Sweeps between two looks at the gap.
 SWEEPS = 5
 #: Labels that may join a row at one visit.
@@ -66,38 +63,28 @@ def relaxed_labels(
     rows = feature_rows(X, intercept)
     size = len(w) - n_labels * (n_labels - 1) // 2
     U, V = unpack_weights(w, n_labels, size // (2 * n_labels))
-    state, gap, _, beliefs = _solve(rows, U, V, none, 0.0, tol, max_sweeps)
+    sets, beliefs, lower, upper = relaxed_sets(rows, U, V, none, 0.0, tol, max_sweeps)
     out = np.zeros((X.shape[0], n_labels))
-    sets = state.sets
     counts = sets.count[:, 0]
     at = np.repeat(sets.start[:, 0] - np.cumsum(counts) + counts, counts)
     at = at + np.arange(int(counts.sum()))
     out[np.repeat(np.arange(len(counts)), counts), sets.label[at]] = beliefs[at]
-    return out, gap
+    return out, (upper - lower) / max(len(out), 1)
 
 
-def relaxed_primal(
-    problem: MultiLabelProblem, w: Floats, *, tol: float = 1e-3, max_sweeps: int = 200
-) -> tuple[float, float]:
-    """Lower and upper bound of the relaxed objective at any weights.
+class RelaxedSets(NamedTuple):
+    """Active sets, beliefs of their labels, and bounds of the sum over all rows."""
 
-    Examples
-    --------
-    >>> problem = MultiLabelProblem(csr_matrix([[1.0], [2.0]]), [[0, 1], [1, 1]])
-    >>> relaxed_primal(problem, np.zeros(problem.dimension))
-    (2.0, 2.0)
-    """
-    U, V = unpack_weights(w, problem.n_labels, problem.n_columns)
-    U = np.ascontiguousarray(U[problem.used])
-    _, _, bounds, _ = _solve(problem.rows, U, V, problem.Y, 1.0, tol, max_sweeps)
-    norm = float(w @ w)
-    return problem.value(norm, bounds[0]), problem.value(norm, bounds[1])
+    sets: Any
+    beliefs: Floats
+    lower: float
+    upper: float
 
 
-def _solve(
+def relaxed_sets(
     rows: Any, U: Floats, V: Floats, Y: csr_matrix, cost: float, tol: float, max_sweeps: int
-) -> tuple[ActiveSets, float, tuple[float, float], Floats]:
-    """Active sets at fixed weights, the mean gap, both bounds of the sum, and beliefs."""
+) -> RelaxedSets:
+    """Relaxed maximum of every row at fixed weights, with a cost for each label not as in ``Y``."""
     from cliquewise._kernels.label_sets.bounds import background, loss_bound, value_of_sets
     from cliquewise._kernels.label_sets.search import Plan
     from cliquewise._kernels.label_sets.steps import start_at_truth
@@ -109,20 +96,82 @@ def _solve(
     rho = 0.5 * max(float(pairs.mean()) if len(pairs) else 0.0, 1e-3)
     sets = empty_sets(np.diff(Y.indptr))
     start_at_truth(sets, Y.indptr.astype(np.int64), Y.indices.astype(np.int64))
-    state = ActiveSets(sets, weights, rho)
     rng = np.random.default_rng(0)
     upper, lower, alarms = np.zeros(n), np.zeros(n), np.zeros(n_labels)
-    beliefs, gap = np.zeros(len(sets.p)), 0.0
+    beliefs = np.zeros(len(sets.p))
     for done in range(1, max_sweeps + 1):
-        plan = Plan(
-            0.0, rho, rho, cost, ROUNDS, SHARE, 1e-12, MOST, 0, 1, done > SWEEPS
-        )  # fmt: skip
-        sweep(rows, plan, state, n, rng)
+        plan = Plan(0.0, rho, rho, cost, ROUNDS, SHARE, 1e-12, MOST, 0, 1, done > SWEEPS)
+        sets, _, _ = sweep(rows, weights, plan, sets, rng)
         if done % SWEEPS == 0 or done == max_sweeps:
-            beliefs = np.zeros(len(state.sets.p))
-            loss_bound(rows, weights, plan, state.sets, upper, alarms)
-            value_of_sets(rows, weights, state.sets, 1.0, cost, beliefs, lower)
-            gap = float((upper - lower).sum()) / max(n, 1)
-            if gap <= tol:
+            beliefs = np.zeros(len(sets.p))
+            loss_bound(rows, weights, plan, sets, upper, alarms)
+            value_of_sets(rows, weights, sets, 1.0, cost, beliefs, lower)
+            if float((upper - lower).sum()) <= tol * max(n, 1):
                 break
-    return state, gap, (float(lower.sum()), float(upper.sum())), beliefs
+    return RelaxedSets(sets, beliefs, float(lower.sum()), float(upper.sum()))
+
+
+def sweep(
+    rows: Any, weights: Any, plan: Any, sets: Any, rng: np.random.Generator
+) -> tuple[Any, int, float]:
+    """Visit all rows in random order; the arenas of the sets grow whenever one is full.
+
+    Returns the sets, the number of visits and ``||A mu||^2`` as it was met.
+    """
+    from cliquewise._kernels.label_sets.steps import greedy_sweep
+
+    n = len(sets.count)
+    order = rng.permutation(n)
+    seed = rng.integers(0, 2**63, 1, dtype=np.uint64)
+    at, visits, apart = 0, 0, 0.0
+    while at < n:
+        at, more, far = greedy_sweep(rows, weights, plan, sets, order, at, seed)
+        visits, apart = visits + more, apart + far
+        if at < n:
+            sets = _larger(sets, len(weights.S))
+    return sets, visits, apart
+
+
+def empty_weights(n_columns: int, n_labels: int) -> Any:
+    """No weights."""
+    from cliquewise._kernels.label_sets.search import Weights
+
+    square = (n_labels, n_labels)
+    return Weights(
+        np.zeros((n_columns, n_labels)), np.zeros(square), np.zeros(n_labels),
+        np.zeros(square, dtype=np.int32), np.zeros(n_labels, dtype=np.int64),
+    )  # fmt: skip
+
+
+def empty_sets(counts: Any) -> Any:
+    """Arenas with room for so many labels per example and their pairs, and as much again."""
+    from cliquewise._kernels.label_sets.search import Sets
+
+    room = np.asarray(counts, dtype=np.int64)
+    n = len(room)
+    labels, pairs = 2 * int(room.sum()) + 64, int((room * (room - 1)).sum()) + 64
+    return Sets(
+        np.zeros((n, 2), dtype=np.int64), np.zeros((n, 2), dtype=np.int64),
+        np.zeros((n, 2), dtype=np.int64), np.zeros(labels, dtype=np.int32),
+        np.zeros(labels, dtype=np.bool_), np.zeros(labels), np.zeros((pairs, 2), dtype=np.int32),
+        np.zeros((pairs, 5)), np.zeros(2, dtype=np.int64),
+    )  # fmt: skip
+
+
+def _larger(sets: Any, n_labels: int) -> Any:
+    """The full one of the two arenas twice as large, or more if one example may ask for more."""
+    labels, pairs = len(sets.p), len(sets.pairs)
+    if sets.used[0] + 2 * n_labels + 64 > labels:
+        more = labels + 4 * n_labels + 64
+        sets = sets._replace(
+            label=np.concatenate([sets.label, np.zeros(more, dtype=np.int32)]),
+            truth=np.concatenate([sets.truth, np.zeros(more, dtype=np.bool_)]),
+            p=np.concatenate([sets.p, np.zeros(more)]),
+        )
+    if sets.used[1] + 2 * int(sets.capacity[:, 1].max()) + 64 > pairs:
+        more = pairs + 4 * int(sets.capacity[:, 1].max()) + 64
+        sets = sets._replace(
+            ends=np.concatenate([sets.ends, np.zeros((more, 2), dtype=np.int32)]),
+            pairs=np.concatenate([sets.pairs, np.zeros((more, 5))]),
+        )
+    return sets

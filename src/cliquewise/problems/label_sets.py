@@ -11,11 +11,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, hstack
+from scipy.sparse import csr_matrix
 
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
+from cliquewise.models.label_sets import (
+    feature_rows,
+    label_pairs,
+    multilabel_data,
+    multilabel_model,
+    pack_weights,
+    unpack_weights,
+)
+from cliquewise.oracles.relaxed_label_sets import relaxed_sets
 
 
 class MultiLabelProblem:
@@ -109,7 +118,6 @@ class MultiLabelProblem:
 
     def as_graphs(self) -> Any:
         """The same problem with all pairs listed, for solvers of graphs."""
-        from cliquewise.models.label_sets import label_pairs, multilabel_data, multilabel_model
         from cliquewise.problems.graph import GraphProblem
 
         pairs = label_pairs(self.n_labels)
@@ -123,10 +131,26 @@ class MultiLabelProblem:
 
     def pack(self, U: Floats, V: Floats) -> Floats:
         """One vector, laid out as the pairwise model's, from those of being on and of pairs."""
-        n = self.n_labels
-        unary = np.zeros((n, self.n_columns, 2))
-        unary[:, self.used, 0], unary[:, self.used, 1] = -U.T, U.T
-        return np.concatenate([unary.ravel(), V[np.triu_indices(n, 1)]])
+        full = np.zeros((self.n_columns, self.n_labels))
+        full[self.used] = U
+        return pack_weights(full, V)
+
+    def relaxed_primal(
+        self, w: Floats, *, tol: float = 1e-3, max_sweeps: int = 200
+    ) -> tuple[float, float]:
+        """Lower and upper bound of the relaxed objective at any weights.
+
+        Examples
+        --------
+        >>> problem = MultiLabelProblem(csr_matrix([[1.0], [2.0]]), [[0, 1], [1, 1]])
+        >>> problem.relaxed_primal(np.zeros(problem.dimension))
+        (2.0, 2.0)
+        """
+        U, V = unpack_weights(w, self.n_labels, self.n_columns)
+        U = np.ascontiguousarray(U[self.used])
+        found = relaxed_sets(self.rows, U, V, self.Y, 1.0, tol, max_sweeps)
+        norm = float(w @ w)
+        return self.value(norm, found.lower), self.value(norm, found.upper)
 
     def resolve(self, solver: Any) -> Any:
         """What ``auto`` and ``gdmm`` mean here."""
@@ -137,34 +161,3 @@ class MultiLabelProblem:
 
             return MultiLabelGDMM.like(solver)
         return solver
-
-
-def feature_rows(X: csr_matrix, intercept: bool) -> Any:
-    """Rows with their squared norms, the constant feature included."""
-    from cliquewise._kernels.label_sets.search import Rows
-
-    if intercept:
-        X = csr_matrix(hstack([X, np.ones((X.shape[0], 1))], format="csr"))
-    norms = np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel()
-    return Rows(
-        X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data.astype(np.float64), norms
-    )
-
-
-def unpack_weights(w: Floats, n_labels: int, n_columns: int) -> tuple[Floats, Floats]:
-    """U (features, labels) and V (labels, labels) of a vector laid out by the pairwise model.
-
-    A label's score of being on is ``2 x'U``, relative to being off.
-
-    Examples
-    --------
-    >>> U, V = unpack_weights(np.array([-1.0, 1.0, -2.0, 2.0, 0.5]), 2, 1)
-    >>> U.tolist(), V.tolist()
-    ([[1.0, 2.0]], [[0.0, 0.5], [0.5, 0.0]])
-    """
-    size = 2 * n_labels * n_columns
-    unary = w[:size].reshape(n_labels, n_columns, 2)
-    U = np.ascontiguousarray(0.5 * (unary[:, :, 1] - unary[:, :, 0]).T)
-    V = np.zeros((n_labels, n_labels))
-    V[np.triu_indices(n_labels, 1)] = w[size:]
-    return U, V + V.T

@@ -10,15 +10,17 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
+from cliquewise.oracles.relaxed_label_sets import (
+    ROUNDS,
+    SHARE,
+    empty_sets,
+    empty_weights,
+    sweep,
+)
 from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.solvers.base import Info, Solver, register
 from cliquewise.solvers.gdmm_graph import SEARCHES, check_parameters, parameters_of
 
-#: Rounds of multipliers, labels and pairs at one visit of an example: they are cheap beside
-#: the scores of all labels.
-ROUNDS = 8
-#: A label joins an example if its violation is at least this share of the largest one.
-SHARE = 0.3
 #: Labels, and pairs, that may join an example at one visit.
 MOST = 512
 #: Weights of pairs that count as zero in the search: a share of the gap per active label, and the
@@ -198,7 +200,9 @@ class MultiLabelGDMM(Solver):
         if problem.n_examples == 0:
             return state, Info(1.0, 0, 0.0)
         plan = self._plan(problem, state)
-        visits, state.disagreement = sweep(problem.rows, plan, state, problem.n_examples, rng)
+        state.sets, visits, state.disagreement = sweep(
+            problem.rows, state.weights, plan, state.sets, rng
+        )
         state.outer += 1
         proof = None
         if state.outer == state.next_look:
@@ -279,66 +283,6 @@ class MultiLabelGDMM(Solver):
         state = ActiveSets(sets, weights, float(arrays["rho"][0]))
         self._refresh(problem, state)
         return state
-
-
-def empty_weights(n_columns: int, n_labels: int) -> Any:
-    """No weights."""
-    from cliquewise._kernels.label_sets.search import Weights
-
-    square = (n_labels, n_labels)
-    return Weights(
-        np.zeros((n_columns, n_labels)), np.zeros(square), np.zeros(n_labels),
-        np.zeros(square, dtype=np.int32), np.zeros(n_labels, dtype=np.int64),
-    )  # fmt: skip
-
-
-def empty_sets(counts: Any) -> Any:
-    """Arenas with room for so many labels per example and their pairs, and as much again."""
-    from cliquewise._kernels.label_sets.search import Sets
-
-    room = np.asarray(counts, dtype=np.int64)
-    n = len(room)
-    labels, pairs = 2 * int(room.sum()) + 64, int((room * (room - 1)).sum()) + 64
-    return Sets(
-        np.zeros((n, 2), dtype=np.int64), np.zeros((n, 2), dtype=np.int64),
-        np.zeros((n, 2), dtype=np.int64), np.zeros(labels, dtype=np.int32),
-        np.zeros(labels, dtype=np.bool_), np.zeros(labels), np.zeros((pairs, 2), dtype=np.int32),
-        np.zeros((pairs, 5)), np.zeros(2, dtype=np.int64),
-    )  # fmt: skip
-
-
-def sweep(rows: Any, plan: Any, state: Any, n: int, rng: np.random.Generator) -> tuple[int, float]:
-    """Visit all examples; the arena grows by half whenever it is full."""
-    from cliquewise._kernels.label_sets.steps import greedy_sweep
-
-    order = rng.permutation(n)
-    seed = rng.integers(0, 2**63, 1, dtype=np.uint64)
-    at, visits, apart = 0, 0, 0.0
-    while at < n:
-        at, more, far = greedy_sweep(rows, state.weights, plan, state.sets, order, at, seed)
-        visits, apart = visits + more, apart + far
-        if at < n:
-            state.sets = _larger(state.sets, len(state.weights.S))
-    return visits, apart
-
-
-def _larger(sets: Any, n_labels: int) -> Any:
-    """The full one of the two arenas twice as large, or more if one example may ask for more."""
-    labels, pairs = len(sets.p), len(sets.pairs)
-    if sets.used[0] + 2 * n_labels + 64 > labels:
-        more = labels + 4 * n_labels + 64
-        sets = sets._replace(
-            label=np.concatenate([sets.label, np.zeros(more, dtype=np.int32)]),
-            truth=np.concatenate([sets.truth, np.zeros(more, dtype=np.bool_)]),
-            p=np.concatenate([sets.p, np.zeros(more)]),
-        )
-    if sets.used[1] + 2 * int(sets.capacity[:, 1].max()) + 64 > pairs:
-        more = pairs + 4 * int(sets.capacity[:, 1].max()) + 64
-        sets = sets._replace(
-            ends=np.concatenate([sets.ends, np.zeros((more, 2), dtype=np.int32)]),
-            pairs=np.concatenate([sets.pairs, np.zeros((more, 5))]),
-        )
-    return sets
 
 
 def _copy(sets: Any) -> Any:
