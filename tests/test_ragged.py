@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cliquewise.graph.structure import Structure
-from cliquewise.ragged import Ragged
+from cliquewise.ragged import Ragged, first_best, gather, offsets_of, owner_of
 
 
 @pytest.fixture
@@ -62,3 +62,33 @@ def test_pickling_keeps_rows_and_shapes() -> None:
     tables = Ragged(np.arange(6.0), structure.table_offsets, structure.shape)
     again = pickle.loads(pickle.dumps(tables))
     assert np.array_equal(again[0], tables[0])
+
+
+def test_offsets_hold_every_size_and_start_at_zero() -> None:
+    assert offsets_of([]).tolist() == [0]
+    for sizes in ([2, 0, 3], np.array([2.0, 0.0, 3.0]), np.array([2, 0, 3], dtype=np.int32)):
+        found = offsets_of(sizes)
+        assert found.tolist() == [0, 2, 2, 5] and found.dtype == np.int64
+
+
+def test_the_owner_of_an_entry_is_never_an_empty_stretch() -> None:
+    offsets = np.array([0, 2, 2, 5])
+    assert [owner_of(offsets, at) for at in range(5)] == [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]
+
+
+def test_gathered_stretches_come_in_the_order_asked_for() -> None:
+    offsets = np.array([0, 2, 2, 5])
+    entries, new = gather(offsets, np.array([2, 1, 0, 2]))
+    assert entries.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
+    assert new.tolist() == [0, 3, 3, 5, 8]
+
+
+def test_the_first_of_equal_maxima_is_found_in_every_stretch() -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 6, 50)
+    offsets = offsets_of(sizes)
+    flat = rng.integers(0, 3, offsets[-1]).astype(float)
+    flat[flat == 0] = -np.inf
+    expected = [int(np.argmax(part)) for part in np.split(flat, offsets[1:-1])]
+    assert first_best(flat, offsets).tolist() == expected
+    assert first_best(np.empty(0), offsets_of([])).tolist() == []

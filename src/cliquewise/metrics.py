@@ -19,6 +19,7 @@ from cliquewise.output_metrics import average_precision as average_precision
 from cliquewise.output_metrics import corloc as corloc
 from cliquewise.output_metrics import iou as iou
 from cliquewise.output_metrics import pair_f1 as pair_f1
+from cliquewise.ragged import offsets_of
 
 Scheme = Literal["auto", "IOB1", "IOB2", "BIOES"]
 
@@ -114,7 +115,7 @@ def exact_match_accuracy(y_true: Any, y_pred: Any) -> float:
     equal, known, offsets = _compare(y_true, y_pred)
     if len(offsets) == 1:
         return 0.0
-    wrong = np.concatenate([[0], np.cumsum(~equal & known)])
+    wrong = offsets_of(~equal & known)
     return float((wrong[offsets[1:]] == wrong[offsets[:-1]]).mean())
 
 
@@ -268,7 +269,7 @@ def _flatten(y_true: Any, y_pred: Any) -> tuple[list[Any], list[Any], NDArray[np
         raise DataError(
             f"example {i} has {lengths[0][i]} true labels but {lengths[1][i]} predicted ones"
         )
-    offsets = np.concatenate([[0], np.cumsum(lengths[0])]).astype(np.int64)
+    offsets = offsets_of(lengths[0])
     return list(chain.from_iterable(sides[0])), list(chain.from_iterable(sides[1])), offsets
 
 

@@ -1,4 +1,4 @@
-"""A list of arrays of different shapes, kept in one flat array."""
+"""Arrays of different sizes kept in one flat array: their offsets, and a list of views."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+Ints = NDArray[np.int64]
 
 
 class Ragged(Sequence[NDArray[np.float64]]):
@@ -71,3 +73,57 @@ class Ragged(Sequence[NDArray[np.float64]]):
         shown = ", ".join(np.array2string(a, precision=4, threshold=8) for a in self[:6])
         more = f", ... {len(self) - 6} more" if len(self) > 6 else ""
         return f"[{shown}{more}]"
+
+
+def offsets_of(sizes: ArrayLike) -> Ints:
+    """Where stretches of these sizes begin in a flat array, and where the last one ends.
+
+    Examples
+    --------
+    >>> offsets_of([2, 0, 3])
+    array([0, 2, 2, 5])
+    """
+    sizes = np.asarray(sizes)
+    out = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=out[1:], dtype=np.int64)
+    return out
+
+
+def owner_of(offsets: NDArray[Any], at: int) -> tuple[int, int]:
+    """The stretch that entry ``at`` lies in, and its place there.
+
+    Examples
+    --------
+    >>> owner_of(np.array([0, 2, 2, 5]), 3)
+    (2, 1)
+    """
+    i = int(np.searchsorted(offsets, at, side="right")) - 1
+    return i, at - int(offsets[i])
+
+
+def gather(offsets: Ints, chosen: Ints) -> tuple[Ints, Ints]:
+    """Entries of the chosen stretches one after the other, and the offsets of the result.
+
+    Examples
+    --------
+    >>> gather(np.array([0, 2, 2, 5]), np.array([2, 0]))
+    (array([2, 3, 4, 0, 1]), array([0, 3, 5]))
+    """
+    lengths = offsets[chosen + 1] - offsets[chosen]
+    new = offsets_of(lengths)
+    return np.arange(new[-1]) + np.repeat(offsets[chosen] - new[:-1], lengths), new
+
+
+def first_best(flat: NDArray[Any], offsets: Ints) -> Ints:
+    """Place of the first maximum in every stretch, none of which is empty.
+
+    Examples
+    --------
+    >>> first_best(np.array([1.0, 3.0, 3.0, 2.0]), np.array([0, 3, 4]))
+    array([1, 0])
+    """
+    if len(offsets) == 1:
+        return np.empty(0, dtype=np.int64)
+    sizes = np.diff(offsets)
+    at = np.flatnonzero(flat == np.repeat(np.maximum.reduceat(flat, offsets[:-1]), sizes))
+    return at[np.searchsorted(at, offsets[:-1])] - offsets[:-1]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cliquewise.errors import DataError
+from cliquewise.ragged import gather, offsets_of, owner_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -176,7 +177,8 @@ class Dataset:
                 )
         csr = csr_matrix(matrix, dtype=np.float64)
         if not csr.has_canonical_format:
-            return _merge_duplicates(csr, offsets).with_labels(**{"labels": None, **fields})
+            csr = csr.copy()  # the caller's matrix stays as it is
+            csr.sum_duplicates()
         values = None if (csr.data == 1.0).all() else csr.data
         pointers = csr.indptr.astype(np.int64)
         return cls(np.asarray(offsets), pointers, csr.indices, values, csr.shape[1], **fields)
@@ -210,7 +212,7 @@ class Dataset:
         return token_place(self.offsets, token)
 
     def _entry(self, at: int) -> str:
-        return self.place(int(np.searchsorted(self.indptr, at, side="right")) - 1)
+        return self.place(owner_of(self.indptr, at)[0])
 
     @property
     def memory_bytes(self) -> int:
@@ -254,8 +256,8 @@ class Dataset:
         if len(chosen) and not (-self.n_examples <= chosen.min() <= chosen.max() < self.n_examples):
             raise DataError(f"subset asks for an example outside 0..{self.n_examples - 1}")
         chosen = np.where(chosen < 0, chosen + self.n_examples, chosen)
-        tokens, offsets = _gather(self.offsets, chosen)
-        entries, indptr = _gather(self.indptr, tokens)
+        tokens, offsets = gather(self.offsets, chosen)
+        entries, indptr = gather(self.indptr, tokens)
         return Dataset(
             offsets,
             indptr,
@@ -307,8 +309,8 @@ class Dataset:
 
 def token_place(offsets: NDArray[np.int64], token: int) -> str:
     """Name the token with this number over all examples."""
-    example = int(np.searchsorted(offsets, token, side="right")) - 1
-    return f"example {example}, token {token - int(offsets[example])}"
+    example, place = owner_of(offsets, token)
+    return f"example {example}, token {place}"
 
 
 def _set(data: Dataset, name: str, value: Any) -> None:
@@ -332,29 +334,9 @@ def _pointers(array: Any, name: str) -> NDArray[np.int64]:
     return pointers
 
 
-def _gather(
-    pointers: NDArray[np.int64], chosen: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of the chosen ranges one after the other, and the pointers of the result."""
-    lengths = pointers[chosen + 1] - pointers[chosen]
-    new = np.zeros(len(chosen) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=new[1:])
-    shift = np.repeat(pointers[chosen] - new[:-1], lengths)
-    return np.arange(new[-1]) + shift, new
-
-
-def _merge_duplicates(csr: csr_matrix, offsets: ArrayLike) -> Dataset:
-    from cliquewise.data.attributes import compact_dataset
-
-    lengths = np.diff(csr.indptr).astype(np.int64)
-    indices = _integers(csr.indices, np.int32, "indices")
-    bounds = np.asarray(offsets, dtype=np.int64)
-    return compact_dataset(indices, lengths, csr.data, bounds, csr.shape[1])
-
-
 def _concat_pointers(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     lengths = np.concatenate([np.diff(part) for part in parts])
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return offsets_of(lengths)
 
 
 def _concat_or_ones(parts: list[tuple[Any, tuple[int, ...]]]) -> Any:

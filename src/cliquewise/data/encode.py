@@ -13,6 +13,7 @@ from cliquewise.data.attributes import AttributeTable, encode_attributes, learn_
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
+from cliquewise.ragged import offsets_of
 
 __all__ = ["FeatureEncoder", "Labels"]
 
@@ -187,10 +188,6 @@ def _kind(X: Any, default: str = ATTRIBUTES) -> str:
     return NUMBERS if matrices[0] else ATTRIBUTES
 
 
-def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))]).astype(np.int64)
-
-
 def _tokens(X: Sequence[Any]) -> tuple[list[Any], NDArray[np.int64]]:
     """All tokens of all sequences in one list, and the offsets."""
     for i, x in enumerate(X):
@@ -199,7 +196,7 @@ def _tokens(X: Sequence[Any]) -> tuple[list[Any], NDArray[np.int64]]:
                 f"example {i}: a sequence is a list of tokens, a 2-D array or a sparse matrix, "
                 f"not {type(x).__name__}"
             )
-    return list(chain.from_iterable(X)), _offsets([len(x) for x in X])
+    return list(chain.from_iterable(X)), offsets_of([len(x) for x in X])
 
 
 def _encode_numbers(X: Any, n_features: int | None = None) -> Dataset:
@@ -216,7 +213,7 @@ def _encode_numbers(X: Any, n_features: int | None = None) -> Dataset:
         width = x.shape[1] if width is None else width
         if x.shape[1] != width:
             raise DataError(f"example {i} has {x.shape[1]} features; {width} were expected")
-    offsets = _offsets([x.shape[0] for x in X])
+    offsets = offsets_of([x.shape[0] for x in X])
     width = width or 0
     if all(isinstance(x, np.ndarray) for x in X):
         stacked = np.concatenate([np.empty((0, width)), *X])

@@ -15,6 +15,7 @@ from scipy.sparse import vstack as stack_rows
 
 from cliquewise.errors import DataError, FormatError
 from cliquewise.graph.structure import Ints
+from cliquewise.ragged import gather, offsets_of, owner_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +56,9 @@ class GraphDataset:
     labels: Ints | None = None
 
     def __post_init__(self) -> None:
-        _check_finite(self.features, "a node", self.node_offsets if self.rows is None else None)
+        _check_finite(self.features, "node", self.node_offsets if self.rows is None else None)
         if self.edge_features is not None:
-            _check_finite(self.edge_features, "an edge", self.edge_offsets)
+            _check_finite(self.edge_features, "edge", self.edge_offsets)
             if self.edge_features.shape[0] != len(self.edges):
                 raise DataError(
                     f"{self.edge_features.shape[0]} rows of edge features for {self.n_edges} edges"
@@ -93,14 +94,13 @@ class GraphDataset:
             )
 
     def _edge(self, at: int) -> str:
-        i = int(np.searchsorted(self.edge_offsets, at, side="right")) - 1
+        i, edge = owner_of(self.edge_offsets, at)
         ends = (self.edges[at] - self.node_offsets[i]).tolist()
-        return f"example {i}: edge {at - int(self.edge_offsets[i])}, {tuple(ends)},"
+        return f"example {i}: edge {edge}, {tuple(ends)},"
 
     def place(self, node: int) -> str:
         """Name of a node in messages."""
-        i = int(np.searchsorted(self.node_offsets, node, side="right")) - 1
-        return f"example {i}, node {node - int(self.node_offsets[i])}"
+        return "example {}, node {}".format(*owner_of(self.node_offsets, node))
 
     def __len__(self) -> int:
         return len(self.node_offsets) - 1
@@ -142,7 +142,7 @@ class GraphDataset:
         """
         parts = [_Example.of(x, i) for i, x in enumerate(examples)]
         nodes, edges = [p.features.shape[0] for p in parts], [len(p.edges) for p in parts]
-        node_offsets, edge_offsets = _offsets(nodes), _offsets(edges)
+        node_offsets, edge_offsets = offsets_of(nodes), offsets_of(edges)
         ends = [p.edges + start for p, start in zip(parts, node_offsets[:-1], strict=True)]
         with_features = [p.edge_features for p in parts if p.edge_features is not None]
         data = cls(
@@ -170,10 +170,8 @@ class GraphDataset:
         2
         """
         index = np.asarray(chosen, dtype=np.int64)
-        nodes = _ranges(self.node_offsets, index)
-        edges = _ranges(self.edge_offsets, index)
-        node_offsets = _offsets(np.diff(self.node_offsets)[index])
-        edge_offsets = _offsets(np.diff(self.edge_offsets)[index])
+        nodes, node_offsets = gather(self.node_offsets, index)
+        edges, edge_offsets = gather(self.edge_offsets, index)
         shift = np.repeat(node_offsets[:-1] - self.node_offsets[index], np.diff(edge_offsets))
         rows = nodes if self.rows is None else self.rows[nodes]
         used, new = np.unique(rows, return_inverse=True)
@@ -298,26 +296,15 @@ def _check_finite(matrix: csr_matrix, what: str, offsets: Ints | None) -> None:
     if finite.all():
         return
     at = int(np.argmin(finite))
-    row = int(np.searchsorted(matrix.indptr, at, side="right")) - 1
+    row, _ = owner_of(matrix.indptr, at)
     where = f"row {row}"
     if offsets is not None:
-        i = int(np.searchsorted(offsets, row, side="right")) - 1
-        where = f"example {i}, {what.split()[1]} {row - int(offsets[i])}"
+        i, place = owner_of(offsets, row)
+        where = f"example {i}, {what} {place}"
     raise DataError(
         f"{where}: feature {matrix.indices[at]} is {matrix.data[at]}; replace or drop values "
         "that are not finite"
     )
-
-
-def _offsets(counts: Any) -> Ints:
-    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-
-
-def _ranges(offsets: Ints, index: Ints) -> Ints:
-    """All numbers of the chosen ranges, one after the other."""
-    lengths = offsets[index + 1] - offsets[index]
-    starts = np.repeat(offsets[index] - _offsets(lengths)[:-1], lengths)
-    return starts + np.arange(int(lengths.sum()))
 
 
 def read_graphs(folder: str | Path) -> tuple[list[dict[str, Any]], list[NDArray[Any]] | None]:

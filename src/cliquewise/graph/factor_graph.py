@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cliquewise.errors import GraphError
 from cliquewise.graph.structure import Ints, Structure, as_scope
-from cliquewise.ragged import Ragged
+from cliquewise.ragged import Ragged, owner_of
 
 if TYPE_CHECKING:
     from cliquewise.oracles.base import MapResult, MarginalResult, MaxMarginalResult
@@ -91,7 +91,7 @@ class FactorGraph:
         bad = ~(tables < np.inf)
         if bad.any():
             entry = int(np.argmax(bad))
-            f = int(np.searchsorted(structure.table_offsets, entry, side="right")) - 1
+            f, _ = owner_of(structure.table_offsets, entry)
             raise GraphError(
                 f"the table of factor {f} contains {tables[entry]}; log-potentials are finite "
                 "numbers, or -inf for a forbidden combination"

@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import connected_components, maximum_flow, minimum_spa
 from cliquewise.errors import GraphError
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
+from cliquewise.ragged import offsets_of
 
 #: Parts of at most this many variables get exact probabilities from a dense inverse.
 DENSE = 1500
@@ -185,7 +186,7 @@ def _mean_tree(n: int, pairs: Ints, weights: Floats, random_state: Any) -> Float
     order = np.argsort(ends, kind="stable")
     links = np.tile(np.arange(len(pairs)), 2)[order]
     others = np.concatenate([pairs[:, 1], pairs[:, 0]])[order]
-    starts = np.concatenate(([0], np.cumsum(np.bincount(ends, minlength=n)))).astype(np.int64)
+    starts = offsets_of(np.bincount(ends, minlength=n))
     total = np.cumsum(weights[links])
     before = np.concatenate(([0.0], total))[starts]
     owner = ends[order]

@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, depth_first_order
 
 from cliquewise.errors import GraphError
-
-Ints = NDArray[np.int64]
+from cliquewise.ragged import Ints as Ints
+from cliquewise.ragged import offsets_of, owner_of
 
 #: Largest number of states of one variable, and of table entries of one graph.
 MAX_CARDINALITY = 10_000_000
@@ -44,7 +44,7 @@ class Structure:
         listed = [as_scope(s, f) for f, s in enumerate(scopes)]
         orders = np.array([len(s) for s in listed], dtype=np.int64)
         flat = np.array([v for s in listed for v in s], dtype=np.int64)
-        self._set(np.asarray(cardinalities), flat, np.concatenate(([0], np.cumsum(orders))))
+        self._set(np.asarray(cardinalities), flat, offsets_of(orders))
 
     @classmethod
     def from_arrays(cls, cardinalities: Any, scopes: Any, scope_offsets: Any) -> Structure:
@@ -88,7 +88,7 @@ class Structure:
             )
         if scopes.size and (scopes.min() < 0 or scopes.max() >= cards.size):
             bad = int(np.argmax((scopes < 0) | (scopes >= cards.size)))
-            f = int(np.searchsorted(scope_offsets, bad, side="right")) - 1
+            f, _ = owner_of(scope_offsets, bad)
             raise GraphError(
                 f"factor {f} names variable {scopes[bad]}, but the variables are "
                 f"0..{cards.size - 1}"
@@ -103,8 +103,8 @@ class Structure:
             raise GraphError(
                 f"the tables would have {sizes.sum():.3g} entries; the limit is {MAX_ENTRIES:.3g}"
             )
-        self.table_offsets: Ints = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        self.node_offsets: Ints = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
+        self.table_offsets = offsets_of(sizes)
+        self.node_offsets = offsets_of(cards)
         for array in (cards, scopes, scope_offsets, self.table_offsets, self.node_offsets):
             array.setflags(write=False)
         self.memo: dict[Any, Any] = {}

@@ -12,6 +12,7 @@ from cliquewise.data.feature_rows import FeatureRows
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
+from cliquewise.ragged import offsets_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class CandidateSets:
         empty = [i for i, size in enumerate(sizes) if size == 0]
         if empty:
             raise DataError(f"example {empty[0]} has no candidates; leave it out")
-        return cls(features, np.concatenate(([0], np.cumsum(sizes))).astype(np.int64))
+        return cls(features, offsets_of(sizes))
 
     def __len__(self) -> int:
         """Number of examples."""

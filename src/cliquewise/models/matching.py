@@ -14,6 +14,7 @@ from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
 from cliquewise.oracles.matching import Assignment
+from cliquewise.ragged import offsets_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class PairTables:
         return cls(
             features,
             np.asarray(shapes, dtype=np.int64).reshape(-1, 2),
-            np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+            offsets_of(sizes),
         )
 
     def __len__(self) -> int:

@@ -20,6 +20,7 @@ from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints, Structure
+from cliquewise.ragged import offsets_of
 
 PAIRWISE = ("table", "symmetric", "potts", "co-occurrence")
 
@@ -112,13 +113,13 @@ class PairwiseModel:
         params = np.array([int(t.max(initial=-1)) + 1 for t in ties], dtype=np.int64)
         columns = np.full(len(ties), self.edge_columns)
         columns[: self.n_node_types] = self.node_columns
-        starts = np.concatenate(([0], np.cumsum(params * columns))).astype(np.int64)
+        starts = offsets_of(params * columns)
         sizes = np.array([len(t) for t in ties])
         spread = {id(t): _spread(t) for t in ties}
         return {
             "base": starts[:-1],
             "params": params,
-            "tie_start": np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)[:-1],
+            "tie_start": offsets_of(sizes)[:-1],
             "plain": params == sizes,
             "tie": np.concatenate([np.empty(0, dtype=np.int64), *ties]).astype(np.int32),
             "dimension": int(starts[-1]),
@@ -160,10 +161,10 @@ class PairwiseModel:
         rows, indptr, indices, values = self._features(data)
         part = self.layout
         return Cliques(
-            _starts(sizes), np.concatenate([data.node_types, types]).astype(np.int32),
+            offsets_of(sizes), np.concatenate([data.node_types, types]).astype(np.int32),
             rows, indptr, indices, values, part["base"], part["params"], part["tie_start"],
             part["plain"], part["tie"], np.ascontiguousarray(edges[:, 0]),
-            np.ascontiguousarray(edges[:, 1]), _starts(messages)[:-1],
+            np.ascontiguousarray(edges[:, 1]), offsets_of(messages)[:-1],
             np.bincount(edges.ravel(), minlength=data.n_nodes).astype(np.float64),
             np.concatenate(truth), np.empty(0) if cost is None else cost,
         )  # fmt: skip
@@ -229,7 +230,7 @@ class PairwiseModel:
                 n = last - first
                 scopes = np.concatenate([np.arange(n), local.ravel()])
                 orders = np.concatenate([np.ones(n, np.int64), np.full(len(local), 2)])
-                seen[key] = Structure.from_arrays(cards[first:last], scopes, _starts(orders))
+                seen[key] = Structure.from_arrays(cards[first:last], scopes, offsets_of(orders))
             out.append(seen[key])
         return out
 
@@ -250,10 +251,6 @@ def _spread(tie: Ints) -> float:
     """Largest ``||T d||^2 / ||d||^2``, where T adds up the entries that share a weight."""
     counts = np.bincount(tie[tie >= 0])
     return float(counts.max(initial=0))
-
-
-def _starts(sizes: Ints) -> Ints:
-    return np.asarray(np.concatenate(([0], np.cumsum(sizes))), dtype=np.int64)
 
 
 def _with_constant(matrix: csr_matrix) -> csr_matrix:

@@ -15,8 +15,8 @@ from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.structure import Ints
 from cliquewise.oracles._trw import Mapper, Problem, entries_of, log_sum_of
 from cliquewise.oracles.base import MarginalResult
-from cliquewise.oracles.icm import climb, first_best
-from cliquewise.ragged import Ragged
+from cliquewise.oracles.icm import climb
+from cliquewise.ragged import Ragged, first_best
 from cliquewise.trace import Trace
 
 #: The contraction at the start (the authors'; the proof allows 1/4).

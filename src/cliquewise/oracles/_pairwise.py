@@ -16,6 +16,7 @@ from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.structure import Ints, Structure
+from cliquewise.ragged import gather, offsets_of
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,12 @@ def _topology(s: Structure) -> Topology:
     n, edges, cards = s.n_variables, s.edges, s.cardinalities
     m = len(edges)
     sizes = cards[edges[:, 0]] * cards[edges[:, 1]]
-    edge_offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    edge_offsets = offsets_of(sizes)
     ends = np.concatenate([edges[:, 1], edges[:, 0]])
     others = np.concatenate([edges[:, 0], edges[:, 1]])
     order = np.lexsort((others, ends))
     links = np.concatenate([np.arange(m), np.arange(m)])[order]
-    starts = np.concatenate(([0], np.cumsum(np.bincount(ends, minlength=n)))).astype(np.int64)
+    starts = offsets_of(np.bincount(ends, minlength=n))
     middles = starts[:-1] + np.bincount(edges[:, 1], minlength=n)
     return Topology(
         cards,
@@ -139,8 +140,8 @@ def _targets(s: Structure, edge_offsets: Ints) -> Ints:
             continue
         sizes = np.diff(s.table_offsets)[members]
         owner = np.repeat(np.arange(len(members)), sizes)
-        local = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        entries = np.repeat(s.table_offsets[members], sizes) + local
+        entries, starts = gather(s.table_offsets, members)
+        local = np.arange(len(entries)) - starts[owner]
         scopes = s.scopes[s.scope_offsets[members][:, None] + np.arange(order)]
         if order == 1:
             targets[entries] = s.node_offsets[scopes[:, 0]][owner] + local

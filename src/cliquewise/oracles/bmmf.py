@@ -10,6 +10,7 @@ import numpy as np
 from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import MapResult, Oracle, register, registered
+from cliquewise.ragged import owner_of
 
 
 @register
@@ -74,7 +75,7 @@ class BestMaxMarginalFirst(Oracle):
             if heights[which] == -np.inf:
                 break
             entry = int(np.argmax(others[which]))
-            variable = int(np.searchsorted(offsets, entry, side="right")) - 1
+            variable, _ = owner_of(offsets, entry)
             mask = masks[which].copy()
             mask[offsets[variable] : offsets[variable + 1]] = -np.inf
             mask[entry] = masks[which][entry]

@@ -13,6 +13,7 @@ from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.trw_s import reject_options, tolerance
+from cliquewise.ragged import first_best, gather, offsets_of
 
 
 @register
@@ -106,26 +107,9 @@ def unary_labels(graph: FactorGraph) -> Ints:
     total = np.zeros(int(s.node_offsets[-1]))
     alone = np.flatnonzero(s.orders == 1)
     owner = s.scopes[s.scope_offsets[alone]]
-    sizes = s.cardinalities[owner]
-    local = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    np.add.at(
-        total,
-        np.repeat(s.node_offsets[owner], sizes) + local,
-        graph.tables[np.repeat(s.table_offsets[alone], sizes) + local],
-    )
+    into, _ = gather(s.node_offsets, owner)
+    np.add.at(total, into, graph.tables[gather(s.table_offsets, alone)[0]])
     return first_best(total, s.node_offsets)
-
-
-def first_best(flat: Any, offsets: Ints) -> Ints:
-    """Position of the first maximum of each stretch ``flat[offsets[v]:offsets[v + 1]]``."""
-    sizes = np.diff(offsets)
-    if not len(sizes):
-        return np.empty(0, dtype=np.int64)
-    best = np.maximum.reduceat(flat, offsets[:-1])
-    is_best = np.flatnonzero(flat == np.repeat(best, sizes))
-    owner = np.repeat(np.arange(len(sizes)), sizes)[is_best]
-    _, first = np.unique(owner, return_index=True)
-    return (is_best[first] - offsets[:-1]).astype(np.int64)
 
 
 def _incidence(s: Structure) -> tuple[Ints, Ints, Ints, Ints]:
@@ -142,7 +126,7 @@ def _incidence(s: Structure) -> tuple[Ints, Ints, Ints, Ints]:
         positions = np.argsort(s.scopes, kind="stable").astype(np.int64)
         owner = np.repeat(np.arange(s.n_factors), s.orders).astype(np.int64)
         counts = np.bincount(s.scopes, minlength=s.n_variables)
-        starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        starts = offsets_of(counts)
         known = s.memo["incidence"] = (strides, starts, owner[positions], positions)
     strides, starts, members, positions = known
     return strides, starts, members, positions

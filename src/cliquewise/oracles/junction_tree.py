@@ -19,7 +19,7 @@ from cliquewise.oracles.base import (
     Oracle,
     register,
 )
-from cliquewise.ragged import Ragged
+from cliquewise.ragged import Ragged, offsets_of
 
 #: Refuse above these, unless the caller sets ``max_memory`` (bytes) or ``max_operations``.
 MAX_MEMORY = 4 * 2**30
@@ -96,7 +96,7 @@ class Elimination(Oracle):
             sk, s = self.sketch(structure), structure
             cards = s.cardinalities[sk.order]
             sep_sizes = sk.sep_sizes.astype(np.int64)
-            message_offsets = _starts(sep_sizes)
+            message_offsets = offsets_of(sep_sizes)[:-1]
             wiring = elimination.operands(
                 sk.place, sk.parent, cards, sk.sep_offsets, sk.seps, message_offsets,
                 s.scopes, s.scope_offsets, s.table_offsets,
@@ -215,7 +215,7 @@ class Elimination(Oracle):
         """Sum-product up, and draws on the way down."""
         plan = self._start(graph, "sample", options)
         messages, cliques = self._room(plan)[0], np.empty(int(plan.clique_sizes.sum()))
-        starts = _starts(plan.clique_sizes)
+        starts = offsets_of(plan.clique_sizes)[:-1]
         log_z = passes.upward_sum(plan, graph.tables, messages, cliques, starts, True)
         if log_z == -np.inf:
             raise InfeasibleError(INFEASIBLE)
@@ -225,10 +225,6 @@ class Elimination(Oracle):
             part = labels[first : first + block]
             passes.draw(plan, cliques, starts, rng.random(part.shape), part)
         return labels
-
-
-def _starts(sizes: Ints) -> Ints:
-    return np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64)
 
 
 @register

@@ -16,8 +16,9 @@ from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import MapResult, Oracle, register
-from cliquewise.oracles.icm import climb, first_best, unary_labels
+from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.trw_s import reject_options, tolerance
+from cliquewise.ragged import first_best
 
 #: More columns (states and entries of larger tables) than this are refused.
 MAX_COLUMNS = 3_000_000

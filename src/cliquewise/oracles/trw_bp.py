@@ -17,9 +17,9 @@ from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import Pairwise
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho, uniform
 from cliquewise.oracles.base import MarginalResult, Oracle, register
-from cliquewise.oracles.icm import climb, first_best
+from cliquewise.oracles.icm import climb
 from cliquewise.oracles.trw_s import reject_options, run_trw_s
-from cliquewise.ragged import Ragged
+from cliquewise.ragged import Ragged, first_best, offsets_of
 from cliquewise.trace import Trace
 
 #: Part of the uniform point in the point at which the bound is taken, so that it is inside.
@@ -46,8 +46,8 @@ class Messages:
     def start(cls, p: Problem) -> Messages:
         """All messages equal to one."""
         t = p.topology
-        low = np.concatenate(([0], np.cumsum(t.cards[t.edges[:, 0]]))).astype(np.int64)
-        high = np.concatenate(([0], np.cumsum(t.cards[t.edges[:, 1]]))).astype(np.int64)
+        low = offsets_of(t.cards[t.edges[:, 0]])
+        high = offsets_of(t.cards[t.edges[:, 1]])
         theta = np.where(p.possible, p.theta, -np.inf)
         n_states = int(t.node_offsets[-1])
         return cls(

@@ -15,6 +15,7 @@ from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, not_pairwise
 from cliquewise.oracles.base import MapResult, Oracle, register
+from cliquewise.ragged import first_best, offsets_of
 
 #: The gap counts as closed below this part of the scale of the scores.
 CLOSED = 1e-9
@@ -131,7 +132,7 @@ def run_trw_s(
     if t.n_nodes == 0:
         return Messages(np.empty(0, np.int64), 0.0, 0.0, np.zeros(0), np.zeros(0), "gap")
     sizes = np.maximum(t.cards[t.edges[:, 0]], t.cards[t.edges[:, 1]])
-    message_offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    message_offsets = offsets_of(sizes)
     messages, nodes = np.zeros(int(message_offsets[-1])), pairwise.nodes.copy()
     labels = first_labels(pairwise)
     state = np.array([-np.inf, _sum_of_maxima(pairwise)])
@@ -173,14 +174,7 @@ def _is_stalled(bounds: Floats, scores: Floats) -> bool:
 
 def first_labels(pairwise: Pairwise) -> Ints:
     """The best state of each variable on its own."""
-    t = pairwise.topology
-    if t.n_nodes == 0:
-        return np.empty(0, dtype=np.int64)
-    best = np.maximum.reduceat(pairwise.nodes, t.node_offsets[:-1])
-    is_best = np.flatnonzero(pairwise.nodes == np.repeat(best, t.cards))
-    owner = np.repeat(np.arange(t.n_nodes), t.cards)[is_best]
-    _, first = np.unique(owner, return_index=True)
-    return (is_best[first] - t.node_offsets[:-1]).astype(np.int64)
+    return first_best(pairwise.nodes, pairwise.topology.node_offsets)
 
 
 def _sum_of_maxima(pairwise: Pairwise) -> float:

@@ -20,6 +20,7 @@ from cliquewise.graph.structure import Ints, Structure
 from cliquewise.oracles._pairwise import Topology, compile_pairwise, not_pairwise, topology
 from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.trw_s import reject_options
+from cliquewise.ragged import offsets_of
 
 #: More additions than this are refused (about ten seconds).
 MAX_OPERATIONS = 3e10
@@ -119,7 +120,7 @@ def _find(t: Topology) -> Cover:
     states = int(t.cards[rest].sum())
     crossing = int(np.sum(role[t.edges].sum(axis=1) == 1)) if t.n_edges else 0
     labelings = float(np.exp(min(logs[chosen].sum(), 700.0))) if chosen else 1.0
-    offsets = np.concatenate(([0], np.cumsum(t.cards[rest]))).astype(np.int64)
+    offsets = offsets_of(t.cards[rest])
     return Cover(
         outer, np.array(inner, dtype=np.int64), rest.astype(np.int64), role, offsets,
         labelings * (states + 10.0 * crossing + 1.0) + float(t.n_edges),

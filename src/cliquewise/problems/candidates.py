@@ -12,6 +12,7 @@ from cliquewise.graph.structure import Ints
 from cliquewise.models.candidates import CandidateModel, CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
 from cliquewise.problems.examples import ExampleProblem, Rows
+from cliquewise.ragged import first_best, offsets_of
 
 
 class CandidateProblem(ExampleProblem):
@@ -156,10 +157,8 @@ class CandidateProblem(ExampleProblem):
             mu /= np.repeat(total, sizes)
             high = high + np.log(total)
         else:
-            at = np.flatnonzero(psi == np.repeat(high, sizes))
-            owner = np.searchsorted(offsets, at, side="right") - 1
             mu = np.zeros(len(psi))
-            mu[at[np.unique(owner, return_index=True)[1]]] = 1.0
+            mu[offsets[:-1] + first_best(psi, offsets)] = 1.0
         mu[self.true_rows] -= 1.0
         return self.weights * high, mu * np.repeat(self.weights, sizes)
 
@@ -182,5 +181,5 @@ def stacked(parts: list[tuple[Ints, Floats]]) -> Rows:
     return Rows(
         np.concatenate([np.empty(0, dtype=np.int64), *(index for index, _ in parts)]),
         np.concatenate([np.empty(0), *(values for _, values in parts)]),
-        np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
+        offsets_of(lengths),
     )

@@ -21,6 +21,7 @@ from cliquewise.errors import DataError, TooLargeError, UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.structure import Ints, Structure
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.ragged import offsets_of
 
 LOSSES = ("log", "softmax_margin", "hinge")
 ENTROPIES = ("gini", "gini-otrw")
@@ -150,7 +151,7 @@ class GraphProblem:
 
     def _hamming(self) -> Floats:
         cards = np.asarray(self.model.cardinalities, dtype=np.int64)[self.data.node_types]
-        starts = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
+        starts = offsets_of(cards)
         cost = np.ones(int(starts[-1]))
         cost[starts[:-1] + np.asarray(self.data.labels)] = 0.0
         return cost
@@ -345,7 +346,7 @@ def _weighted(g: Any, c: Floats, owners: Ints) -> Any:
     _, first, row = np.unique(codes, return_index=True, return_inverse=True)
     old, factor = g.row[first], c[first]
     sizes = np.diff(g.indptr)[old]
-    indptr = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    indptr = offsets_of(sizes)
     entries = np.arange(int(indptr[-1])) + np.repeat(g.indptr[old] - indptr[:-1], sizes)
     cost = g.cost
     if len(cost):

@@ -20,6 +20,7 @@ from cliquewise.data.formats._numbers import Numbers, Source, pack, read_bytes
 from cliquewise.errors import FormatError, GraphError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import MAX_CARDINALITY, Ints, Structure
+from cliquewise.ragged import owner_of
 
 #: Log-potentials whose exponential is a normal float64; others are written digit by digit.
 _PLAIN = (-708.0, 709.0)
@@ -116,7 +117,7 @@ def _scopes(numbers: Numbers, n: int) -> tuple[Ints, Ints]:
     bad = ~((flat >= 0) & (flat < n) & (np.floor(flat) == flat))
     if bad.any():
         i = int(np.argmax(bad))
-        f = int(np.searchsorted(offsets, i, side="right")) - 1
+        f, _ = owner_of(offsets, i)
         raise numbers.error(
             f"factor {f} names variable {flat[i]:.16g}, but the variables are 0..{n - 1}",
             first + int(np.flatnonzero(inside)[i]),
@@ -155,7 +156,7 @@ def _tables(numbers: Numbers, structure: Structure) -> NDArray[np.float64]:
     bad = ~(values >= 0)
     if bad.any():
         i = int(np.argmax(bad))
-        f = int(np.searchsorted(structure.table_offsets, i, side="right")) - 1
+        f, _ = owner_of(structure.table_offsets, i)
         raise numbers.error(
             f"entry {i - structure.table_offsets[f]} of factor {f} is {values[i]:g}; potentials "
             "are finite and not negative (the format has no logarithms)",
@@ -311,7 +312,7 @@ def _linear(graph: FactorGraph) -> list[str]:
     out = list(map(repr, values.tolist()))
     for i in np.flatnonzero(~plain & (logs > -np.inf)):
         if abs(logs[i]) > _WRITABLE:
-            f = int(np.searchsorted(graph.structure.table_offsets, i, side="right")) - 1
+            f, _ = owner_of(graph.structure.table_offsets, int(i))
             raise GraphError(
                 f"factor {f} has the log-potential {logs[i]:g}, whose exponential cannot be "
                 f"written; the UAI format takes those up to {_WRITABLE:g} in size"
