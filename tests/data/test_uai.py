@@ -186,10 +186,10 @@ BAD = {
         b"MARKOV 40 " + b"10 " * 40 + b"1 40 " + b" ".join(b"%d" % i for i in range(40)) + b" 1 1",
         "entries",
     ),
-    "truncated gzip": (gzip.compress(MODEL)[:-9], "damaged or truncated"),
-    "truncated xz": (lzma.compress(MODEL)[:-9], "damaged or truncated"),
-    "truncated bzip2": (bz2.compress(MODEL)[:-9], "damaged or truncated"),
-    "garbage in gzip": (gzip.compress(MODEL)[:20] + b"garbage garbage", "damaged or truncated"),
+    "truncated gzip": (gzip.compress(MODEL)[:-9], "truncated file"),
+    "truncated xz": (lzma.compress(MODEL)[:-9], "truncated file"),
+    "truncated bzip2": (bz2.compress(MODEL)[:-9], "truncated file"),
+    "garbage in gzip": (gzip.compress(MODEL)[:20] + b"garbage garbage", "damaged gzip"),
 }
 
 

@@ -96,7 +96,7 @@ def lines_of(path: str, encoding: str) -> Iterator[str]:
     from cliquewise.errors import FormatError
 
     if path != "-":
-        yield from chain.from_iterable(read_lines(path, encoding))
+        yield from read_lines(path, encoding)
         return
     for number, raw in enumerate(sys.stdin.buffer, 1):
         try:
@@ -118,28 +118,18 @@ def conll_batches(path: str, tabs: bool, encoding: str, size: int) -> Iterator[l
 
 def crfsuite_batches(path: str, encoding: str, size: int) -> Iterator[list[Any]]:
     """Sequences (lists of lists of attributes) in batches."""
-    name = "stdin" if path == "-" else path
-    lines: list[str] = []
-    first = 1
-    found = 0
-    for number, line in enumerate(lines_of(path, encoding), 1):
-        lines.append(line)
-        found += not line
-        if found == size:
-            yield _sequences(lines, name, first)
-            lines, found, first = [], 0, number + 1
-    if rest := _sequences(lines, name, first):
-        yield rest
+    from cliquewise.data.formats.crfsuite import parse_lines
+    from cliquewise.data.formats.text import numbered
+
+    with numbered(lines_of(path, encoding), "stdin" if path == "-" else path) as lines:
+        for line in lines:
+            yield parse_lines(_up_to_blanks(chain([line], lines), size)).X
 
 
-def _sequences(lines: list[str], name: str, first: int) -> list[Any]:
-    """Parse lines that begin at line ``first`` of a stream."""
-    from cliquewise.data.formats.crfsuite import _parse
-    from cliquewise.errors import FormatError
-
-    try:
-        return _parse(lines, None).X
-    except FormatError as error:
-        line = (error.line or 1) + first - 1
-        message = str(error).removeprefix(f"line {error.line}: ")
-        raise FormatError(message, name, line) from None
+def _up_to_blanks(lines: Iterator[str], count: int) -> Iterator[str]:
+    """Lines until ``count`` of them were blank."""
+    for line in lines:
+        yield line
+        count -= not line
+        if count == 0:
+            return

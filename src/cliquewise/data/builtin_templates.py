@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
 
-from cliquewise.data.templates import Change, Macro, Rule, wapiti_regex
+from cliquewise.data.rules import Macro, Rule, wapiti_regex
 from cliquewise.errors import DataError
+
+Change = Callable[[str], "str | None"]
 
 _SHAPES = {".,": ".", ";:?!": ";", "+-*/=|_": "-", "({[<": "(", ")}]>": ")"}
 _SHAPE_OF = {c: shape for letters, shape in _SHAPES.items() for c in letters}

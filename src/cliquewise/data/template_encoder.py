@@ -20,7 +20,8 @@ from cliquewise.data.attributes import AttributeTable, compact_dataset
 from cliquewise.data.builtin_templates import change_of
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.formats.conll import Columns
-from cliquewise.data.templates import Macro, Rule, Template
+from cliquewise.data.rules import Macro, Rule
+from cliquewise.data.templates import Template
 from cliquewise.errors import DataError
 
 _DENSE = 1 << 22  # below this many possible combinations, a table beats sorting

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import os
 import re
-import zlib
+from collections.abc import Iterable
 from decimal import Decimal, DecimalException
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise.data.formats._packed import unpacked
 from cliquewise.errors import FormatError
 
 Source = str | os.PathLike[str] | BinaryIO
@@ -33,72 +30,25 @@ def read_bytes(source: Source) -> tuple[bytes, str]:
     if isinstance(source, (str, os.PathLike)):
         name = os.fspath(source)
         with open(name, "rb") as file:
-            raw = _read_all(file)
+            raw = _bounded(iter(lambda: file.read(PIECE), b""), name)
     else:
         name = str(getattr(source, "name", "<stream>"))
-        raw = _read_all(source)
-    return _unpack(raw, name).removeprefix(b"\xef\xbb\xbf"), name
+        raw = _bounded(iter(lambda: source.read(PIECE), b""), name)
+    return _bounded(unpacked(io.BytesIO(raw), name), name).removeprefix(b"\xef\xbb\xbf"), name
 
 
-def _read_all(file: Any) -> bytes:
-    """Everything, up to one byte over the limit; in pieces, as read(n) allocates n bytes."""
-    pieces, total = [], 0
-    while total <= MAX_TEXT:
-        piece = file.read(min(PIECE, MAX_TEXT + 1 - total))
-        if not piece:
-            break
-        pieces.append(piece)
+def _bounded(pieces: Iterable[bytes], name: str) -> bytes:
+    kept, total = [], 0
+    for piece in pieces:
+        kept.append(piece)
         total += len(piece)
-    return b"".join(pieces)
-
-
-def _unpack(raw: bytes, name: str) -> bytes:
-    try:
-        if raw.startswith(b"\x1f\x8b"):
-            with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
-                raw = _read_all(file)
-        elif raw.startswith(b"BZh"):
-            with bz2.BZ2File(io.BytesIO(raw)) as unbz2:
-                raw = _read_all(unbz2)
-        elif raw.startswith(b"\xfd7zXZ\x00"):
-            raw = _unpack_xz(raw)
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise FormatError(
-            f"the compressed file is damaged or truncated ({error}); fetch or pack it again", name
-        ) from error
-    if len(raw) > MAX_TEXT:
-        raise FormatError(
-            f"the file holds more than {MAX_TEXT >> 30} GiB of text, which is the limit; "
-            "build the FactorGraph from arrays instead",
-            name,
-        )
-    return raw
-
-
-def _unpack_xz(raw: bytes) -> bytes:
-    """Unpack xz streams with bounded memory: a damaged header may ask for gigabytes."""
-    pieces, total = [], 0
-    while raw and total <= MAX_TEXT:
-        stream = lzma.LZMADecompressor(memlimit=MAX_TEXT)
-        pieces.append(stream.decompress(raw, max_length=MAX_TEXT + 1 - total))
-        total += len(pieces[-1])
-        if not stream.eof and total <= MAX_TEXT:
-            raise EOFError("the stream ends early")
-        raw = stream.unused_data.lstrip(b"\0")
-    return b"".join(pieces)
-
-
-def pack(text: str, path: str | os.PathLike[str]) -> bytes:
-    """The bytes to write: packed as the name's ending says (.gz, .xz, .bz2)."""
-    data = text.encode("ascii")
-    ending = Path(path).suffix
-    if ending == ".gz":
-        return gzip.compress(data, mtime=0)
-    if ending == ".xz":
-        return lzma.compress(data)
-    if ending == ".bz2":
-        return bz2.compress(data)
-    return data
+        if total > MAX_TEXT:
+            raise FormatError(
+                f"the file holds more than {MAX_TEXT >> 30} GiB of text, which is the limit; "
+                "build the FactorGraph from arrays instead",
+                name,
+            )
+    return b"".join(kept)
 
 
 def _has_tiny_decimals(text: bytes) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from cliquewise.data.formats.text import Progress, read_lines
+from cliquewise.data.formats.text import Progress, numbered, read_lines
 from cliquewise.errors import FormatError
 
 _TOKEN = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,]+)""")
@@ -82,21 +82,14 @@ def read_arff(
     >>> data.X.toarray().ravel().tolist(), data.Y.ravel().tolist()
     ([0.5, 2.0], [1, 0])
     """
-    lines = enumerate((x for group in read_lines(path, encoding, progress) for x in group), 1)
-    attributes = _header(lines, path)
-    names = [a.name for a in attributes]
-    chosen = _label_columns(labels, names, path)
-    for c in chosen:
-        if not attributes[c].is_binary_digit:
-            raise FormatError(f"label {names[c]!r} is not nominal with the values 0 and 1", path)
-    columns = _Columns(attributes, chosen)
-    n = 0
-    for number, line in lines:
-        text = line.strip()
-        if not text or text.startswith("%"):
-            continue
-        columns.add(n, text, path, number)
-        n += 1
+    with numbered(read_lines(path, encoding, progress), path) as lines:
+        attributes = _header(lines)
+        columns = _Columns(attributes, _label_columns(labels, attributes, path))
+        n = 0
+        for text in map(str.strip, lines):
+            if text and not text.startswith("%"):
+                columns.add(n, text)
+                n += 1
     return columns.result(n)
 
 
@@ -113,7 +106,7 @@ def read_mulan_labels(path: str | Path) -> list[str]:
     """
     from xml.etree import ElementTree
 
-    text = "\n".join(line for group in read_lines(path) for line in group)
+    text = "\n".join(read_lines(path))
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise FormatError("a list of labels needs no document type; it is refused", path)
     try:
@@ -127,26 +120,25 @@ def read_mulan_labels(path: str | Path) -> list[str]:
     return names
 
 
-def _header(lines: Iterator[tuple[int, str]], path: str | Path) -> list[_Attribute]:
+def _header(lines: Iterator[str]) -> list[_Attribute]:
     attributes: list[_Attribute] = []
-    for number, line in lines:
-        text = line.strip()
+    for text in map(str.strip, lines):
         word = text[:10].lower()
         if word.startswith("@data"):
             if not attributes:
-                raise FormatError("@data comes before any @attribute", path, number)
+                raise FormatError("@data comes before any @attribute")
             return attributes
         if word.startswith("@attribute"):
-            attributes.append(_attribute(text[10:], path, number))
+            attributes.append(_attribute(text[10:]))
         elif text and not text.startswith("%") and not word.startswith("@relation"):
-            raise FormatError(f"expected @attribute or @data, found {text[:40]!r}", path, number)
-    raise FormatError("the file ends before @data", path)
+            raise FormatError(f"expected @attribute or @data, found {text[:40]!r}")
+    raise FormatError("the file ends before @data")
 
 
-def _attribute(text: str, path: str | Path, number: int) -> _Attribute:
+def _attribute(text: str) -> _Attribute:
     match = _TOKEN.match(text.strip())
     if match is None:
-        raise FormatError("an @attribute needs a name and a type", path, number)
+        raise FormatError("an @attribute needs a name and a type")
     kind = text.strip()[match.end() :].strip()
     name = _unquoted(match)
     if kind.startswith("{") and kind.endswith("}"):
@@ -154,9 +146,8 @@ def _attribute(text: str, path: str | Path, number: int) -> _Attribute:
     if kind.lower() in ("numeric", "real", "integer"):
         return _Attribute(name, None)
     raise FormatError(
-        f"attribute {name!r} has type {kind[:30]!r}; numeric and nominal ones can be read",
-        path, number,
-    )  # fmt: skip
+        f"attribute {name!r} has type {kind[:30]!r}; numeric and nominal ones can be read"
+    )
 
 
 def _unquoted(match: re.Match[str]) -> str:
@@ -167,19 +158,27 @@ def _unquoted(match: re.Match[str]) -> str:
 
 
 def _label_columns(
-    labels: str | Path | Sequence[str] | int, names: list[str], path: str | Path
+    labels: str | Path | Sequence[str] | int, attributes: list[_Attribute], path: str | Path
 ) -> list[int]:
+    names = [attribute.name for attribute in attributes]
     if isinstance(labels, int):
         if not 0 < abs(labels) <= len(names):
             raise FormatError(f"{abs(labels)} labels, but {len(names)} attributes", path)
         every = list(range(len(names)))
-        return every[-labels:] if labels > 0 else every[:-labels]
-    wanted = read_mulan_labels(labels) if isinstance(labels, str | Path) else list(labels)
-    index = {name: c for c, name in enumerate(names)}
-    missing = [name for name in wanted if name not in index]
-    if missing:
-        raise FormatError(f"there is no attribute {missing[0]!r}, which is named as a label", path)
-    return sorted(index[name] for name in wanted)
+        chosen = every[-labels:] if labels > 0 else every[:-labels]
+    else:
+        wanted = read_mulan_labels(labels) if isinstance(labels, str | Path) else list(labels)
+        index = {name: c for c, name in enumerate(names)}
+        missing = [name for name in wanted if name not in index]
+        if missing:
+            raise FormatError(
+                f"there is no attribute {missing[0]!r}, which is named as a label", path
+            )
+        chosen = sorted(index[name] for name in wanted)
+    for c in chosen:
+        if not attributes[c].is_binary_digit:
+            raise FormatError(f"label {names[c]!r} is not nominal with the values 0 and 1", path)
+    return chosen
 
 
 class _Columns:
@@ -203,29 +202,26 @@ class _Columns:
         self.values: list[float] = []
         self.hits: list[tuple[int, int]] = []
 
-    def add(self, row: int, text: str, path: str | Path, number: int) -> None:
+    def add(self, row: int, text: str) -> None:
         given: Iterable[tuple[int, str]]
-        sparse = text.startswith("{")
-        if sparse:
-            given = self._sparse(text, path, number)
+        if text.startswith("{"):
+            given = self._sparse(text)
         else:
             cells = text.split(",") if "'" not in text and '"' not in text else _cells(text)
             if len(cells) != len(self.attributes):
-                raise FormatError(
-                    f"{len(cells)} values for {len(self.attributes)} attributes", path, number
-                )
+                raise FormatError(f"{len(cells)} values for {len(self.attributes)} attributes")
             given = enumerate(cells)
         for c, cell in given:
-            self._entry(row, c, cell.strip(), path, number)
+            self._entry(row, c, cell.strip())
 
-    def _sparse(self, text: str, path: str | Path, number: int) -> Iterator[tuple[int, str]]:
+    def _sparse(self, text: str) -> Iterator[tuple[int, str]]:
         if not text.endswith("}"):
-            raise FormatError("a sparse row ends with }", path, number)
+            raise FormatError("a sparse row ends with }")
         seen: set[int] = set()
         for cell in _cells(text[1:-1]) if text[1:-1].strip() else []:
             head, _, value = cell.strip().partition(" ")
             if not head.isdigit() or int(head) >= len(self.attributes) or int(head) in seen:
-                raise FormatError(f"{head!r} is no new attribute number", path, number)
+                raise FormatError(f"{head!r} is no new attribute number")
             seen.add(int(head))
             yield int(head), value.strip().strip("'\"")
         # What a sparse row leaves out is 0, which for a nominal attribute is its first value.
@@ -233,13 +229,13 @@ class _Columns:
             if a.values is not None and not a.is_binary_digit and c not in seen:
                 yield c, a.values[0]
 
-    def _entry(self, row: int, c: int, cell: str, path: str | Path, number: int) -> None:
+    def _entry(self, row: int, c: int, cell: str) -> None:
         attribute = self.attributes[c]
         where = f"attribute {attribute.name!r}"
         if cell == "?":
-            raise FormatError(f"{where} is missing; fill in or drop such rows", path, number)
+            raise FormatError(f"{where} is missing; fill in or drop such rows")
         if attribute.values is not None and cell not in attribute.values:
-            raise FormatError(f"{where} has value {cell!r}, which it does not list", path, number)
+            raise FormatError(f"{where} has value {cell!r}, which it does not list")
         if c in self.label_of:
             if cell == "1":
                 self.hits.append((row, self.label_of[c]))
@@ -251,7 +247,7 @@ class _Columns:
             try:
                 value = float(cell)
             except ValueError:
-                raise FormatError(f"{where}: {cell!r} is not a number", path, number) from None
+                raise FormatError(f"{where}: {cell!r} is not a number") from None
         if value != 0.0:
             self.rows.append(row)
             self.columns.append(at)

@@ -138,8 +138,7 @@ def read_conll(
     >>> text.n_sentences, text.columns[0]
     (2, ['Rome', '.', 'Yes'])
     """
-    groups = read_lines(path, encoding, progress)
-    lines = (line for group in groups for line in group)
+    lines = read_lines(path, encoding, progress)
     parsed = _sentences(lines, separator, docstart, comment, path)
     kept: list[list[str]] = []
     offsets = [0]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cliquewise.data.attributes import flatten_token
-from cliquewise.data.formats.text import Progress, open_writer, read_lines
+from cliquewise.data.formats.text import Progress, numbered, open_writer, read_lines
 from cliquewise.errors import DataError, FormatError
 
 _FIELD = re.compile(r"((?:[^\\:]|\\.|\\$)*)(?::(.*))?", re.DOTALL)
@@ -66,11 +66,12 @@ def read_crfsuite(
     >>> data.X, data.y
     ([[['w=Rome', ('length', 4.0)], ['w=:']]], [['B', 'O']])
     """
-    groups = read_lines(path, encoding, progress)
-    return _parse((line for group in groups for line in group), path)
+    with numbered(read_lines(path, encoding, progress), path) as lines:
+        return parse_lines(lines)
 
 
-def _parse(lines: Iterable[str], path: str | Path | None) -> LabeledSequences:
+def parse_lines(lines: Iterable[str]) -> LabeledSequences:
+    """Read lines of the format; see `read_crfsuite`."""
     X: list[list[list[Any]]] = []
     y: list[list[str]] = []
     weights: list[float] = []
@@ -86,7 +87,7 @@ def _parse(lines: Iterable[str], path: str | Path | None) -> LabeledSequences:
             weights.append(weight)
         tokens, labels, weight = [], [], 1.0
 
-    for number, line in enumerate(lines, 1):
+    for line in lines:
         if not line:
             finish()
             continue
@@ -96,10 +97,10 @@ def _parse(lines: Iterable[str], path: str | Path | None) -> LabeledSequences:
         if not fields:
             continue
         if fields[0].startswith("@"):
-            weight, weighted = _directive(fields[0], path, number), True
+            weight, weighted = _directive(fields[0]), True
             continue
         if ":" in line or "\\" in line:
-            parsed = [_field(field, path, number) for field in fields]
+            parsed = [_field(field) for field in fields]
             labels.append(parsed[0] if isinstance(parsed[0], str) else parsed[0][0])
             tokens.append(parsed[1:])
         else:
@@ -114,43 +115,39 @@ def _without_comment(fields: list[str]) -> list[str]:
     return fields[:end]
 
 
-def _directive(field: str, path: str | Path | None, number: int) -> float:
+def _directive(field: str) -> float:
     name, _, value = field.partition(":")
     if name != "@weight":
-        raise FormatError(f"unknown directive {name!r}; only @weight is known", path, number)
-    weight = _number(value, field, path, number)
+        raise FormatError(f"unknown directive {name!r}; only @weight is known")
+    weight = _number(value, field)
     if weight < 0:
-        raise FormatError(f"a weight below zero: {value}", path, number)
+        raise FormatError(f"a weight below zero: {value}")
     return weight
 
 
-def _field(field: str, path: str | Path | None, number: int) -> str | tuple[str, float]:
+def _field(field: str) -> str | tuple[str, float]:
     match = _FIELD.fullmatch(field)
     if match is None:
-        raise FormatError(f"cannot read the field {field!r}", path, number)
+        raise FormatError(f"cannot read the field {field!r}")
     name = _ESCAPED.sub(r"\1", match[1])
     if match[2] is None or match[2] == "":
         return name
     if ":" in match[2]:
         raise FormatError(
-            rf"{field!r} has two colons; write a colon that belongs to the name as \:",
-            path,
-            number,
+            rf"{field!r} has two colons; write a colon that belongs to the name as \:"
         )
-    return name, _number(match[2], field, path, number)
+    return name, _number(match[2], field)
 
 
-def _number(text: str, field: str, path: str | Path | None, number: int) -> float:
+def _number(text: str, field: str) -> float:
     try:
         value = float(text)
     except ValueError:
         raise FormatError(
-            rf"{text!r} in {field!r} is not a number; write a colon that belongs to the name as \:",
-            path,
-            number,
+            rf"{text!r} in {field!r} is not a number; write a colon that belongs to the name as \:"
         ) from None
     if not np.isfinite(value):
-        raise FormatError(f"the value in {field!r} is not finite", path, number)
+        raise FormatError(f"the value in {field!r} is not finite")
     return value
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cliquewise.data.formats.arff import MultiLabelData
-from cliquewise.data.formats.text import Progress, read_lines
+from cliquewise.data.formats.text import Progress, numbered, read_lines
 from cliquewise.errors import FormatError
 
 
@@ -51,23 +51,22 @@ def read_libsvm(
     values: list[float] = []
     hits: list[tuple[int, int]] = []
     n = 0
-    lines = (line for group in read_lines(path, progress=progress) for line in group)
-    for number, line in enumerate(lines, 1):
-        text = line.split("#", 1)[0]
-        if not text.strip():
-            continue
-        fields = text.split()
-        if ":" not in fields[0]:
-            hits += [(n, label) for label in _labels(fields.pop(0), path, number)]
-        for field in fields:
-            index, _, value = field.partition(":")
-            try:
-                columns.append(int(index))
-                values.append(float(value))
-            except ValueError:
-                raise FormatError(f"{field!r} is not index:value", path, number) from None
-            rows.append(n)
-        n += 1
+    with numbered(read_lines(path, progress=progress), path) as lines:
+        for line in lines:
+            fields = line.partition("#")[0].split()
+            if not fields:
+                continue
+            if ":" not in fields[0]:
+                hits += [(n, label) for label in _labels(fields.pop(0))]
+            for field in fields:
+                index, _, value = field.partition(":")
+                try:
+                    columns.append(int(index))
+                    values.append(float(value))
+                except ValueError:
+                    raise FormatError(f"{field!r} is not index:value") from None
+            rows += [n] * len(fields)
+            n += 1
     base = 0 if zero_based or (zero_based is None and 0 in columns) else 1
     at = np.array(columns, dtype=np.int64) - base
     if len(at) and at.min() < 0:
@@ -79,17 +78,17 @@ def read_libsvm(
     Y[found[:, 0], found[:, 1]] = 1
     X = csr_matrix((np.array(values), (np.array(rows, dtype=np.int64), at)), shape=(n, width))
     return MultiLabelData(
-        X, Y, [str(f + base) for f in range(width)], [str(label) for label in range(height)]
+        X, Y, [str(f + base) for f in range(width)], list(map(str, range(height)))
     )
 
 
-def _labels(text: str, path: str | Path, number: int) -> list[int]:
+def _labels(text: str) -> list[int]:
     try:
         labels = [int(float(part)) for part in text.split(",") if part]
     except ValueError:
-        raise FormatError(f"{text!r} is not a list of label numbers", path, number) from None
+        raise FormatError(f"{text!r} is not a list of label numbers") from None
     if any(label < 0 for label in labels):
-        raise FormatError(f"label {min(labels)} is negative", path, number)
+        raise FormatError(f"label {min(labels)} is negative")
     return labels
 
 

@@ -1,29 +1,26 @@
-"""Lines of text files: decompressed, decoded, counted, with errors that name the place."""
+"""Lines of text files: unpacked, decoded, counted, with errors that name the place."""
 
 from __future__ import annotations
 
 import codecs
 import io
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+from cliquewise.data.formats._packed import SUFFIXES, packer, packing_of, unpacked
 from cliquewise.errors import FormatError
 
 Progress = Callable[[int, int], None]
 
-CHUNK = 1 << 20
-_MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2"}
-_SUFFIX = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
-
 
 def read_lines(
     path: str | Path, encoding: str = "utf-8", progress: Progress | None = None
-) -> Iterator[list[str]]:
-    """Yield the lines of a file in large groups, without their ends.
+) -> Iterator[str]:
+    """Yield the lines of a file, without their ends.
 
     gzip, xz and bzip2 are recognized by their first bytes. Only ``\\n`` (with ``\\r`` before
     it or not) ends a line: other separators of Unicode may be part of a word.
@@ -37,12 +34,20 @@ def read_lines(
     progress : callable, optional
         Called as ``progress(bytes_done, bytes_total)``, in bytes of the file as it is on disk.
     """
-    path = Path(path)
+    return chain.from_iterable(_groups(Path(path), encoding, progress))
+
+
+def _groups(path: Path, encoding: str, progress: Progress | None) -> Iterator[list[str]]:
     with _open_raw(path) as raw:
         total = os.fstat(raw.fileno()).st_size
-        decoded = _decode(_chunks(raw, path), path, encoding)
+        expected = SUFFIXES.get(path.suffix)
+        if expected and total and not packing_of(raw):
+            raise FormatError(
+                f"the name says {expected} but the content is not; rename it or fetch it again",
+                path,
+            )
         rest = ""
-        for text in decoded:
+        for text in _decode(unpacked(raw, path), path, encoding):
             lines = (rest + text).split("\n")
             rest = lines.pop()
             yield _strip_returns(lines)
@@ -52,6 +57,35 @@ def read_lines(
             yield _strip_returns([rest])
         if progress is not None:
             progress(total, total)
+
+
+@contextmanager
+def numbered(lines: Iterable[str], path: str | Path | None) -> Iterator[Iterator[str]]:
+    """Count lines, and add the file and the line to a `FormatError` that names no file.
+
+    Examples
+    --------
+    >>> with numbered(["1", "x"], "a.txt") as lines:
+    ...     for line in lines:
+    ...         if not line.isdigit():
+    ...             raise FormatError(f"{line!r} is not a number")
+    Traceback (most recent call last):
+    cliquewise.errors.FormatError: a.txt, line 2: 'x' is not a number
+    """
+    number = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal number
+        for line in lines:
+            number += 1
+            yield line
+
+    try:
+        yield counted()
+    except FormatError as error:
+        if error.path is not None:
+            raise
+        raise FormatError(str(error), path, number) from None
 
 
 def _strip_returns(lines: list[str]) -> list[str]:
@@ -68,48 +102,6 @@ def _open_raw(path: Path) -> Iterator[IO[bytes]]:
         raise FormatError(f"cannot be opened: {error.strerror}", path) from error
     with raw:
         yield raw
-
-
-def _chunks(raw: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Decompressed bytes in chunks."""
-    start = raw.read(6)
-    raw.seek(0)
-    kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "")
-    if not kind and path.suffix in _SUFFIX and start:
-        expected = _SUFFIX[path.suffix]
-        raise FormatError(
-            f"the name says {expected} but the content is not; rename it or fetch it again", path
-        )
-    stream = _decompressor(raw, kind)
-    try:
-        while chunk := stream.read(CHUNK):
-            yield chunk
-    except EOFError:
-        raise FormatError(
-            f"the {kind} data ends early (truncated file): fetch it again", path
-        ) from None
-    except (OSError, zlib.error, ValueError) as error:
-        raise FormatError(f"damaged {kind or 'file'}: {error}; fetch it again", path) from None
-    except Exception as error:  # lzma.LZMAError, without importing lzma for every file
-        if type(error).__name__ != "LZMAError":
-            raise
-        raise FormatError(f"damaged {kind}: {error}; fetch it again", path) from None
-
-
-def _decompressor(raw: IO[bytes], kind: str) -> Any:
-    if kind == "gzip":
-        import gzip
-
-        return gzip.GzipFile(fileobj=raw)
-    if kind == "xz":
-        import lzma
-
-        return lzma.LZMAFile(raw)
-    if kind == "bzip2":
-        import bz2
-
-        return bz2.BZ2File(raw)
-    return raw
 
 
 def _decode(chunks: Iterable[bytes], path: Path, encoding: str) -> Iterator[str]:
@@ -144,39 +136,24 @@ def _decode(chunks: Iterable[bytes], path: Path, encoding: str) -> Iterator[str]
 
 
 @contextmanager
-def open_writer(target: str | Path | IO[str]) -> Iterator[IO[str]]:
-    """Open a file for writing text in UTF-8, compressed if its suffix says so.
+def open_writer(target: str | os.PathLike[str] | IO[str]) -> Iterator[IO[str]]:
+    """Open a file for writing text in UTF-8, packed if its suffix says so.
 
     A file is first written beside its place and then renamed: it is never half there. A
     stream is used as it is and left open.
     """
-    if not isinstance(target, (str, Path)):
+    if not isinstance(target, (str, os.PathLike)):
         yield target
         return
     path = Path(target)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with (
-            _compressor(part, _SUFFIX.get(path.suffix, "")) as raw,
-            io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream,
+            part.open("wb") as raw,
+            packer(raw, path.suffix) as packed,
+            io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
         ):
             yield stream
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _compressor(path: Path, kind: str) -> Any:
-    if kind == "gzip":
-        import gzip
-
-        return gzip.GzipFile(path, "wb", mtime=0)
-    if kind == "xz":
-        import lzma
-
-        return lzma.LZMAFile(path, "wb")
-    if kind == "bzip2":
-        import bz2
-
-        return bz2.BZ2File(path, "wb")
-    return path.open("wb")

@@ -16,7 +16,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.formats._numbers import Numbers, Source, pack, read_bytes
+from cliquewise.data.formats._numbers import Numbers, Source, read_bytes
+from cliquewise.data.formats.text import open_writer
 from cliquewise.errors import FormatError, GraphError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import MAX_CARDINALITY, Ints, Structure
@@ -282,15 +283,12 @@ def write_uai(
     ends = s.table_offsets.tolist()
     for a, b in pairwise(ends):
         lines += ["", str(b - a), " ".join(entries[a:b])]
-    _write("\n".join(lines) + "\n", path)
+    with open_writer(path) as file:
+        file.write("\n".join(lines) + "\n")
     if evidence is not None:
         pairs = "".join(f" {v} {x}" for v, x in graph.evidence.items())
-        _write(f"{len(graph.evidence)}{pairs}\n", evidence)
-
-
-def _write(text: str, path: str | os.PathLike[str]) -> None:
-    with open(path, "wb") as file:
-        file.write(pack(text, path))
+        with open_writer(evidence) as file:
+            file.write(f"{len(graph.evidence)}{pairs}\n")
 
 
 def _linear(graph: FactorGraph) -> list[str]:

@@ -11,7 +11,8 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cliquewise.data.formats._numbers import Numbers, Source, pack, read_bytes
+from cliquewise.data.formats._numbers import Numbers, Source, read_bytes
+from cliquewise.data.formats.text import open_writer
 from cliquewise.errors import FormatError, GraphError
 from cliquewise.graph.structure import Ints
 
@@ -167,11 +168,8 @@ def _after_word(source: Source, word: str) -> Numbers:
 
 
 def _emit(text: str, target: Target) -> None:
-    if isinstance(target, (str, os.PathLike)):
-        with open(target, "wb") as file:
-            file.write(pack(text, target))
-    else:
-        target.write(text)
+    with open_writer(target) as stream:
+        stream.write(text)
 
 
 __all__ = [
