@@ -37,6 +37,8 @@ def test_average_precision_is_that_of_scikit_learn(seed, with_ties):
         assert average_precision(right, scores) == 0.0
         return
     assert average_precision(right, scores) == pytest.approx(average_precision_score(right, scores))
+    infinite = np.where(scores == scores.max(), np.inf, scores)  # the same order
+    assert average_precision(right, infinite) == pytest.approx(average_precision(right, scores))
     # What was never predicted lowers the recall.
     double = average_precision(right, scores, 2 * int(right.sum()))
     assert double == pytest.approx(average_precision(right, scores) / 2)

@@ -39,7 +39,7 @@ def iou(a: Any, b: Any) -> Any:
 
 
 def corloc(true_boxes: Any, boxes: Any, threshold: float = 0.5) -> float:
-    """Share of images whose box overlaps the true one with IoU above the threshold.
+    """Share of images whose box overlaps the true one with an IoU above the threshold.
 
     Examples
     --------
@@ -69,6 +69,8 @@ def average_precision(is_correct: Any, confidence: Any, n_positive: int | None =
     >>> average_precision([True, False, True], [0.9, 0.8, 0.7])
     0.833...
     """
+    from sklearn.metrics import average_precision_score
+
     right = np.asarray(is_correct, dtype=bool)
     scores = np.asarray(confidence, dtype=np.float64)
     if right.ndim != 1 or right.shape != scores.shape or np.isnan(scores).any():
@@ -76,14 +78,10 @@ def average_precision(is_correct: Any, confidence: Any, n_positive: int | None =
     total = int(right.sum()) if n_positive is None else int(n_positive)
     if total < right.sum():
         raise DataError(f"n_positive = {total}, but {right.sum()} predictions are right")
-    if total == 0 or len(right) == 0:
+    if not right.any():
         return 0.0
-    order = np.argsort(-scores, kind="stable")
-    found = np.cumsum(right[order])
-    # Thresholds lie behind the last of equal scores.
-    ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
-    gained = np.diff(np.append(0, found[ends]))
-    return float(np.sum(gained * found[ends] / (ends + 1)) / total)
+    ranks = np.unique(scores, return_inverse=True)[1]  # so that scores may be infinite
+    return float(average_precision_score(right, ranks) * right.sum() / total)
 
 
 def pair_f1(y_true: Any, y_pred: Any) -> float:

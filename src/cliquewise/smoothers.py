@@ -26,12 +26,9 @@ class Smoother:
     ----------
     name : str
         What users write as ``smoother=``.
-    norm : int
-        ``omega`` is 1-strongly convex with respect to this norm.
     """
 
     name: ClassVar[str]
-    norm: ClassVar[int] = 2
 
     def gradient(self, scores: Any, mu: float) -> Floats:
         """The distribution that attains the smoothed maximum.
@@ -60,23 +57,6 @@ class Smoother:
         """What the smoothed maximum is penalized by; never positive on the simplex."""
         raise NotImplementedError
 
-    def width(self, m: int) -> float:
-        """``max - min`` of ``omega`` over distributions of m outputs (D of Theorem 16)."""
-        raise NotImplementedError
-
-    def bounds(self, m: int, mu: float) -> tuple[float, float]:
-        """How much the smoothed maximum of m scores may exceed the maximum (Proposition 2)."""
-        return 0.0, mu * self.width(m)
-
-    def smoothness(self, rows: Any, mu: float) -> float:
-        """Lipschitz constant of the gradient of ``w -> h(rows @ w + b)`` (Lemma 40).
-
-        ``||rows||^2 / mu``: the greatest row for ``norm = 1``, the spectral norm for 2.
-        """
-        a = np.atleast_2d(np.asarray(rows, dtype=np.float64))
-        norm = np.linalg.norm(a, 2) if self.norm == 2 else np.linalg.norm(a, axis=1).max(initial=0)
-        return float("inf") if mu == 0 and norm > 0 else float(norm) ** 2 / max(mu, 1e-300)
-
     def _gradient(self, z: Floats, mu: float) -> Floats:
         raise NotImplementedError
 
@@ -91,7 +71,6 @@ class Entropy(Smoother):
     """
 
     name: ClassVar[str] = "entropy"
-    norm: ClassVar[int] = 1
 
     def _gradient(self, z: Floats, mu: float) -> Floats:
         u = np.exp((z - z.max()) / mu)
@@ -107,12 +86,8 @@ class Entropy(Smoother):
         some = u[u > 0]
         return float(some @ np.log(some))
 
-    def width(self, m: int) -> float:
-        return float(np.log(m))
-
     value.__doc__ = Smoother.value.__doc__
     omega.__doc__ = Smoother.omega.__doc__
-    width.__doc__ = Smoother.width.__doc__
 
 
 class L2(Smoother):
@@ -151,11 +126,7 @@ class L2(Smoother):
     def omega(self, u: Floats) -> float:
         return 0.5 * (float(u @ u) - 1.0)
 
-    def width(self, m: int) -> float:
-        return 0.5 * (1.0 - 1.0 / m)
-
     omega.__doc__ = Smoother.omega.__doc__
-    width.__doc__ = Smoother.width.__doc__
 
 
 class NoSmoother(Smoother):
@@ -175,15 +146,7 @@ class NoSmoother(Smoother):
     def omega(self, u: Floats) -> float:
         return 0.0
 
-    def width(self, m: int) -> float:
-        return 0.0
-
-    def smoothness(self, rows: Any, mu: float) -> float:
-        return super().smoothness(rows, 0.0)
-
     omega.__doc__ = Smoother.omega.__doc__
-    width.__doc__ = Smoother.width.__doc__
-    smoothness.__doc__ = Smoother.smoothness.__doc__
 
 
 SMOOTHERS: dict[str, Smoother] = {s.name: s for s in (Entropy(), L2(), NoSmoother())}

@@ -273,10 +273,6 @@ class GraphProblem:
         """Example ``i`` with the given scores of all cliques."""
         return FactorGraph.from_structure(self.structures[i], potentials[self.entries(i)])
 
-    def loss_augmented(self, w: Floats, i: int) -> FactorGraph:
-        """Example ``i`` with its costs added to the scores: what a MAP oracle is asked about."""
-        return self.graph(i, self.potentials(w) + self.costs)
-
     def inference(self, scores: Floats) -> tuple[Floats, Floats]:
         """Exact mean parameters of all cliques and the value of each example's maximum.
 
