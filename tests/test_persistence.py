@@ -19,7 +19,6 @@ import cliquewise as cw
 from cliquewise import persistence
 from cliquewise.data import Columns, Template
 from cliquewise.errors import FormatError
-from cliquewise.estimators.files import save_tagger
 
 WORDS = [[["the", "cat"][t % 2] for t in range(n)] for n in (2, 3, 1)]
 Y = [[["D", "N"][t % 2] for t in range(n)] for n in (2, 3, 1)]
@@ -217,7 +216,7 @@ def test_a_model_file_can_be_read_by_whom_the_umask_allows(tmp_path):
 def test_saving_into_a_folder_that_is_not_there_is_an_error(tmp_path):
     tagger = cw.SequenceTagger(random_state=0).fit(STRINGS, Y)
     with pytest.raises(OSError, match="missing"):
-        save_tagger(tagger, tmp_path / "missing" / "model.cw")
+        tagger.save(tmp_path / "missing" / "model.cw")
 
 
 def test_loading_can_go_on_with_training(tmp_path):

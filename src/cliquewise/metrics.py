@@ -80,16 +80,19 @@ class Confusion:
         ]
 
 
-def token_accuracy(y_true: Any, y_pred: Any) -> float:
-    """Share of the tokens whose label is right.
+def token_accuracy(y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
+    """Share of the tokens whose label is right, each with the weight of its sequence.
 
     Examples
     --------
     >>> token_accuracy([["A", "B"], ["A", "A"]], [["A", "A"], ["A", "A"]])
     0.75
     """
-    equal, known, _ = _compare(y_true, y_pred)
-    return float(equal[known].mean()) if known.any() else 0.0
+    equal, known, offsets = _compare(y_true, y_pred)
+    weights = known.astype(np.float64)
+    if sample_weight is not None:
+        weights *= np.repeat(np.asarray(sample_weight, dtype=np.float64), np.diff(offsets))
+    return float(np.average(equal, weights=weights)) if weights.any() else 0.0
 
 
 def hamming_loss(y_true: Any, y_pred: Any) -> float:

@@ -84,13 +84,15 @@ def average_precision(is_correct: Any, confidence: Any, n_positive: int | None =
     return float(average_precision_score(right, ranks) * right.sum() / total)
 
 
-def pair_f1(y_true: Any, y_pred: Any) -> float:
+def pair_f1(y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
     """F1 of the pairs of matchings, over all examples together.
 
     Parameters
     ----------
     y_true, y_pred : lists of int arrays
         The column of every row, -1 for none. Where nothing is matched on either side it is 1.
+    sample_weight : array (n,), optional
+        How much the pairs of each example count.
 
     Examples
     --------
@@ -100,13 +102,14 @@ def pair_f1(y_true: Any, y_pred: Any) -> float:
     true, own = list(y_true), list(y_pred)
     if len(true) != len(own):
         raise DataError(f"{len(true)} true matchings, {len(own)} predicted ones")
-    correct = total = 0
+    weights = np.ones(len(true)) if sample_weight is None else np.asarray(sample_weight)
+    correct = total = 0.0
     for i, (a, b) in enumerate(zip(true, own, strict=True)):
         a, b = np.asarray(a), np.asarray(b)
         if a.shape != b.shape or a.ndim != 1:
             raise DataError(f"example {i} has {a.shape} true rows, {b.shape} predicted ones")
-        correct += int(np.sum((a == b) & (a >= 0)))
-        total += int(np.sum(a >= 0) + np.sum(b >= 0))
+        correct += float(weights[i] * np.sum((a == b) & (a >= 0)))
+        total += float(weights[i] * (np.sum(a >= 0) + np.sum(b >= 0)))
     return 2.0 * correct / total if total else 1.0
 
 

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ from numpy.typing import NDArray
 
 from cliquewise.errors import FormatError
 
-#: Version of the file layout; files of a later version are refused.
-VERSION = 1
+#: Version of the file layout; files of a later version are refused. Models of version 1 lack the
+#: trace and some parameters; they load without them.
+VERSION = 2
 #: The one entry of the metadata: a check sum, then JSON. (Of several, the order would vary.)
 _KEY, _SUM_LENGTH = "cliquewise", 32
 
@@ -110,3 +113,33 @@ def _header(text: str, path: str | Path) -> dict[str, Any]:
             path,
         )
     return header  # type: ignore[no-any-return]
+
+
+# ---- names
+
+
+def pack_strings(name: str, strings: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Strings as two arrays: their UTF-8 bytes and where each begins.
+
+    Examples
+    --------
+    >>> unpack_strings("names", pack_strings("names", ["a", "bc"]))
+    ['a', 'bc']
+    """
+    encoded = [s.encode("utf-8", "surrogatepass") for s in strings]
+    offsets = np.concatenate(([0], np.cumsum([len(e) for e in encoded], dtype=np.int64)))
+    return {
+        f"{name}.bytes": np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(),
+        f"{name}.offsets": offsets.astype(np.int64),
+    }
+
+
+def unpack_strings(name: str, arrays: dict[str, NDArray[Any]]) -> list[str]:
+    """Back from :func:`pack_strings`."""
+    data, offsets = arrays[f"{name}.bytes"].tobytes(), arrays[f"{name}.offsets"].tolist()
+    if offsets[0] != 0 or offsets[-1] != len(data) or any(np.diff(offsets) < 0):
+        raise FormatError(f"the names {name!r} are damaged")
+    try:
+        return [data[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(offsets)]
+    except UnicodeDecodeError as error:
+        raise FormatError(f"the names {name!r} are damaged") from error

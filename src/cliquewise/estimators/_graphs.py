@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from cliquewise.certificate import Certificate
 from cliquewise.data.graphs import GraphDataset
-from cliquewise.errors import DataError, FormatError, UnsupportedError
-from cliquewise.estimators import _training
+from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
 from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs
-from cliquewise.persistence import write_arrays
 from cliquewise.problems.graph import GraphProblem
 
-#: Solvers that train on the local polytope; prediction then uses the same relaxation.
-RELAXED = ("idal", "soft_sdca", "soft_bcfw", "gdmm_graph", "gdmm_multilabel")
-_NOT_SAVED = {"verbose", "solver", "random_state", "label_graph", "node_types", "class_weight"}
+#: Solvers on the local polytope, in files of version 1, which do not say whether theirs is one.
+_RELAXED_1 = {"idal", "soft_sdca", "soft_bcfw", "gdmm_graph", "gdmm_multilabel"}
 
 
-class GraphEstimator(BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class GraphEstimator(Estimator):
     """Base of the estimators over pairwise graphs; ``model_``, ``coef_`` are the fitted state."""
 
-    def _train(self, model: PairwiseModel, data: GraphDataset, weights: Floats) -> None:
-        _training.check_parameters(self)
+    loss: str = "log"
+    C: float = 1.0
+    _: KW_ONLY
+    gamma: float = 1.0
+    entropy: str = "gini"
+    epsilon: float = 0.9
+    inference: str = "auto"
+    intercept: bool = True
+
+    def _fit_graphs(self, model: PairwiseModel, data: GraphDataset, weights: Floats) -> None:
+        self._check_parameters()
         problem = GraphProblem(
             model, data, self.C, self.loss, self.gamma, self.entropy, self.epsilon, weights=weights
         )
-        fit = _training.train(self, problem)
-        self.model_, self.coef_ = model, fit.weights
+        self._fit_problem(problem, model)
+
+    def _fit_problem(self, problem: Any, model: PairwiseModel) -> None:
+        solver = self._choose(problem)
+        self.coef_ = self._train(problem, solver).weights
+        self.model_, self.relaxed_ = model, solver.relaxed
+        self.n_features_in_ = model.n_features
 
     def _method(self, method: str | None) -> str:
         """The inference to use: the relaxation that training used, or exact."""
         chosen = self.inference if method is None else method
-        if chosen == "auto" and self.solver_ in RELAXED:
+        if chosen == "auto" and self.relaxed_:
             return "relaxed"
         return str(chosen)
 
@@ -92,50 +103,29 @@ class GraphEstimator(BaseEstimator):  # type: ignore[misc]
 
     # ---- files
 
-    def save(self, path: Any) -> None:
-        """Write the model to one file; see :func:`cliquewise.load`."""
-        check_is_fitted(self, "coef_")
-        params = {k: v for k, v in self.get_params(deep=False).items() if k not in _NOT_SAVED}
+    def _to_file(self) -> tuple[Arrays, Header]:
         model = self.model_
-        header = {
-            "kind": type(self).__name__,
-            "params": {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()},
-            "certificate": asdict(self.certificate_),
-            "solver": self.solver_,
-            "model": {
-                "cardinalities": [int(k) for k in model.cardinalities],
-                "n_features": model.n_features,
-                "n_edge_features": model.n_edge_features,
-                "pairwise": model.pairwise,
-                "intercept": bool(model.intercept),
-            },
-            "state": self._saved_state(),
+        about = {
+            "cardinalities": [int(k) for k in model.cardinalities],
+            "n_features": model.n_features,
+            "n_edge_features": model.n_edge_features,
+            "pairwise": model.pairwise,
+            "intercept": bool(model.intercept),
         }
-        write_arrays(path, {"coef": self.coef_, "pairs": model.pair_list}, header)
+        arrays = {"coef": self.coef_, "pairs": model.pair_list}
+        return arrays, {"model": about, "relaxed": self.relaxed_}
 
-    def _saved_state(self) -> dict[str, Any]:
-        """What a kind of estimator needs beside the model, as JSON; each says its own."""
-        raise NotImplementedError
-
-    def _restore_state(self, state: dict[str, Any]) -> None:
-        """Back from :meth:`_saved_state`."""
-        raise NotImplementedError
-
-
-def restore(cls: type[GraphEstimator], arrays: Any, header: dict[str, Any], path: Any) -> Any:
-    """An estimator from a file that :meth:`GraphEstimator.save` wrote."""
-    estimator = cls(**header["params"])
-    model = PairwiseModel(**header["model"], pairs=np.asarray(arrays["pairs"], dtype=np.int64))
-    coef = np.asarray(arrays["coef"], dtype=np.float64)
-    pairs = model.pair_list
-    inside = not len(pairs) or (pairs.min() >= 0 and pairs.max() < model.n_node_types)
-    if not inside or coef.shape != (model.dimension,) or not np.all(np.isfinite(coef)):
-        raise FormatError("the model is damaged: its arrays do not fit together", path)
-    estimator.model_, estimator.coef_ = model, coef
-    estimator.certificate_ = Certificate(**header["certificate"])
-    estimator.solver_ = header["solver"]
-    estimator._restore_state(header["state"])
-    return estimator
+    def _from_file(self, arrays: Arrays, header: Header) -> None:
+        pairs = arrays["pairs"]
+        if pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise DataError("its pairs are no pairs of numbers")
+        n_types = len(header["model"]["cardinalities"])
+        if len(pairs) and not (pairs.min() >= 0 and pairs.max() < n_types):
+            raise DataError("its pairs name node types that it does not have")
+        self.model_ = PairwiseModel(**header["model"], pairs=np.array(pairs))
+        self.coef_ = checked_weights(arrays, self.model_.dimension)
+        self.relaxed_ = bool(header.get("relaxed", self.solver_ in _RELAXED_1))
+        self.n_features_in_ = self.model_.n_features
 
 
 def _argmax(beliefs: Floats, starts: Any) -> Any:

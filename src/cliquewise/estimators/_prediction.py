@@ -14,9 +14,10 @@ from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
-from cliquewise.estimators._training import threads
+from cliquewise.estimators._inputs import check_sample_weight, threads
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
+from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import DENSE_CELLS, ChainModel, transition_lists
 
 #: Numbers in one block of scores: bounds the memory of prediction (64 MB).
@@ -35,7 +36,7 @@ class ChainPrediction:
     encoder_: SequenceEncoder
     labels_: Labels
     classes_: list[Any]
-    n_jobs: int
+    n_jobs: int | None
 
     @cached_property
     def _prediction(self) -> tuple[ChainModel, Floats]:
@@ -259,10 +260,10 @@ class ChainPrediction:
         return out
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of tokens with the right label."""
-        from cliquewise.metrics import token_accuracy
-
-        return float(token_accuracy(y, self.predict(X)))
+        """Share of tokens with the right label, each with the weight of its sequence."""
+        predicted = self.predict(X)
+        weights = check_sample_weight(sample_weight, len(predicted))
+        return token_accuracy(y, predicted, weights)
 
 
 def _cut(first: int, last: int, pieces: int) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,16 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators import _training
-from cliquewise.estimators._examples import ExampleEstimator, same_length
+from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
+from cliquewise.estimators._inputs import check_sample_weight, same_length, threads
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.candidates import CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
 from cliquewise.problems.candidates import CandidateProblem
 
 
-class CandidateRanker(ExampleEstimator):
+@dataclass(eq=False, repr=False)
+class CandidateRanker(Estimator):
     """Score candidates linearly, so that the right one of each list comes first.
 
     Parameters
@@ -52,30 +54,10 @@ class CandidateRanker(ExampleEstimator):
     True
     """
 
-    def __init__(
-        self,
-        loss: str = "hinge",
-        C: float = 1.0,
-        *,
-        solver: Any = "auto",
-        tol: float = 1e-3,
-        max_epochs: float = 1000,
-        max_seconds: float | None = None,
-        n_jobs: int = 1,
-        max_memory: float = 8.0,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.loss = loss
-        self.C = C
-        self.solver = solver
-        self.tol = tol
-        self.max_epochs = max_epochs
-        self.max_seconds = max_seconds
-        self.n_jobs = n_jobs
-        self.max_memory = max_memory
-        self.random_state = random_state
-        self.verbose = verbose
+    loss: str = "hinge"
+    C: float = 1.0
+    _: KW_ONLY
+    n_jobs: int | None = 1
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, costs: Any = None) -> Any:
         """Train.
@@ -95,7 +77,7 @@ class CandidateRanker(ExampleEstimator):
         -------
         self
         """
-        _training.check_parameters(self)
+        self._check_parameters()
         examples, truths = same_length(X, y)
         data = CandidateSets.from_examples(examples)
         tables = None if costs is None else _tables(costs, data)
@@ -109,12 +91,24 @@ class CandidateRanker(ExampleEstimator):
         if self.loss == "log" and costs is not None:
             raise UnsupportedError('loss "log" has no costs; use loss="hinge", or leave them out')
         problem = CandidateProblem(
-            data, truth, None if tables is None else np.concatenate(tables), self.C, self.loss,
-            _training.threads(self.n_jobs),
-            _training.check_sample_weight(sample_weight, len(data)),
-        )  # fmt: skip
-        self._train(problem, data.features.n_features)
+            data,
+            truth,
+            None if tables is None else np.concatenate(tables),
+            self.C,
+            self.loss,
+            threads(self.n_jobs),
+            check_sample_weight(sample_weight, len(data)),
+        )
+        self.coef_ = self._train(problem, self._choose(problem)).weights
+        self.n_features_in_ = data.features.n_features
         return self
+
+    def _to_file(self) -> tuple[Arrays, Header]:
+        return {"coef": self.coef_}, {"n_features": self.n_features_in_}
+
+    def _from_file(self, arrays: Arrays, header: Header) -> None:
+        self.n_features_in_ = int(header["n_features"])
+        self.coef_ = checked_weights(arrays, self.n_features_in_)
 
     def _data(self, X: Any) -> CandidateSets:
         check_is_fitted(self, "coef_")
@@ -144,14 +138,16 @@ class CandidateRanker(ExampleEstimator):
             for s in self.decision_function(X)
         ]
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of right choices; if ``y`` holds costs, minus their mean."""
         examples, truths = same_length(X, y)
+        weights = check_sample_weight(sample_weight, len(examples))
         chosen = self.predict(examples)
         if np.ndim(truths[0]) > 0:
             tables = _tables(truths, self._data(examples))
-            return -float(np.mean([t[c] for t, c in zip(tables, chosen, strict=True)]))
-        return float(np.mean(chosen == _numbers(truths)))
+            costs = [t[c] for t, c in zip(tables, chosen, strict=True)]
+            return -float(np.average(costs, weights=weights))
+        return float(np.average(chosen == _numbers(truths), weights=weights))
 
 
 def _numbers(truths: list[Any]) -> NDArray[np.int64]:

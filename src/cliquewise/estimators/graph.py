@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ from numpy.typing import NDArray
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
-from cliquewise.estimators import _training
+from cliquewise.estimators._base import Arrays, Header, plain_classes
 from cliquewise.estimators._graphs import GraphEstimator, as_lists, check_examples
-from cliquewise.estimators._training import plain_classes
+from cliquewise.estimators._inputs import check_sample_weight, class_weights, mean_by_example
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.pairwise import PairwiseModel
 
 
+@dataclass(eq=False, repr=False)
 class GraphLabeler(GraphEstimator):
     """Pairwise model of the labels of a graph's nodes.
 
@@ -68,42 +70,9 @@ class GraphLabeler(GraphEstimator):
     [['in', 'in', 'out'], ['out', 'in']]
     """
 
-    def __init__(
-        self,
-        loss: str = "log",
-        C: float = 1.0,
-        *,
-        gamma: float = 1.0,
-        pairwise: str = "table",
-        entropy: str = "gini",
-        epsilon: float = 0.9,
-        class_weight: Any = None,
-        solver: Any = "auto",
-        inference: str = "auto",
-        tol: float = 1e-3,
-        max_epochs: float = 1000,
-        max_seconds: float | None = None,
-        intercept: bool = True,
-        max_memory: float = 8.0,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.loss = loss
-        self.C = C
-        self.gamma = gamma
-        self.pairwise = pairwise
-        self.entropy = entropy
-        self.epsilon = epsilon
-        self.class_weight = class_weight
-        self.solver = solver
-        self.inference = inference
-        self.tol = tol
-        self.max_epochs = max_epochs
-        self.max_seconds = max_seconds
-        self.intercept = intercept
-        self.max_memory = max_memory
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    pairwise: str = "table"
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GraphLabeler:
         """Train.
@@ -130,27 +99,22 @@ class GraphLabeler(GraphEstimator):
             raise DataError(f"no node has type {missing[0]}; number the types without gaps")
         numbers = self._encode(flat, data)
         width = 0 if data.edge_features is None else data.edge_features.shape[1]
-        model = PairwiseModel(
-            [len(labels) for labels in self.labels_], data.features.shape[1], width, self.pairwise,
-            self.intercept,
-        )  # fmt: skip
-        self._train(model, data.with_labels(numbers), self._weights(sample_weight, numbers, data))
+        sizes = [len(labels) for labels in self.labels_]
+        model = PairwiseModel(sizes, data.features.shape[1], width, self.pairwise, self.intercept)
+        weights = self._weights(sample_weight, numbers, data)
+        self._fit_graphs(model, data.with_labels(numbers), weights)
         self._name_classes()
-        self.n_features_in_ = data.features.shape[1]
         return self
 
     def _weights(self, given: Any, numbers: NDArray[np.int64], data: GraphDataset) -> Floats:
         """Weights of the examples: those given, times the mean class weight of the nodes."""
-        weights = _training.check_sample_weight(given, len(data))
+        weights = check_sample_weight(given, len(data))
         if self.class_weight is None:
             return weights
         if len(self.labels_) > 1:
             raise DataError("class_weight does not work with node types; use sample_weight")
-        per_class = _training.class_weights(self.class_weight, self.labels_[0].classes, numbers)
-        sums = np.concatenate(([0.0], np.cumsum(per_class[numbers])))
-        sizes = np.diff(data.node_offsets)
-        means = np.diff(sums[data.node_offsets]) / np.maximum(sizes, 1)
-        return weights * np.where(sizes > 0, means, 1.0)
+        per_class = class_weights(self.class_weight, self.labels_[0].classes, numbers)
+        return weights * mean_by_example(per_class[numbers], data.node_offsets)
 
     def _name_classes(self) -> None:
         classes = [labels.classes for labels in self.labels_]
@@ -232,12 +196,14 @@ class GraphLabeler(GraphEstimator):
         ends = [starts[a : b + 1] - starts[a] for a, b in _pairs(data.node_offsets)]
         return [as_lists(part, end) for part, end in zip(parts, ends, strict=True)]
 
-    def score(self, X: Any, y: Any) -> float:
-        """Share of nodes with the right label."""
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of nodes with the right label, each with the weight of its example."""
         data = self._data(X)
         flat = self._flat(y, data)
         given = self._decode(self._labels(data, None), data)
-        return float(np.mean([a == b for a, b in zip(flat, given, strict=True)]))
+        weights = check_sample_weight(sample_weight, len(data))
+        right = [a == b for a, b in zip(flat, given, strict=True)]
+        return float(np.average(right, weights=np.repeat(weights, np.diff(data.node_offsets))))
 
     def unary(self, node_type: int = 0) -> Floats:
         """(features, labels) weights of the nodes; the last row is the intercept."""
@@ -247,15 +213,17 @@ class GraphLabeler(GraphEstimator):
         """(edge features, labels, labels) weights of the edges."""
         return self.model_.tables(self.coef_, pair)
 
-    def _saved_state(self) -> dict[str, Any]:
-        return {"classes": [plain_classes(labels.classes) for labels in self.labels_]}
+    def _to_file(self) -> tuple[Arrays, Header]:
+        arrays, header = super()._to_file()
+        classes = [plain_classes(labels.classes) for labels in self.labels_]
+        return arrays, {**header, "state": {"classes": classes}}
 
-    def _restore_state(self, state: dict[str, Any]) -> None:
-        self.labels_ = [Labels(classes) for classes in state["classes"]]
+    def _from_file(self, arrays: Arrays, header: Header) -> None:
+        super()._from_file(arrays, header)
+        self.labels_ = [Labels(classes) for classes in header["state"]["classes"]]
         if [len(labels) for labels in self.labels_] != list(self.model_.cardinalities):
-            raise DataError("the classes do not fit the model")
+            raise DataError("its classes do not fit the model")
         self._name_classes()
-        self.n_features_in_ = self.model_.n_features
 
 
 def _pairs(offsets: Any) -> list[tuple[int, int]]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.errors import DataError
-from cliquewise.estimators import _training
-from cliquewise.estimators._examples import ExampleEstimator, same_length
+from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
+from cliquewise.estimators._inputs import check_sample_weight, same_length, threads
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
+from cliquewise.metrics import pair_f1
 from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.oracles.matching import Assignment, check_k, k_best_assignments
 from cliquewise.problems.matching import MatchingProblem, check_truth
 
 
-class Matcher(ExampleEstimator):
+@dataclass(eq=False, repr=False)
+class Matcher(Estimator):
     """Bipartite matchings with scores linear in the features of pairs.
 
     Parameters
@@ -62,38 +65,14 @@ class Matcher(ExampleEstimator):
     [array([1, 0])]
     """
 
-    def __init__(
-        self,
-        loss: str = "hinge",
-        C: float = 1.0,
-        *,
-        partial: bool = True,
-        intercept: bool = True,
-        cost_missing: float = 1.0,
-        cost_wrong: float = 1.0,
-        solver: Any = "auto",
-        tol: float = 1e-3,
-        max_epochs: float = 1000,
-        max_seconds: float | None = None,
-        n_jobs: int = 1,
-        max_memory: float = 8.0,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.loss = loss
-        self.C = C
-        self.partial = partial
-        self.intercept = intercept
-        self.cost_missing = cost_missing
-        self.cost_wrong = cost_wrong
-        self.solver = solver
-        self.tol = tol
-        self.max_epochs = max_epochs
-        self.max_seconds = max_seconds
-        self.n_jobs = n_jobs
-        self.max_memory = max_memory
-        self.random_state = random_state
-        self.verbose = verbose
+    loss: str = "hinge"
+    C: float = 1.0
+    _: KW_ONLY
+    partial: bool = True
+    intercept: bool = True
+    cost_missing: float = 1.0
+    cost_wrong: float = 1.0
+    n_jobs: int | None = 1
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Matcher:
         """Train.
@@ -110,24 +89,34 @@ class Matcher(ExampleEstimator):
         -------
         self
         """
-        _training.check_parameters(self)
+        self._check_parameters()
         examples, truths = same_length(X, y)
         data = PairTables.from_examples(examples)
-        model = MatchingModel(data.features.n_features, bool(self.intercept), bool(self.partial))
+        self._set(data.features.n_features)
         problem = MatchingProblem(
-            model, data, _columns(truths, data.shapes), self.C, self.loss,
-            _training.threads(self.n_jobs), self.cost_missing, self.cost_wrong,
-            _training.check_sample_weight(sample_weight, len(data)),
-        )  # fmt: skip
-        self._train(problem, data.features.n_features)
+            self.model_,
+            data,
+            _columns(truths, data.shapes),
+            self.C,
+            self.loss,
+            threads(self.n_jobs),
+            self.cost_missing,
+            self.cost_wrong,
+            check_sample_weight(sample_weight, len(data)),
+        )
+        self.coef_ = self._train(problem, self._choose(problem)).weights
         return self
 
     def _set(self, n_features: int) -> None:
-        super()._set(n_features)
+        self.n_features_in_ = n_features
         self.model_ = MatchingModel(n_features, bool(self.intercept), bool(self.partial))
 
-    def _dimension(self, n_features: int) -> int:
-        return n_features + int(bool(self.intercept))
+    def _to_file(self) -> tuple[Arrays, Header]:
+        return {"coef": self.coef_}, {"n_features": self.n_features_in_}
+
+    def _from_file(self, arrays: Arrays, header: Header) -> None:
+        self._set(int(header["n_features"]))
+        self.coef_ = checked_weights(arrays, self.model_.dimension)
 
     def decision_function(self, X: Any) -> list[Floats]:
         """Scores (p, q) of the pairs of every example."""
@@ -153,14 +142,16 @@ class Matcher(ExampleEstimator):
             out.append([(m.score, m.columns) for m in found])
         return out
 
-    def score(self, X: Any, y: Any) -> float:
-        """F1 of the matched pairs: see :func:`cliquewise.metrics.pair_f1`."""
-        from cliquewise.metrics import pair_f1
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """F1 of the matched pairs, each with the weight of its example.
 
+        See :func:`cliquewise.metrics.pair_f1`.
+        """
         check_is_fitted(self, "coef_")
         examples, truths = same_length(X, y)
+        weights = check_sample_weight(sample_weight, len(examples))
         shapes = PairTables.from_examples(examples, self.n_features_in_).shapes
-        return pair_f1(_columns(truths, shapes), self.predict(examples))
+        return pair_f1(_columns(truths, shapes), self.predict(examples), weights)
 
 
 def _columns(truths: list[Any], shapes: Ints) -> list[Ints]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, issparse
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
+from cliquewise.estimators._base import Arrays, Estimator, Header, plain_classes
+from cliquewise.estimators._inputs import check_sample_weight, class_weights
 from cliquewise.estimators.sequence import SequenceTagger
 from cliquewise.graph.factor_graph import Floats
 
 
-class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     """Multinomial logistic regression with a certificate of optimality.
 
     Parameters
@@ -38,32 +41,11 @@ class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     True
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        solver: Any = "auto",
-        tol: float = 1e-3,
-        max_epochs: float = 1000,
-        max_seconds: float | None = None,
-        intercept: bool = True,
-        class_weight: Any = None,
-        n_jobs: int = 1,
-        max_memory: float = 8.0,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.C = C
-        self.solver = solver
-        self.tol = tol
-        self.max_epochs = max_epochs
-        self.max_seconds = max_seconds
-        self.intercept = intercept
-        self.class_weight = class_weight
-        self.n_jobs = n_jobs
-        self.max_memory = max_memory
-        self.random_state = random_state
-        self.verbose = verbose
+    C: float = 1.0
+    _: KW_ONLY
+    intercept: bool = True
+    class_weight: Any = None
+    n_jobs: int | None = 1
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MulticlassClassifier:
         """Train on ``X`` (n, d), dense or sparse, and one label per row."""
@@ -72,23 +54,28 @@ class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
-        tagger = SequenceTagger(boundaries=False, **self.get_params(deep=False))
-        tagger.fit(_dataset(X), numbers[:, None].tolist(), sample_weight)
-        self._take(tagger)
+        weights = check_sample_weight(sample_weight, len(numbers))
+        if self.class_weight is not None:
+            weights *= class_weights(self.class_weight, self.classes_.tolist(), numbers)[numbers]
+        self._take(self._tagger().fit(_dataset(X), numbers[:, None].tolist(), weights))
         return self
+
+    def _tagger(self) -> SequenceTagger:
+        """A chain that reads every row as a sequence of one token."""
+        parameters = self.get_params(deep=False) | {"class_weight": None}
+        return SequenceTagger(boundaries=False, **parameters)
 
     def _take(self, tagger: SequenceTagger) -> None:
         self.tagger_ = tagger
         self.certificate_, self.solver_ = tagger.certificate_, tagger.solver_
-        if hasattr(tagger, "trace_"):
-            self.trace_, self.n_iter_ = tagger.trace_, tagger.n_iter_
+        self.trace_, self.n_iter_ = tagger.trace_, tagger.n_iter_
         k, d = len(self.classes_), self.n_features_in_
         weights = tagger.model_.emissions(tagger.coef_)
         self.coef_ = weights[:d].T.copy()
         self.intercept_ = weights[d].copy() if self.intercept else np.zeros(k)
 
     def _rows(self, X: Any) -> Dataset:
-        check_is_fitted(self, "tagger_")
+        check_is_fitted(self, "coef_")
         return _dataset(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
 
     def _scores(self, X: Any) -> Floats:
@@ -115,12 +102,22 @@ class MulticlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         top = scores.max(axis=1, keepdims=True)
         return np.asarray(scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True)))
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to one file; see :func:`cliquewise.load`."""
-        from cliquewise.estimators.files import save_classifier
+    def _to_file(self) -> tuple[Arrays, Header]:
+        arrays, header = self.tagger_._to_file()
+        classes = plain_classes(self.classes_.tolist())
+        return arrays, header | {"classes": classes, "dtype": self.classes_.dtype.str}
 
-        check_is_fitted(self, "tagger_")
-        save_classifier(self, path)
+    def _from_file(self, arrays: Arrays, header: Header) -> None:
+        dtype = header.get("dtype")  # not in files of version 1
+        self.classes_ = np.array(header["classes"], None if dtype is None else np.dtype(dtype))
+        if self.classes_.ndim != 1 or self.classes_.dtype.kind not in "biufUO":
+            raise DataError(f"its classes have the type {self.classes_.dtype}")
+        tagger = self._tagger()
+        tagger.certificate_, tagger.solver_ = self.certificate_, self.solver_
+        tagger.trace_, tagger.n_iter_ = self.trace_, self.n_iter_
+        tagger._from_file(arrays, header | {"classes": range(len(self.classes_))})
+        self.n_features_in_ = tagger.encoder_.n_features
+        self._take(tagger)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators import _training
+from cliquewise.estimators._base import Arrays, Header
 from cliquewise.estimators._graphs import GraphEstimator
-from cliquewise.estimators._training import check_sample_weight
+from cliquewise.estimators._inputs import check_sample_weight
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.label_sets import (
     check_size,
@@ -28,6 +29,7 @@ from cliquewise.oracles.relaxed_label_sets import relaxed_labels
 from cliquewise.problems.label_sets import MultiLabelProblem
 
 
+@dataclass(eq=False, repr=False)
 class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[misc]
     """Multilabel classification with dependent labels, after Finley and Joachims (2008).
 
@@ -68,48 +70,16 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
     [[1, 0, 1]]
     """
 
-    def __init__(
-        self,
-        loss: str = "log",
-        C: float = 1.0,
-        *,
-        gamma: float = 1.0,
-        label_graph: Any = "complete",
-        pairs: str = "table",
-        entropy: str = "gini",
-        epsilon: float = 0.9,
-        solver: Any = "auto",
-        inference: str = "auto",
-        tol: float = 1e-3,
-        max_epochs: float = 1000,
-        max_seconds: float | None = None,
-        intercept: bool = True,
-        max_memory: float = 8.0,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.loss = loss
-        self.C = C
-        self.gamma = gamma
-        self.label_graph = label_graph
-        self.pairs = pairs
-        self.entropy = entropy
-        self.epsilon = epsilon
-        self.solver = solver
-        self.inference = inference
-        self.tol = tol
-        self.max_epochs = max_epochs
-        self.max_seconds = max_seconds
-        self.intercept = intercept
-        self.max_memory = max_memory
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    label_graph: Any = "complete"
+    pairs: str = "table"
 
     def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> MultiLabelClassifier:
         """Train on ``X`` (n, d), dense or sparse, and ``Y`` (n, L) of 0 and 1.
 
         ``sample_weight`` has one weight per row for its loss.
         """
+        self._check_parameters()
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         targets = _indicator(Y)
         if targets.shape[0] != X.shape[0]:
@@ -126,11 +96,12 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
                 raise UnsupportedError(
                     'pairs="co-occurrence" with gdmm takes no sample_weight; use pairs="table"'
                 )
-            self._train_sparse(model, csr_matrix(X), targets)
+            problem = MultiLabelProblem(csr_matrix(X), targets, self.C, self.intercept)
+            self._fit_problem(problem, model)
         else:
             check_size(X.shape[0], self.n_labels_, pairs, self.max_memory)
             data = multilabel_data(csr_matrix(X), self.n_labels_, pairs, targets)
-            self._train(model, data, weights)
+            self._fit_graphs(model, data, weights)
         return self
 
     def _is_sparse(self, pairs: Any) -> bool:
@@ -146,11 +117,6 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         return bool(
             self.solver.name == "gdmm_multilabel" or (self.solver.name == "gdmm" and greedy)
         )
-
-    def _train_sparse(self, model: Any, X: csr_matrix, targets: Any) -> None:
-        _training.check_parameters(self)
-        problem = MultiLabelProblem(X, targets, self.C, self.intercept)
-        self.model_, self.coef_ = model, _training.train(self, problem).weights
 
     def _checked(self, X: Any) -> csr_matrix:
         check_is_fitted(self, "coef_")
@@ -205,7 +171,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
     def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose set of labels is right."""
         right = (self.predict(X) == _indicator(Y)).all(axis=1)
-        return float(np.average(right, weights=sample_weight))
+        return float(np.average(right, weights=check_sample_weight(sample_weight, len(right))))
 
     def unary(self, label: int) -> Floats:
         """(features, 2) weights of a label; the last row is the intercept."""
@@ -220,15 +186,16 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         table = self.model_.tables(self.coef_, int(found[0]))[0]
         return np.asarray(table if i <= j else table.T)
 
-    def _saved_state(self) -> dict[str, Any]:
-        return {"n_labels": self.n_labels_}
+    def _to_file(self) -> tuple[Arrays, Header]:
+        arrays, header = super()._to_file()
+        return arrays, {**header, "state": {"n_labels": self.n_labels_}}
 
-    def _restore_state(self, state: dict[str, Any]) -> None:
-        self.n_labels_ = int(state["n_labels"])
+    def _from_file(self, arrays: Arrays, header: Header) -> None:
+        super()._from_file(arrays, header)
+        self.n_labels_ = int(header["state"]["n_labels"])
         if list(self.model_.cardinalities) != [2] * self.n_labels_:
-            raise DataError("the labels do not fit the model")
+            raise DataError("its labels do not fit the model")
         self.classes_ = [np.array([0, 1])] * self.n_labels_
-        self.n_features_in_ = self.model_.n_features
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sklearn.base import clone
 
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.estimators.sequence import SequenceTagger
 
 
 def regularization_path(
-    estimator: Any, X: Any, y: Any, Cs: Iterable[float], **fit: Any
-) -> list[Any]:
+    estimator: SequenceTagger,
+    X: Any,
+    y: Any,
+    Cs: Iterable[float],
+    *,
+    callback: Callable[..., Any] | None = None,
+    **fit: Any,
+) -> list[SequenceTagger]:
     """Fit an estimator for several ``C``, with warm starts.
 
     The dual distributions of one ``C`` are feasible for any other, so each run starts where
@@ -26,6 +33,8 @@ def regularization_path(
         Training data.
     Cs : iterable of float
         Tried in the given order (ascending is quickest).
+    callback : callable, optional
+        Called with every row of the trace of every run.
     **fit
         Further arguments of ``fit``.
 
@@ -44,15 +53,14 @@ def regularization_path(
     values = [float(C) for C in Cs]
     if not values:
         raise DataError("Cs is empty; give at least one value of C")
-    fitted: list[Any] = []
+    if not isinstance(estimator, SequenceTagger):
+        raise UnsupportedError(f"a {type(estimator).__name__} has no path; use a SequenceTagger")
+    fitted: list[SequenceTagger] = []
     for C in values:
         model = clone(estimator).set_params(C=C)
-        if not fitted:
-            model.fit(X, y, **fit)
+        if fitted:
+            model._fit_like(fitted[-1], callback)
         else:
-            before = fitted[-1]
-            data, partial, state = before._training
-            warm = state if before.solver_ == "sdca" else None
-            model._fit(before.encoder_, before.labels_, (data, partial), warm)
+            model.fit(X, y, callback=callback, **fit)
         fitted.append(model)
     return fitted

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
+from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators import _training
+from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights, plain_classes
+from cliquewise.estimators._chain_files import pack_chain, unpack_chain
+from cliquewise.estimators._inputs import (
+    check_sample_weight,
+    class_weights,
+    mean_by_example,
+    threads,
+)
 from cliquewise.estimators._inspection import ChainInspection
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 
 
-class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class SequenceTagger(ChainInspection, Estimator):
     """Linear-chain conditional random field with a certificate of optimality.
 
     Parameters
@@ -102,56 +109,24 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        loss: str = "log",
-        C: float = 1.0,
-        *,
-        solver: Any = "auto",
-        tol: float = 1e-3,
-        max_epochs: float = 100,
-        max_seconds: float | None = None,
-        feature_pairs: str = "all",
-        transitions: Any = "all",
-        intercept: bool = True,
-        boundaries: bool = True,
-        template: Any = None,
-        n_hash: int | None = None,
-        min_count: int = 1,
-        class_weight: Any = None,
-        n_jobs: int = 1,
-        max_memory: float = 8.0,
-        checkpoint: Any = None,
-        checkpoint_seconds: float = 60.0,
-        resume: bool = False,
-        gamma: float = 1.0,
-        smoother: str = "l2",
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.loss = loss
-        self.C = C
-        self.solver = solver
-        self.tol = tol
-        self.max_epochs = max_epochs
-        self.max_seconds = max_seconds
-        self.feature_pairs = feature_pairs
-        self.transitions = transitions
-        self.intercept = intercept
-        self.boundaries = boundaries
-        self.template = template
-        self.n_hash = n_hash
-        self.min_count = min_count
-        self.class_weight = class_weight
-        self.n_jobs = n_jobs
-        self.max_memory = max_memory
-        self.checkpoint = checkpoint
-        self.checkpoint_seconds = checkpoint_seconds
-        self.resume = resume
-        self.gamma = gamma
-        self.smoother = smoother
-        self.random_state = random_state
-        self.verbose = verbose
+    loss: str = "log"
+    C: float = 1.0
+    _: KW_ONLY
+    max_epochs: float = 100
+    feature_pairs: str = "all"
+    transitions: Any = "all"
+    intercept: bool = True
+    boundaries: bool = True
+    template: Any = None
+    n_hash: int | None = None
+    min_count: int = 1
+    class_weight: Any = None
+    n_jobs: int | None = 1
+    checkpoint: Any = None
+    checkpoint_seconds: float = 60.0
+    resume: bool = False
+    gamma: float = 1.0
+    smoother: str = "l2"
 
     # ---- training
 
@@ -184,17 +159,25 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
+        return self._begin(X, y, None, sample_weight, allowed, callback)
+
+    def _begin(
+        self, X: Any, y: Any, classes: Any, sample_weight: Any, allowed: Any, callback: Any
+    ) -> SequenceTagger:
+        """Train from nothing."""
+        self._check_parameters()
+        encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
+        data = encoder.fit_transform(X)
+        labels = Labels.fit(y) if classes is None else Labels(classes)
+        labeled = self._labeled(data, labels, y, sample_weight, allowed)
+        return self._fit(encoder, labels, labeled, callback=callback)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.loss not in LOSSES:
             raise UnsupportedError(
                 f"loss {self.loss!r} is not available; the losses are: {', '.join(LOSSES)}"
             )
-        _training.check_parameters(self)
-        encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
-        data = encoder.fit_transform(X)
-        labels = Labels.fit(y)
-        self._fit(encoder, labels, self._labeled(data, labels, y, sample_weight, allowed),
-                  callback=callback)  # fmt: skip
-        return self
 
     def _labeled(
         self, data: Dataset, labels: Labels, y: Any, sample_weight: Any, allowed: Any
@@ -208,12 +191,11 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
             known = np.flatnonzero(numbers >= 0)
             partial[known] = False
             partial[known, numbers[known]] = True
-        weights = _training.check_sample_weight(sample_weight, len(data))
+        weights = check_sample_weight(sample_weight, len(data))
         if self.class_weight is not None:
-            per_class = _training.class_weights(self.class_weight, labels.classes, numbers)
+            per_class = class_weights(self.class_weight, labels.classes, numbers)
             per_token = np.where(numbers >= 0, per_class[numbers], 1.0)
-            sums = np.add.reduceat(np.append(per_token, 0.0), data.offsets[:-1])
-            weights = weights * np.where(data.lengths > 0, sums / np.maximum(data.lengths, 1), 1.0)
+            weights = weights * mean_by_example(per_token, data.offsets)
         mask = None if allowed is None else allowed_mask(allowed, labels, data.offsets)
         return data.with_labels(numbers, mask, weights), partial
 
@@ -224,19 +206,34 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
         labeled: tuple[Dataset, NDArray[np.bool_] | None],
         warm: Any = None,
         callback: Callable[..., Any] | None = None,
-    ) -> None:
+    ) -> SequenceTagger:
         data, partial = labeled
         model = ChainModel.build(
             data, len(labels), feature_pairs=self.feature_pairs, transitions=self.transitions,
             classes=labels.classes, intercept=self.intercept, boundaries=self.boundaries,
         )  # fmt: skip
-        jobs = _training.threads(self.n_jobs)
+        jobs = threads(self.n_jobs)
         problem = ChainProblem(
             model, data, self.C, partial, jobs, self.loss, self.gamma, self.smoother
         )
-        fit = _training.train(self, problem, warm, callback)
+        fit = self._train(
+            problem,
+            self._choose(problem),
+            callback,
+            warm=warm,
+            checkpoint=self.checkpoint,
+            checkpoint_seconds=self.checkpoint_seconds,
+            resume=bool(self.resume),
+        )
         self._set(encoder, labels, model, fit.weights)
         self._training = (data, partial, fit.state)
+        return self
+
+    def _fit_like(self, other: SequenceTagger, callback: Callable[..., Any] | None) -> None:
+        """Train on the examples of another tagger, from where its training ended."""
+        self._check_parameters()
+        data, partial, state = other._training
+        self._fit(other.encoder_, other.labels_, (data, partial), state, callback)
 
     def _set(
         self, encoder: SequenceEncoder, labels: Labels, model: ChainModel, weights: Floats
@@ -261,13 +258,9 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
             All labels that will ever come; needed in the first call if it lacks some.
         sample_weight : array-like, optional
         """
-        _training.check_parameters(self)
         if not hasattr(self, "_training"):
-            encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
-            data = encoder.fit_transform(X)
-            labels = Labels.fit(y) if classes is None else Labels(classes)
-            self._fit(encoder, labels, self._labeled(data, labels, y, sample_weight, None))
-            return self
+            return self._begin(X, y, classes, sample_weight, None, None)
+        self._check_parameters()
         old, partial, state = self._training
         encoder = self.encoder_.extended(X)
         new, new_partial = self._labeled(encoder.transform(X), self.labels_, y, sample_weight, None)
@@ -275,9 +268,7 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
             raise DataError("partial_fit needs every label to be known")
         if encoder.n_features != self.encoder_.n_features:
             old = encoder.widened(old)
-        warm = state if self.solver_ in ("sdca", "bcfw", "subgradient", "gdmm") else None
-        self._fit(encoder, self.labels_, (Dataset.concat([old, new]), None), warm)
-        return self
+        return self._fit(encoder, self.labels_, (Dataset.concat([old, new]), None), state)
 
     # ---- probabilities, which only the likelihood has
 
@@ -308,12 +299,18 @@ class SequenceTagger(ChainInspection, BaseEstimator):  # type: ignore[misc]
 
     # ---- files
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to one file; see :func:`cliquewise.load`."""
-        from cliquewise.estimators.files import save_tagger
+    def _to_file(self) -> tuple[Arrays, Header]:
+        arrays, header = pack_chain(self.model_, self.encoder_)
+        return {"coef": self.coef_, **arrays}, {"classes": plain_classes(self.classes_), **header}
 
-        check_is_fitted(self, "coef_")
-        save_tagger(self, path)
+    def _from_file(self, arrays: Arrays, header: Header) -> None:
+        labels = Labels(header["classes"])
+        model, encoder = unpack_chain(
+            arrays, header, len(labels), bool(self.intercept), bool(self.boundaries)
+        )
+        if isinstance(encoder.inner, TemplateEncoder):
+            self.template = encoder.inner.template
+        self._set(encoder, labels, model, checked_weights(arrays, model.dimension))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

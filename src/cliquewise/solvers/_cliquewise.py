@@ -81,6 +81,7 @@ class Cliquewise(Solver):
     """
 
     losses: ClassVar[frozenset[str]] = frozenset({"log", "softmax_margin", "hinge"})
+    relaxed: ClassVar[bool] = True
     problems: ClassVar[frozenset[str]] = frozenset({"graph"})
     columns: ClassVar[tuple[str, ...]] = ("disagreement", "inner_gap")
     method: ClassVar[int] = 0

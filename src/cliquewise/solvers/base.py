@@ -73,6 +73,8 @@ class Solver:
     takes_edges: ClassVar[bool] = False
     #: Whether there may be no penalty (C infinite).
     takes_no_penalty: ClassVar[bool] = False
+    #: Whether it trains on the local polytope; prediction then uses the same relaxation.
+    relaxed: ClassVar[bool] = False
     problems: ClassVar[frozenset[str]] = frozenset({"chain"})
     columns: ClassVar[tuple[str, ...]] = ()
 

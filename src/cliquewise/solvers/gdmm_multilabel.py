@@ -103,6 +103,7 @@ class MultiLabelGDMM(Solver):
 
     name: ClassVar[str] = "gdmm_multilabel"
     losses: ClassVar[frozenset[str]] = frozenset({"hinge"})
+    relaxed: ClassVar[bool] = True
     problems: ClassVar[frozenset[str]] = frozenset({"multilabel"})
     columns: ClassVar[tuple[str, ...]] = ("disagreement", "active")
 

@@ -111,10 +111,10 @@ class SAG(Solver):
         row = np.repeat(memory.edge_row, data.lengths)[at]
         np.add.at(memory.mu_edges, (row, labels[at - 1], labels[at]), 1.0)
 
-    def init(self, problem: ChainProblem, warm: Averages | None = None) -> Averages:
+    def init(self, problem: ChainProblem, warm: Any = None) -> Averages:
         """Zero weights, or the gradients of ``warm`` for the examples it has and their weights."""
         memory = self._empty(problem)
-        if warm is None:
+        if not isinstance(warm, Averages):
             return self._with_sum(problem, memory, None, 0)
         for name in STORED:
             source, target = getattr(warm.memory, name), getattr(memory, name)

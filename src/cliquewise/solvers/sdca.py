@@ -116,10 +116,11 @@ class SDCA(Solver):
             np.zeros(n), np.zeros(n), np.zeros(2 * leaves), rows,
         )  # fmt: skip
 
-    def init(self, problem: ChainProblem, warm: Duals | None = None) -> Duals:
+    def init(self, problem: ChainProblem, warm: Any = None) -> Duals:
         """Distributions close to the truth, or those of ``warm`` for the examples it has."""
         from cliquewise._kernels.chain import sdca as chain_sdca
 
+        warm = warm if isinstance(warm, Duals) else None
         arrays, model = self._empty(problem), problem.model
         chain_sdca.start(problem.chains, arrays, model.edge_allowed, model.n_labels, self.start)
         arrays.gaps[:] = problem.data.lengths * np.log(max(model.n_labels, 2))

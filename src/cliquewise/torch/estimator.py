@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from cliquewise.errors import DataError, FormatError, UnsupportedError
 from cliquewise.persistence import read_arrays, write_arrays
-from cliquewise.report.progress import training_line
 from cliquewise.solvers.base import Info, Solver
+from cliquewise.solvers.progress import training_line
 from cliquewise.solvers.run import run
 from cliquewise.torch.heads import Scorer, make_head
 from cliquewise.torch.problem import DeepProblem

@@ -1,0 +1,214 @@
+"""What every estimator shares: the parameters of a run, training, and one file format."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import KW_ONLY, asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.persistence import write_arrays
+from cliquewise.solvers.base import Solver, choose, get
+from cliquewise.solvers.progress import training_line
+from cliquewise.solvers.run import Fit, run
+from cliquewise.trace import Trace
+
+#: What a model file holds: named arrays, and a header that JSON can write.
+Arrays = dict[str, NDArray[Any]]
+Header = dict[str, Any]
+
+#: Parameters that stay out of files: they speak of one machine or one run. (A template is a part
+#: of the encoder, and comes back with it.)
+_NOT_SAVED = {"n_jobs", "verbose", "checkpoint", "checkpoint_seconds", "resume", "template"}
+_PLAIN = str | bool | int | float | None
+
+
+@dataclass(eq=False, repr=False)
+class Estimator(BaseEstimator):  # type: ignore[misc]
+    """Base of all estimators; subclasses are dataclasses of their parameters, too.
+
+    The fields below are the parameters of a training run; :class:`~cliquewise.SequenceTagger`
+    documents them. A subclass adds its own (``C`` always), fits by :meth:`_train`, and says
+    by :meth:`_to_file` and :meth:`_from_file` what a file needs beside what all share.
+    """
+
+    _: KW_ONLY
+    solver: Any = "auto"
+    tol: float = 1e-3
+    max_epochs: float = 1000
+    max_seconds: float | None = None
+    max_memory: float = 8.0
+    random_state: Any = None
+    verbose: int = 0
+
+    # ---- training
+
+    def _check_parameters(self) -> None:
+        """Refuse numbers with which no run can end well."""
+        for name in ("tol", "max_epochs", "max_seconds", "max_memory", "C"):
+            value = getattr(self, name)
+            if value is None and name == "max_seconds":
+                continue
+            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            if not number or not value >= 0 or (name == "C" and not 0 < value < np.inf):
+                least = "a positive number" if name == "C" else "a number that is not negative"
+                raise DataError(f"{name} = {value!r}; it must be {least}")
+
+    def _choose(self, problem: Any) -> Solver:
+        return choose(problem, self.solver, self.max_memory * 2**30)
+
+    def _train(
+        self,
+        problem: Any,
+        solver: Solver,
+        callback: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> Fit:
+        """Run a solver on a problem and keep what it proves; ``options`` are those of `run`."""
+        # Dual ascent is slow where the penalty is weak or features are badly scaled; ``auto`` then
+        # goes on with L-BFGS.
+        automatic = isinstance(self.solver, str) and self.solver == "auto"
+        smooth = automatic and solver.name == "sdca" and problem.loss == "log"
+        with training_line(self.verbose, self.tol) as show:
+
+            def report(row: dict[str, float]) -> None:
+                show(row)
+                if callback is not None:
+                    callback(row)
+
+            fit = run(
+                problem,
+                solver,
+                tol=self.tol,
+                max_epochs=self.max_epochs,
+                max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
+                random_state=self.random_state,
+                callback=report,
+                fallback=get("lbfgs") if smooth else None,
+                **options,
+            )
+        self.solver_, self.n_iter_ = fit.solver, fit.epochs
+        self.certificate_, self.trace_ = fit.certificate, fit.trace
+        if not fit.converged:
+            warnings.warn(_shortfall(fit, self.tol), ConvergenceWarning, stacklevel=3)
+        return fit
+
+    # ---- files
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file; see :func:`cliquewise.load`.
+
+        Parameters that JSON cannot hold (a solver instance, a generator of random numbers) are
+        left out and have their defaults in the model that is loaded.
+        """
+        check_is_fitted(self, "coef_")
+        arrays, header = self._to_file()
+        columns = self.trace_.columns
+        cells = [self.trace_[name] for name in columns]
+        shared = {
+            "kind": type(self).__name__,
+            "params": _plain_parameters(self.get_params(deep=False)),
+            "certificate": asdict(self.certificate_),
+            "solver": self.solver_,
+            "n_iter": float(self.n_iter_),
+            "trace": list(columns),
+        }
+        if hasattr(self, "feature_names_in_"):
+            shared["feature_names"] = self.feature_names_in_.tolist()
+        write_arrays(path, {**arrays, "trace": np.stack(cells, axis=1)}, {**shared, **header})
+
+    @classmethod
+    def _restored(cls, arrays: Arrays, header: Header) -> Self:
+        """A fitted estimator from what :meth:`save` wrote; any ValueError means damage."""
+        estimator = cls(**header["params"])
+        c = header["certificate"]
+        estimator.certificate_ = Certificate(float(c["primal"]), float(c["dual"]), str(c["status"]))
+        estimator.solver_ = str(header["solver"])
+        # Files of version 1 have neither of these two.
+        estimator.n_iter_ = float(header.get("n_iter", np.nan))
+        estimator.trace_ = (
+            _trace(header["trace"], arrays["trace"]) if "trace" in header else Trace()
+        )
+        if "feature_names" in header:
+            names = np.array(header["feature_names"], dtype=object)
+            if names.ndim != 1 or not all(isinstance(name, str) for name in names):
+                raise DataError("the names of its features are no list of strings")
+            estimator.feature_names_in_ = names
+        estimator._from_file(arrays, header)
+        return estimator
+
+    def _to_file(self) -> tuple[Arrays, Header]:
+        """The fitted state that only this kind of estimator has."""
+        raise NotImplementedError
+
+    def _from_file(self, arrays: Arrays, header: Header) -> None:
+        """Back from :meth:`_to_file`; checks sizes and types before anything is used."""
+        raise NotImplementedError
+
+
+def _shortfall(fit: Fit, tol: float) -> str:
+    """What a run did not reach, and what to do."""
+    why = "was interrupted" if fit.interrupted else "stopped"
+    reached = (
+        f"with relative gap {fit.certificate.gap:.3g} (tol = {tol:g})"
+        if fit.certificate.status != "none"
+        else "without a certificate (the problem is not convex)"
+    )
+    return (
+        f"{fit.solver} {why} after {fit.epochs:.3g} epochs {reached}; raise max_epochs or "
+        "max_seconds, scale the features, lower C, or try another solver"
+    )
+
+
+def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Those that JSON can hold and that mean something elsewhere."""
+    plain = {
+        name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        for name, value in parameters.items()
+        if name not in _NOT_SAVED
+    }
+    return {name: value for name, value in plain.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, _PLAIN)
+
+
+def _trace(columns: Any, cells: NDArray[Any]) -> Trace:
+    trace = Trace(columns)
+    if cells.dtype != np.float64 or cells.ndim != 2 or cells.shape[1] != len(trace.columns):
+        raise DataError("its trace does not fit the names of the columns")
+    for row in cells.tolist():
+        trace.append(**dict(zip(trace.columns, row, strict=True)))
+    return trace
+
+
+def checked_weights(arrays: Arrays, dimension: int) -> Floats:
+    """The weights of a file, if they are as many finite numbers as the model needs."""
+    coef = np.array(arrays["coef"])
+    if coef.dtype != np.float64 or coef.shape != (dimension,) or not np.all(np.isfinite(coef)):
+        raise DataError("its arrays do not fit together")
+    return coef
+
+
+def plain_classes(classes: Any) -> list[Any]:
+    """Classes that JSON can hold, or an error that says which cannot be saved."""
+    for c in classes:
+        if not isinstance(c, str | int | float | bool):
+            raise DataError(
+                f"class {c!r} is a {type(c).__name__}; only strings, numbers and booleans can be "
+                "saved: rename the classes"
+            )
+    return list(classes)

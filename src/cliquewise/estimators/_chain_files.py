@@ -1,0 +1,98 @@
+"""A fitted chain as arrays and a header, and back: its model and its encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cliquewise.data.conversion import SequenceEncoder
+from cliquewise.data.encode import FeatureEncoder
+from cliquewise.data.template_encoder import TemplateEncoder
+from cliquewise.errors import DataError
+from cliquewise.estimators._base import Arrays, Header
+from cliquewise.models.chain import ChainModel
+from cliquewise.persistence import pack_strings, unpack_strings
+
+#: The model's arrays, and what the kernels need them to be.
+_ARRAYS = {
+    "pair_start": np.int64,
+    "pair_label": np.int32,
+    "edge_free": np.bool_,
+    "edge_allowed": np.bool_,
+    "begin_allowed": np.bool_,
+    "end_allowed": np.bool_,
+}
+_VOCABULARIES = ("vocabulary", "edge_vocabulary")
+_ENCODERS: dict[str, Any] = {e.__name__: e for e in (FeatureEncoder, TemplateEncoder)}
+
+
+def pack_chain(model: ChainModel, encoder: SequenceEncoder) -> tuple[Arrays, Header]:
+    """What :func:`unpack_chain` needs."""
+    state = encoder.inner.to_state()
+    arrays = {f"model.{name}": getattr(model, name) for name in _ARRAYS}
+    for name in _VOCABULARIES:
+        words = state.pop(name, None)
+        if words is not None:
+            arrays |= pack_strings(name, words)
+    kind = type(encoder.inner).__name__
+    return arrays, {
+        "encoder": {"kind": kind, "state": state, "n_columns": encoder.n_columns},
+        "n_attributes": model.n_attributes,
+        "n_edge_attributes": model.n_edge_attributes,
+    }
+
+
+def unpack_chain(
+    arrays: Arrays, header: Header, n_labels: int, intercept: bool, boundaries: bool
+) -> tuple[ChainModel, SequenceEncoder]:
+    """Back from :func:`pack_chain`; sizes and types that kernels trust are right afterwards."""
+    encoder = _encoder(arrays, header["encoder"])
+    model = ChainModel(
+        n_labels=n_labels,
+        n_attributes=int(header["n_attributes"]),
+        n_edge_attributes=int(header["n_edge_attributes"]),
+        intercept=intercept,
+        boundaries=boundaries,
+        **{name: arrays[f"model.{name}"] for name in _ARRAYS},
+    )
+    if not _is_sound(model, encoder):
+        raise DataError("its arrays do not fit together")
+    return model, encoder
+
+
+def _encoder(arrays: Arrays, about: dict[str, Any]) -> SequenceEncoder:
+    state = dict(about["state"])
+    for name in _VOCABULARIES:
+        state[name] = unpack_strings(name, arrays) if f"{name}.bytes" in arrays else None
+    inner = _ENCODERS[about["kind"]].from_state(state)
+    size = inner.n_hash if inner.vocabulary is None else len(inner.vocabulary)
+    form = inner.kind if isinstance(inner, FeatureEncoder) else "attributes"
+    if form not in ("attributes", "numbers"):
+        raise DataError(f"its input is {form!r}")
+    if form == "attributes" and size != inner.n_features:
+        raise DataError("its names do not fit its number of names")
+    return SequenceEncoder.of(inner, about["n_columns"])
+
+
+def _is_sound(model: ChainModel, encoder: SequenceEncoder) -> bool:
+    k, pairs, label = model.n_labels, model.pair_start, model.pair_label
+    constant = int(model.intercept) + 2 * int(model.boundaries)
+    sound = (
+        k > 0
+        and all(getattr(model, name).dtype == kind for name, kind in _ARRAYS.items())
+        and pairs.ndim == label.ndim == 1
+        and model.n_attributes == encoder.n_features + constant
+        and model.edge_free.shape == (k, k)
+        and model.edge_allowed.shape in ((k, k), (0, k))
+        and model.begin_allowed.shape == model.end_allowed.shape == (k,)
+    )
+    if not sound or not len(pairs):
+        return sound
+    return bool(
+        len(pairs) == model.n_attributes + 1
+        and pairs[0] == 0
+        and np.all(np.diff(pairs) >= 0)
+        and pairs[-1] == len(label)
+        and (not len(label) or (label.min() >= 0 and label.max() < k))
+    )

@@ -1,0 +1,89 @@
+"""Arguments that several estimators take: weights, threads, lists of examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.utils.class_weight import compute_class_weight
+
+from cliquewise.errors import DataError
+from cliquewise.graph.factor_graph import Floats
+
+
+def threads(n_jobs: Any) -> int:
+    """How many threads ``n_jobs`` means, by joblib's conventions.
+
+    Examples
+    --------
+    >>> threads(None), threads(3)
+    (1, 3)
+    """
+    if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
+        raise DataError(f"n_jobs = {n_jobs!r}; it is None, or a whole number that is not 0")
+    return int(joblib.effective_n_jobs(n_jobs))
+
+
+def class_weights(class_weight: Any, classes: Sequence[Any], labels: NDArray[Any]) -> Floats:
+    """One weight per class, from scikit-learn's ``class_weight``; labels below 0 are unknown."""
+    known = labels[labels >= 0]
+    numbers = np.arange(len(classes))
+    if isinstance(class_weight, dict):
+        index = {c: i for i, c in enumerate(classes)}
+        unknown = [c for c in class_weight if c not in index]
+        if unknown:
+            raise DataError(f"class_weight names {unknown[0]!r}, which is no class")
+        class_weight = {index[c]: weight for c, weight in class_weight.items()}
+    elif class_weight is not None:  # classes without a label have nothing to balance
+        numbers = np.unique(known)
+    weights = np.ones(len(classes))
+    try:
+        weights[numbers] = compute_class_weight(class_weight, classes=numbers, y=known)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f'class_weight is None, "balanced" or a dict, not {class_weight!r} ({error})'
+        ) from None
+    if not np.all(np.isfinite(weights)) or (weights < 0).any():
+        raise DataError("class_weight must be finite numbers that are not negative")
+    return weights
+
+
+def check_sample_weight(sample_weight: Any, n: int) -> Floats:
+    """One non-negative weight per example."""
+    if sample_weight is None:
+        return np.ones(n)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"sample_weight must be {n} numbers ({error})") from None
+    if weights.shape != (n,) or not np.all(np.isfinite(weights)) or (n and weights.min() < 0):
+        raise DataError(f"sample_weight must be {n} finite numbers that are not negative")
+    if n and not weights.any():
+        raise DataError("every sample_weight is zero; at least one example must count")
+    return weights
+
+
+def mean_by_example(values: Floats, offsets: Any) -> Floats:
+    """Mean of the values of each example, which ``offsets`` delimit; 1 for an empty one."""
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    sizes = np.diff(offsets)
+    return np.where(sizes > 0, np.diff(sums[offsets]) / np.maximum(sizes, 1), 1.0)
+
+
+def same_length(X: Any, y: Any) -> tuple[list[Any], list[Any]]:
+    """Both as lists, one entry per example."""
+    if y is None:
+        raise DataError("y is missing; training needs the true outputs")
+    if issparse(X) or isinstance(X, str | dict) or not isinstance(X, Iterable):
+        raise DataError("X must be a list with one entry per example")
+    examples, truths = list(X), list(y)
+    if len(examples) != len(truths):
+        raise DataError(f"{len(examples)} examples in X and {len(truths)} in y")
+    if not examples:
+        raise DataError("X has no examples")
+    return examples, truths

@@ -1,1 +1,0 @@
-"""Reports: progress lines, pictures and tables for people."""
