@@ -8,6 +8,7 @@ from test_cliquewise import augmented, reference_optimum, small_problem
 
 import cliquewise as cw
 from cliquewise._kernels.cliques import factors as kernels
+from cliquewise._kernels.cliques.ascent import Tour
 from cliquewise.errors import DataError
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.gdmm_graph import STEPS, GraphGDMM, parameters_of
@@ -76,12 +77,13 @@ def test_no_pass_lowers_the_augmented_dual(seed, step):
     state.point.xi[:] = rng.normal(size=len(state.point.xi))
     solver._set_rho(problem, state, state.rho)
     before = augmented(problem, state.point.mu, state.point.xi, state.rho)
-    data = problem.data
+    data, examples = problem.data, np.arange(len(problem.data))
     for _ in range(5):
         kernels.factor_sweep(
-            problem.cliques, problem.terms, state.point, state.rho, state.steps, STEPS.index(step),
-            1, 0.5, state.gaps, state.active, data.node_offsets, data.edge_offsets,
-            np.arange(len(data)), state.order, 0.0, rng.integers(0, 2**63, 1, dtype=np.uint64),
+            problem.cliques, problem.terms, state.point, state.rho, state.steps,
+            kernels.Rule(STEPS.index(step), 1, 0.5), state.gaps, state.active,
+            Tour(data.node_offsets, data.edge_offsets, examples, state.order, state.place), 0.0,
+            rng.integers(0, 2**63, 1, dtype=np.uint64),
         )  # fmt: skip
         after = augmented(problem, state.point.mu, state.point.xi, state.rho)
         assert after >= before - 1e-10 * max(abs(before), 1.0)

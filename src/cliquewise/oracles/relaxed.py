@@ -58,7 +58,7 @@ def relaxed_beliefs(
     >>> relaxed_beliefs(model, data, w)[0].round(2)
     array([0.99, 0.01, 0.01, 0.99])
     """
-    from cliquewise._kernels.cliques.ascent import sweep
+    from cliquewise._kernels.cliques.ascent import MultiplierStep, Tour, sweep
     from cliquewise._kernels.cliques.local_polytope import repair, upper_bound
     from cliquewise.solvers.idal import IDAL
 
@@ -74,11 +74,12 @@ def relaxed_beliefs(
     scale = max(float(np.abs(problem.potentials(w)).sum()), 1e-12)
     repaired = np.empty_like(state.point.mu)
     gap, length = np.inf, 0.0
+    examples = np.arange(len(data))
+    tour = Tour(data.node_offsets, data.edge_offsets, examples, state.order, state.place)
     for done in range(1, max_sweeps + 1):
         sweep(
-            g, terms, state.point, state.rho, state.steps, 0, state.gaps, data.node_offsets,
-            data.edge_offsets, np.arange(len(data)), state.order, state.place, 1.0, length, 0.0,
-            state.previous, rng.integers(0, 2**63, 1, dtype=np.uint64),
+            g, terms, state.point, state.rho, state.steps, 0, state.gaps, tour, 1.0,
+            MultiplierStep(length, 0.0, state.previous), rng.integers(0, 2**63, 1, dtype=np.uint64),
         )  # fmt: skip
         length = 1.0 / state.rho
         if done % SWEEPS == 0 or done == max_sweeps:

@@ -193,7 +193,13 @@ class Cliquewise(Solver):
         In this order the messages ``xi - A mu / rho`` belong to the mu of the end of the step,
         where it may be certified.
         """
-        from cliquewise._kernels.cliques.ascent import multipliers, sweep, visit
+        from cliquewise._kernels.cliques.ascent import (
+            MultiplierStep,
+            Tour,
+            multipliers,
+            sweep,
+            visit,
+        )
 
         n, g, x = problem.n_cliques, problem.cliques, state.point
         if n == 0:
@@ -203,10 +209,11 @@ class Cliquewise(Solver):
         if self.sampling == "examples":
             data = problem.data
             seed = rng.integers(0, 2**63, 1, dtype=np.uint64)
+            examples = rng.permutation(len(data))
+            tour = Tour(data.node_offsets, data.edge_offsets, examples, state.order, state.place)
             visits, apart, along = sweep(
-                g, problem.terms, x, state.rho, state.steps, self.method, state.gaps,
-                data.node_offsets, data.edge_offsets, rng.permutation(len(data)), state.order,
-                state.place, float(state.inner), length, momentum, state.previous, seed,
+                g, problem.terms, x, state.rho, state.steps, self.method, state.gaps, tour,
+                float(state.inner), MultiplierStep(length, momentum, state.previous), seed,
             )  # fmt: skip
         else:
             if length > 0:

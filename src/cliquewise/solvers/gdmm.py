@@ -157,14 +157,17 @@ class GDMM(Solver):
         salt = int(rng.integers(1 << 30))
         limits = active.sequence_limits(state.chains)
         stats = np.zeros(kernels.N_STATS)
+        told = kernels.Pass(
+            problem.model.n_labels, state.rho, self.eta, STEPS.index(self.step_rule),
+            SEARCHES.index(self.factor_search),
+            self.partition if self.factor_search == "sampled" else 1,
+            salt, self.admit, self.quiet * state.violations,
+        )  # fmt: skip
         at = 0
         while at < n:
             at += run_pass(
                 state.chains, state.rows, state.table, state.support, state.pairs, state.masses,
-                order[at:], state.wait, state.delay, state.calm_nodes, state.calm_edges,
-                self.quiet * state.violations, problem.model.n_labels, state.rho, self.eta,
-                STEPS.index(self.step_rule), SEARCHES.index(self.factor_search), self.partition,
-                salt, self.admit, stats,
+                order[at:], state.schedule, told, stats,
             )  # fmt: skip
             if at < n or stats[kernels.FULL]:
                 active.grow(state, *limits)

@@ -112,7 +112,8 @@ class GraphGDMM(Cliquewise):
         self, problem: GraphProblem, state: Ascent, rng: np.random.Generator
     ) -> tuple[Ascent, Info]:
         """One pass: example by example its multipliers move, then its cliques."""
-        from cliquewise._kernels.cliques.factors import factor_sweep
+        from cliquewise._kernels.cliques.ascent import Tour
+        from cliquewise._kernels.cliques.factors import Rule, factor_sweep
 
         n, data = problem.n_cliques, problem.data
         if n == 0:
@@ -120,12 +121,13 @@ class GraphGDMM(Cliquewise):
         if self.rho == "adaptive" and np.isfinite(state.share):
             self._adapt(problem, state)
         length = self.eta / state.rho if state.outer else 0.0
+        parts = PARTS if self.factor_search == "sampled" else 1
+        examples = rng.permutation(len(data))
         visits, apart = factor_sweep(
             problem.cliques, problem.terms, state.point, state.rho, state.steps,
-            STEPS.index(self.rule), PARTS if self.factor_search == "sampled" else 1, JOIN,
-            state.gaps, state.active, data.node_offsets, data.edge_offsets,
-            rng.permutation(len(data)), state.order, length,
-            rng.integers(0, 2**63, 1, dtype=np.uint64),
+            Rule(STEPS.index(self.rule), parts, JOIN), state.gaps, state.active,
+            Tour(data.node_offsets, data.edge_offsets, examples, state.order, state.place),
+            length, rng.integers(0, 2**63, 1, dtype=np.uint64),
         )  # fmt: skip
         if length > 0:
             state.disagreement = apart

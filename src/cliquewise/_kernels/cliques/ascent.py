@@ -37,7 +37,24 @@ Terms = namedtuple("Terms", ["curvature", "slack", "C", "gamma"])
 #: Where the ascent stands.
 Point = namedtuple("Point", ["mu", "xi", "inflow", "w"])
 
+#: A pass over examples: the nodes and edges of each, the order in which examples come, the cliques
+#: of each in random order, and how far that was followed.
+Tour = namedtuple("Tour", ["node_offsets", "edge_offsets", "examples", "order", "place"])
+
+#: How multipliers move: ``xi -= length A mu``, extrapolated from ``previous`` (before the last
+#: extrapolation; empty without momentum). Length 0 leaves them alone.
+MultiplierStep = namedtuple("MultiplierStep", ["length", "momentum", "previous"])
+
+#: Room for one clique: its gradient, its change, a new point, marginals at both ends of an edge.
+Scratch = namedtuple("Scratch", ["t", "d", "new", "a_side", "b_side"])
+
 PROXIMAL, FRANK_WOLFE = 0, 1
+
+
+@kernel(helper=True)
+def _scratch(g):
+    k = _widest(g)
+    return Scratch(np.empty(k), np.empty(k), np.empty(k), np.empty(k), np.empty(k))
 
 
 @kernel
@@ -159,9 +176,9 @@ def add_inflow(g, x, c, d, rho, a_side, b_side):
 
 
 @kernel
-def _block_step(g, terms, x, rho, steps, c, method, gaps, work):
-    """Move one clique; ``gaps`` keeps what it could have gained. ``work`` has 5 rows."""
-    t, d, new, a_side, b_side = work[0], work[1], work[2], work[3], work[4]
+def _block_step(g, terms, x, rho, steps, c, method, gaps, scratch):
+    """Move one clique; ``gaps`` keeps what it could have gained."""
+    t, d, new, a_side, b_side = scratch
     o = g.offsets[c]
     k = g.offsets[c + 1] - o
     m = x.mu[o : o + k]
@@ -206,14 +223,15 @@ def visit(g, terms, x, rho, steps, order, method, gaps):
     ``steps`` are the constants of :func:`lipschitz`. PROXIMAL: Algorithm 2 of idal, with the
     Gini entropy a projection. FRANK_WOLFE: towards the best state, with an exact line search.
     """
-    work = np.empty((5, _widest(g)))
+    scratch = _scratch(g)
     for n in range(len(order)):
-        _block_step(g, terms, x, rho, steps, order[n], method, gaps, work)
+        _block_step(g, terms, x, rho, steps, order[n], method, gaps, scratch)
 
 
 @kernel
-def _move(g, x, rho, length, momentum, previous, nodes, edges, a_side, b_side):
+def _move(g, x, rho, step, nodes, edges, a_side, b_side):
     """Multipliers of a range of edges, and the inflows of the nodes that they join."""
+    length, momentum, previous = step
     n_nodes = len(g.degree)
     for s in range(g.offsets[nodes[0]], g.offsets[nodes[1]]):
         x.inflow[s] = 0.0
@@ -231,10 +249,10 @@ def _move(g, x, rho, length, momentum, previous, nodes, edges, a_side, b_side):
                 total += apart * apart
                 now = x.xi[q + s] - length * apart
                 if len(previous):
-                    step = now - previous[q + s]
-                    along += apart * step
+                    change = now - previous[q + s]
+                    along += apart * change
                     previous[q + s] = now
-                    now += momentum * step
+                    now += momentum * change
                 x.xi[q + s] = now
                 x.inflow[at + s] += now + belief[s] / rho
     return total, along
@@ -250,7 +268,8 @@ def multipliers(g, x, rho, length, momentum, previous):
     """
     a_side, b_side = np.empty(_widest(g)), np.empty(_widest(g))
     nodes, edges = (0, len(g.degree)), (0, len(g.left))
-    return _move(g, x, rho, length, momentum, previous, nodes, edges, a_side, b_side)
+    step = MultiplierStep(length, momentum, previous)
+    return _move(g, x, rho, step, nodes, edges, a_side, b_side)
 
 
 @kernel
@@ -265,27 +284,23 @@ def _random_below(state, bound):
 
 
 @kernel
-def sweep(
-    g, terms, x, rho, steps, method, gaps, node_offsets, edge_offsets, examples, order, place,
-    inner, length, momentum, previous, random,
-):  # fmt: skip
+def sweep(g, terms, x, rho, steps, method, gaps, tour, inner, step, random):
     """Example by example: its multipliers move, then the next share of its cliques.
 
     The same steps as :func:`multipliers` and :func:`visit` on one example at a time, whose
-    numbers stay in the cache meanwhile. ``order`` holds the cliques of each example in random
-    order and ``place`` how far it was followed; at its end it is shuffled anew. ``length = 0``
-    leaves the multipliers alone. Returns the number of visits, ``||A mu||^2`` as it was met, and
-    the sign test of the momentum.
+    numbers stay in the cache meanwhile. ``inner`` is the share of cliques visited; at the end of
+    an example's order it is shuffled anew. ``step`` is that of the multipliers. Returns the number
+    of visits, ``||A mu||^2`` as it was met, and the sign test of the momentum.
     """
-    work = np.empty((5, _widest(g)))
+    scratch = _scratch(g)
+    order, place = tour.order, tour.place
     visits = 0
     apart = along = 0.0
-    for n in range(len(examples)):
-        i = examples[n]
-        nodes = (node_offsets[i], node_offsets[i + 1])
-        edges = (edge_offsets[i], edge_offsets[i + 1])
-        if length > 0.0:
-            one, two = _move(g, x, rho, length, momentum, previous, nodes, edges, work[3], work[4])
+    for i in tour.examples:
+        nodes = (tour.node_offsets[i], tour.node_offsets[i + 1])
+        edges = (tour.edge_offsets[i], tour.edge_offsets[i + 1])
+        if step.length > 0.0:
+            one, two = _move(g, x, rho, step, nodes, edges, scratch.a_side, scratch.b_side)
             apart += one
             along += two
         begin, end = nodes[0] + edges[0], nodes[1] + edges[1]
@@ -298,7 +313,7 @@ def sweep(
                     order[q], order[r] = order[r], order[q]
             c = order[begin + place[i]]
             place[i] = (place[i] + 1) % size
-            _block_step(g, terms, x, rho, steps, c, method, gaps, work)
+            _block_step(g, terms, x, rho, steps, c, method, gaps, scratch)
         visits += count
     return visits, apart, along
 

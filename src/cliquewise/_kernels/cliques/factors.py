@@ -8,20 +8,28 @@ curvature ``bend`` is part of every step.
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.cliques.ascent import (
+    MultiplierStep,
     _line_search,
     _move,
     _random_below,
+    _scratch,
     _smooth_gradient,
     add_inflow,
 )
-from cliquewise._kernels.cliques.features import _add, _widest
+from cliquewise._kernels.cliques.features import _add
 from cliquewise._kernels.common.simplex import project_simplex
 
 BCFW, AWAY, GREEDY = 0, 1, 2
+
+#: What happens at a clique: one of the steps above; into how many random parts a search divides
+#: states (GREEDY: cliques); the share of the best gain with which an idle clique joins.
+Rule = namedtuple("Rule", ["step", "parts", "share"])
 
 #: Away steps at one clique until one of them is not a drop step (Algorithm 2 of gdmm).
 MOST_DROPS = 32
@@ -90,25 +98,25 @@ def _apply(g, terms, x, rho, c, d, a_side, b_side):
 
 
 @kernel
-def _factor_step(g, terms, x, rho, steps, c, step, parts, random, gaps, work):
+def _factor_step(g, terms, x, rho, steps, c, rule, random, gaps, scratch):
     """One step at a clique (Algorithm 4, or 2 with its drop steps)."""
-    t, d, new, a_side, b_side = work[0], work[1], work[2], work[3], work[4]
+    t, d, new, a_side, b_side = scratch
     o = g.offsets[c]
     k = g.offsets[c + 1] - o
     m = x.mu[o : o + k]
     bend = 2.0 * terms.gamma * terms.curvature[c]
-    for turn in range(MOST_DROPS if step == AWAY else 1):
+    for turn in range(MOST_DROPS if rule.step == AWAY else 1):
         _smooth_gradient(g, terms, x, rho, c, t, a_side, b_side)
         mean = 0.0
         for s in range(k):
             t[s] -= bend * m[s]
-        best = _search(t, m, parts, random)
+        best = _search(t, m, rule.parts, random)
         for s in range(k):
             mean += t[s] * m[s]
         if turn == 0:
             gaps[c] = max(t[best] - mean, 0.0)
         dropped = -1
-        if step == AWAY:
+        if rule.step == AWAY:
             longest, dropped = _away(t, m, best, new)
             # The parabola along d, cut off at 1 by the search: scaled so that 1 is the longest.
             for s in range(k):
@@ -132,12 +140,12 @@ def _factor_step(g, terms, x, rho, steps, c, step, parts, random, gaps, work):
 
 
 @kernel
-def _gain(g, terms, x, rho, steps, c, work):
+def _gain(g, terms, x, rho, steps, c, scratch):
     """What Eq. 18 of gdmm promises at a clique."""
-    t, new = work[0], work[2]
+    t, _, new, a_side, b_side = scratch
     o = g.offsets[c]
     k = g.offsets[c + 1] - o
-    _smooth_gradient(g, terms, x, rho, c, t, work[3], work[4])
+    _smooth_gradient(g, terms, x, rho, c, t, a_side, b_side)
     bend = 2.0 * terms.gamma * terms.curvature[c]
     step = max(steps[c], 1e-12) + bend
     for s in range(k):
@@ -152,57 +160,52 @@ def _gain(g, terms, x, rho, steps, c, work):
 
 
 @kernel
-def _activate(g, terms, x, rho, steps, begin, end, order, active, share, parts, random, gaps, work):
-    """Cliques of one example that gain at least ``share`` of the best become active (Eq. 18)."""
-    part = _random_below(random, parts) if parts > 1 else 0
+def _activate(g, terms, x, rho, steps, span, order, active, rule, random, gaps, scratch):
+    """Cliques of one example that gain at least ``rule.share`` of the best become active."""
+    begin, end = span
+    part = _random_below(random, rule.parts) if rule.parts > 1 else 0
     top = 0.0
     for q in range(begin, end):
         c = order[q]
         gaps[c] = 0.0
-        if active[c] or (parts > 1 and q % parts != part):
+        if active[c] or (rule.parts > 1 and q % rule.parts != part):
             continue
-        gaps[c] = _gain(g, terms, x, rho, steps, c, work)
+        gaps[c] = _gain(g, terms, x, rho, steps, c, scratch)
         top = max(top, gaps[c])
     if top <= 0.0:
         return
     for q in range(begin, end):
         c = order[q]
-        if not active[c] and gaps[c] >= share * top:
+        if not active[c] and gaps[c] >= rule.share * top:
             active[c] = True
 
 
 @kernel
-def factor_sweep(
-    g, terms, x, rho, steps, step, parts, share, gaps, active, node_offsets, edge_offsets,
-    examples, order, length, random,
-):  # fmt: skip
+def factor_sweep(g, terms, x, rho, steps, rule, gaps, active, tour, length, random):
     """One pass, example by example: its multipliers move, then its cliques in a random order.
 
-    ``order`` holds the cliques of each example together. BGCD visits the active cliques only;
-    the others are looked at to find those that join. Returns the visits and ``||A mu||^2``.
+    BGCD visits the active cliques only; the others are looked at to find those that join.
+    Returns the visits and ``||A mu||^2``.
     """
-    work = np.empty((5, _widest(g)))
-    none = np.empty(0)
+    scratch = _scratch(g)
+    step, order = MultiplierStep(length, 0.0, np.empty(0)), tour.order
     visits, apart = 0, 0.0
-    for n in range(len(examples)):
-        i = examples[n]
-        nodes = (node_offsets[i], node_offsets[i + 1])
-        edges = (edge_offsets[i], edge_offsets[i + 1])
+    for i in tour.examples:
+        nodes = (tour.node_offsets[i], tour.node_offsets[i + 1])
+        edges = (tour.edge_offsets[i], tour.edge_offsets[i + 1])
         if length > 0.0:
-            one, _ = _move(g, x, rho, length, 0.0, none, nodes, edges, work[3], work[4])
+            one, _ = _move(g, x, rho, step, nodes, edges, scratch.a_side, scratch.b_side)
             apart += one
         begin, end = nodes[0] + edges[0], nodes[1] + edges[1]
-        if step == GREEDY:
-            _activate(
-                g, terms, x, rho, steps, begin, end, order, active, share, parts, random, gaps,
-                work,
-            )  # fmt: skip
+        if rule.step == GREEDY:
+            span = begin, end
+            _activate(g, terms, x, rho, steps, span, order, active, rule, random, gaps, scratch)
         for q in range(begin, end):
             r = q + _random_below(random, end - q)
             order[q], order[r] = order[r], order[q]
             c = order[q]
-            if step == GREEDY and not active[c]:
+            if rule.step == GREEDY and not active[c]:
                 continue
-            _factor_step(g, terms, x, rho, steps, c, step, parts, random, gaps, work)
+            _factor_step(g, terms, x, rho, steps, c, rule, random, gaps, scratch)
             visits += 1
     return visits, apart

@@ -101,22 +101,25 @@ def _pairwise_steps(support, pairs, edge, rho, rounds):
 
 
 @kernel(helper=True)
-def _find_pair_to_add(
-    chains, table, support, edge, rho, n_labels, search, high, messages, marks, spans, stack
-):  # fmt: skip
-    """The best pair of labels, if it beats ``high``; (score, left, right), -1 if none does."""
+def _find_pair_to_add(chains, table, support, edge, told, high, desk):
+    """The best pair of labels, if it beats ``high``: score, labels, and places in the lists.
+
+    Labels are -1 if none does, places -1 of labels not in the lists.
+    """
+    rho, n_labels = told.rho, told.n_labels
+    messages, marks, spans = desk.messages, desk.marks, desk.spans
     _set_messages(support, edge - 1, 1, rho, messages[0], marks[0])
     _set_messages(support, edge, 0, rho, messages[1], marks[1])
     spans[0] = support.start[edge - 1]
     spans[1] = spans[0] + support.count[edge - 1]
     spans[2] = support.start[edge]
     spans[3] = spans[2] + support.count[edge]
-    if search == WHOLE:
+    if told.search == WHOLE:
         found = search_all_pairs(table, n_labels, messages, chains.allowed, edge - 1, high)
     else:
         found = search_pairs(
             table, n_labels, support.label, spans, messages, marks, chains.allowed, edge - 1,
-            high, stack,
+            high, desk.stack,
         )  # fmt: skip
     score, i, j = found
     lhs, r = np.int64(-1), np.int64(-1)
@@ -124,12 +127,13 @@ def _find_pair_to_add(
         lhs, r = np.int64(marks[0, i] - 1), np.int64(marks[1, j] - 1)
     _clear_messages(support, edge - 1, messages[0], marks[0])
     _clear_messages(support, edge, messages[1], marks[1])
-    return score, i, j, lhs, r
+    return score, (np.int64(i), np.int64(j), lhs, r)
 
 
 @kernel(helper=True)
-def _admit(chains, rows, table, support, pairs, edge, i, j, lhs, r, n_labels, stats):
+def _admit(chains, rows, table, support, pairs, edge, pair, n_labels, stats):
     """Put a found pair into the edge's list (and its labels into the tokens')."""
+    i, j, lhs, r = pair
     if not table_room(table):
         stats[FULL] = 1
         return
@@ -148,14 +152,13 @@ def _admit(chains, rows, table, support, pairs, edge, i, j, lhs, r, n_labels, st
 
 
 @kernel(helper=True)
-def visit_edge(
-    chains, rows, table, support, pairs, edge, rho, n_labels, rule, search, messages, marks,
-    spans, stack, stats,
-):  # fmt: skip
+def visit_edge(chains, rows, table, support, pairs, edge, told, rule, desk, stats):
     """Search and block step of the edge before token ``edge``; its gap, and how far it moved.
 
-    The latter is the sum of the squared changes of its masses.
+    The latter is the sum of the squared changes of its masses. ``rule`` is that of the pass, or
+    LOOK.
     """
+    rho, n_labels = told.rho, told.n_labels
     begin = pairs.start[edge]
     lhs, r = support.start[edge - 1], support.start[edge]
     high, inner, mass = -np.inf, 0.0, 0.0
@@ -168,16 +171,14 @@ def visit_edge(
         high = max(high, c)
         inner += c * pairs.cell[at, PAIR_MASS]
         mass += pairs.cell[at, PAIR_MASS]
-    score, i, j, pl, pr = _find_pair_to_add(
-        chains, table, support, edge, rho, n_labels, search, high, messages, marks, spans, stack
-    )
+    score, found = _find_pair_to_add(chains, table, support, edge, told, high, desk)
     gap = max(score, high) * mass - inner
     if rule == LOOK:
         return gap, 0.0
     stats[GAP_EDGES] += gap
     stats[MASS_EDGES] += mass
-    if i >= 0:
-        _admit(chains, rows, table, support, pairs, edge, i, j, pl, pr, n_labels, stats)
+    if found[0] >= 0:
+        _admit(chains, rows, table, support, pairs, edge, found, n_labels, stats)
     count = pairs.count[edge]
     stats[WORK] += 1500 + 150 * count
     if count == 1:

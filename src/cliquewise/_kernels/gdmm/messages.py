@@ -9,6 +9,8 @@ A token's scores are ``<w, x> + cost + sum over its edges of m``, an edge's ``v 
 ``m = lam + rho (n - a)``; what is greatest is what the gradient falls along.
 """
 
+from collections import namedtuple
+
 from cliquewise._kernels import kernel
 from cliquewise._kernels.gdmm.lists import LAM_LEFT, LEFT, MASS
 
@@ -22,6 +24,22 @@ from cliquewise._kernels.gdmm.lists import LAM_LEFT, LEFT, MASS
 ) = range(13)  # fmt: skip
 #: Gaps and masses of tokens and of edges.
 GAPS = (GAP_NODES, MASS_NODES), (GAP_EDGES, MASS_EDGES)
+
+#: What a pass is told: penalty rho, step of the multipliers in units of it, step rule, factor
+#: search, parts of the labels and which of them is read, labels that one search may add, and the
+#: gaps per mass (tokens, edges) below which a factor rests.
+Pass = namedtuple(
+    "Pass", ["n_labels", "rho", "eta", "rule", "search", "groups", "salt", "admit", "quiet"]
+)
+
+#: Room for one visit. Tokens: ``scores`` of all labels, the labels ``found``; then per label looked
+#: at its place, name, old mass, score, curvature and new mass. Edges: ``messages`` and ``marks`` of
+#: both sides, the ``spans`` of their lists, the ``stack`` of a search.
+Desk = namedtuple(
+    "Desk",
+    ["scores", "found", "places", "names", "old", "score", "bend", "new",
+     "messages", "marks", "spans", "stack"],
+)  # fmt: skip
 
 #: Step rules; LOOK measures the gap of a factor and moves nothing.
 BLOCK, AWAY, GREEDY, LOOK = range(4)

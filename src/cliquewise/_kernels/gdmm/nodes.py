@@ -68,55 +68,56 @@ def find_labels(chains, rows, support, token, n_labels, salt, groups, found, sco
 
 
 @kernel(helper=True)
-def _project(work, count, total):
-    """Masses that minimize ``sum -c d + H/2 d^2`` on the simplex: ``work`` rows are a, c, H, new.
+def _project(desk, count, total):
+    """New masses of a token that minimize ``sum -score d + bend/2 d^2``.
 
     Michelot's rounds with weights: drop what cannot be positive, and repeat.
     """
+    old, score, bend, new = desk.old, desk.score, desk.bend, desk.new
     left, top = count, 0.0
     for k in range(count):
-        work[3, k] = 1.0
+        new[k] = 1.0
     while True:
         top, bottom = -total, 0.0
         for k in range(count):
-            if work[3, k] > 0:
-                top += work[0, k] + work[1, k] / work[2, k]
-                bottom += 1.0 / work[2, k]
+            if new[k] > 0:
+                top += old[k] + score[k] / bend[k]
+                bottom += 1.0 / bend[k]
         level = top / bottom
         kept = 0
         for k in range(count):
-            if work[3, k] > 0:
-                if work[0, k] + (work[1, k] - level) / work[2, k] > 0:
+            if new[k] > 0:
+                if old[k] + (score[k] - level) / bend[k] > 0:
                     kept += 1
                 else:
-                    work[3, k] = 0.0
+                    new[k] = 0.0
         if kept == left or kept == 0:
             break
         left = kept
     for k in range(count):
-        if work[3, k] > 0:
-            work[3, k] = max(work[0, k] + (work[1, k] - level) / work[2, k], 0.0)
+        if new[k] > 0:
+            new[k] = max(old[k] + (score[k] - level) / bend[k], 0.0)
 
 
 @kernel(helper=True)
-def _one_step(work, count):
+def _one_step(desk, count):
     """A pairwise step with exact line search: from the worst label with mass to the best."""
+    old, score, bend, new = desk.old, desk.score, desk.bend, desk.new
     up, down = 0, -1
     for k in range(count):
-        work[3, k] = work[0, k]
-        if work[1, k] > work[1, up]:
+        new[k] = old[k]
+        if score[k] > score[up]:
             up = k
-        if work[0, k] > 0 and (down < 0 or work[1, k] < work[1, down]):
+        if old[k] > 0 and (down < 0 or score[k] < score[down]):
             down = k
     if down < 0 or up == down:
         return
-    step = (work[1, up] - work[1, down]) / (work[2, up] + work[2, down])
-    step = min(step, work[0, down])
-    work[3, up] += step
-    work[3, down] -= step
-    if work[3, down] < 1e-14 * work[0, down]:
-        work[3, up] += work[3, down]
-        work[3, down] = 0.0
+    step = min((score[up] - score[down]) / (bend[up] + bend[down]), old[down])
+    new[up] += step
+    new[down] -= step
+    if new[down] < 1e-14 * old[down]:
+        new[up] += new[down]
+        new[down] = 0.0
 
 
 @kernel(helper=True)
@@ -132,13 +133,11 @@ def _candidates(support, token, everything, places):
 
 
 @kernel(helper=True)
-def _admit_labels(
-    chains, rows, support, token, n_labels, scores, found, size, count, floor, places, work, stats
-):  # fmt: skip
+def _admit_labels(chains, rows, support, token, n_labels, size, count, floor, desk, stats):
     """Add the labels found whose scores are above ``floor`` to a token's list; the new count."""
     for r in range(size):
-        y = found[r]
-        if not scores[y] + 1.0 > floor:
+        y = desk.found[r]
+        if not desk.scores[y] + 1.0 > floor:
             break
         moved = support.start[token]
         p = np.int64(-1)
@@ -150,20 +149,22 @@ def _admit_labels(
         moved = support.start[token] - moved
         if moved != 0:
             for k in range(count):
-                places[k] += moved
-        places[count] = support.start[token] + p
-        work[1, count] = scores[y] + 1.0
+                desk.places[k] += moved
+        desk.places[count] = support.start[token] + p
+        desk.score[count] = desk.scores[y] + 1.0
         count += 1
     return count
 
 
 @kernel(helper=True)
-def visit_token(
-    chains, rows, support, token, first, last, mass, rho, n_labels, rule, group, groups, wanted,
-    scores, marks, found, work, places, names, stats,
-):  # fmt: skip
-    """Search (if wanted) and block step of one token; its gap before."""
-    has_left, has_right = token > first, token < last - 1
+def visit_token(chains, rows, support, token, span, mass, told, rule, wanted, desk, stats):
+    """Search (if wanted) and block step of one token of a sequence (``span``); its gap before.
+
+    ``rule`` is that of the pass, or LOOK.
+    """
+    rho, n_labels = told.rho, told.n_labels
+    scores, found, places, score = desk.scores, desk.found, desk.places, desk.score
+    has_left, has_right = token > span[0], token < span[1] - 1
     edges = (1 if has_left else 0) + (1 if has_right else 0)
     cell = support.cell
     size = 0
@@ -175,37 +176,37 @@ def visit_token(
         # Several labels only where searches are rare: else the next one sees the first's effect.
         own = 500 + 10 * count * (chains.indptr[token + 1] - chains.indptr[token])
         most = found.shape[0] if cost >= own else 1
+        group = part_of(token, told.salt, told.groups)
         size = _search_token(
-            chains, support, token, n_labels, group, groups, most, scores, marks, found
+            chains, support, token, n_labels, group, told.groups, most, scores, desk.marks[0], found
         )
         for k in range(count):
-            work[1, k] = scores[support.label[places[k]]]
+            score[k] = scores[support.label[places[k]]]
     else:
         for k in range(count):
-            names[k] = support.label[places[k]]
-        score_labels(chains, rows, token, names, count, work[1])
+            desk.names[k] = support.label[places[k]]
+        score_labels(chains, rows, token, desk.names, count, score)
     high = -np.inf
     for k in range(count):
         p = places[k]
         if k > 0:
-            work[1, k] += 1.0
+            score[k] += 1.0
         if has_left:
-            work[1, k] += message(cell, p, 0, rho)
+            score[k] += message(cell, p, 0, rho)
         if has_right:
-            work[1, k] += message(cell, p, 1, rho)
-        high = max(high, work[1, k])
+            score[k] += message(cell, p, 1, rho)
+        high = max(high, score[k])
     if size > 0:
         if rule != LOOK:
             count = _admit_labels(
-                chains, rows, support, token, n_labels, scores, found, size, count, high,
-                places, work, stats,
-            )  # fmt: skip
+                chains, rows, support, token, n_labels, size, count, high, desk, stats
+            )
         high = max(high, scores[found[0]] + 1.0)
     gap = 0.0
     for k in range(count):
-        work[0, k] = cell[places[k], MASS]
-        work[2, k] = max(cell[places[k], NORM] + rho * edges, 1e-12)
-        gap += work[0, k] * (high - work[1, k])
+        desk.old[k] = cell[places[k], MASS]
+        desk.bend[k] = max(cell[places[k], NORM] + rho * edges, 1e-12)
+        gap += desk.old[k] * (high - score[k])
     if rule == LOOK:
         return gap
     if wanted:
@@ -214,37 +215,34 @@ def visit_token(
     stats[WORK] += 500 + 8 * count * (chains.indptr[token + 1] - chains.indptr[token])
     if count > 1:
         if rule == AWAY:
-            _one_step(work, count)
+            _one_step(desk, count)
         else:
-            _project(work, count, mass)
-        _write_masses(
-            chains, rows, support, token, mass, n_labels, count, work, places, names, stats
-        )
+            _project(desk, count, mass)
+        _write_masses(chains, rows, support, token, mass, n_labels, count, desk, stats)
     return gap
 
 
 @kernel(helper=True)
-def _write_masses(
-    chains, rows, support, token, mass, n_labels, count, work, places, names, stats
-):  # fmt: skip
+def _write_masses(chains, rows, support, token, mass, n_labels, count, desk, stats):
     """The new masses of a token's labels, and the weights that change with them."""
+    old, new, names, places = desk.old, desk.new, desk.names, desk.places
     fresh, total = 0, 0.0
     for k in range(1, count):
-        if work[0, k] == 0.0 and work[3, k] != 0.0:
+        if old[k] == 0.0 and new[k] != 0.0:
             fresh += 1
             if not can_take(chains, rows, token, fresh + 1, n_labels):
                 # No room for a label that had no mass: its share goes to the true one.
                 stats[FULL] = 1
-                work[3, k] = 0.0
-        total += work[3, k]
-    work[3, 0] = max(mass - total, 0.0)
+                new[k] = 0.0
+        total += new[k]
+    new[0] = max(mass - total, 0.0)
     changed = 0
     for k in range(count):
-        change = work[3, k] - work[0, k]
+        change = new[k] - old[k]
         if change != 0.0:
-            support.cell[places[k], MASS] = work[3, k]
+            support.cell[places[k], MASS] = new[k]
             stats[CHANGE] += change * change
             names[changed] = support.label[places[k]]
-            work[0, changed] = change
+            old[changed] = change
             changed += 1
-    add_to_weights(chains, rows, token, names, work[0], changed, n_labels)
+    add_to_weights(chains, rows, token, names, old, changed, n_labels)

@@ -1,7 +1,9 @@
 """Passes of GDMM over chains: which factors are visited and searched, multipliers, weights afresh.
 
-See `gdmm_messages` for the problem, `gdmm_nodes` and `gdmm_edges` for a visit.
+See ``messages.py`` for the problem, ``nodes.py`` and ``edges.py`` for a visit.
 """
+
+from collections import namedtuple
 
 import numpy as np
 
@@ -17,15 +19,19 @@ from cliquewise._kernels.gdmm.messages import (
     LAMS,
     LOOK,
     RESIDUAL,
-    SAMPLED,
     SQUARES,
     WORK,
+    Desk,
     message,
 )
-from cliquewise._kernels.gdmm.nodes import part_of, visit_token
+from cliquewise._kernels.gdmm.nodes import visit_token
 from cliquewise._kernels.gdmm.pairs import add_to_pair, table_room
 from cliquewise._kernels.gdmm.rows import add_to_weights, can_take, growth
 
+#: When tokens (and the edges before them) are visited and searched: ``wait``, visits until the next
+#: search; ``delay``, how many that was after the last one that found nothing; ``calm_*``, visits
+#: until the next visit of a factor whose gap was small: it wakes up when a neighbor moves.
+Schedule = namedtuple("Schedule", ["wait", "delay", "calm_nodes", "calm_edges"])
 #: Columns of ``calm_*``: visits to pass over, how many that was last, whether a greedy pass has
 #: taken the factor up.
 REST, LAST_REST, TAKEN = range(3)
@@ -97,63 +103,58 @@ def _may_visit(calm, which, greedy):
 
 
 @kernel(helper=True)
-def _next_search(chains, support, token, found, work, wait, delay):
+def _next_search(chains, support, token, found, work, schedule):
     """After a search that cost ``work``: how many visits go by until the next one.
 
     As many as make it cheap beside them; and twice as many each time it finds nothing new.
     """
     own = 500 + 10 * support.count[token] * (chains.indptr[token + 1] - chains.indptr[token])
     cheap = np.int64(work / own) - 1
-    delay[token] = 0 if found else min(2 * delay[token] + 1, LONGEST_REST)
-    wait[token] = max(delay[token], min(cheap, MOST_CHEAP)) if cheap > 0 else 0
+    delay = 0 if found else min(2 * schedule.delay[token] + 1, LONGEST_REST)
+    schedule.delay[token] = delay
+    schedule.wait[token] = max(delay, min(cheap, MOST_CHEAP)) if cheap > 0 else 0
+
+
+@kernel(helper=True)
+def _desk(k, admit):
+    size = k + 2
+    return Desk(
+        np.zeros(padded(k)), np.zeros(admit, np.int64), np.zeros(size, np.int64),
+        np.zeros(size, np.int64), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size),
+        np.zeros((2, k)), np.zeros((2, k), np.int64), np.zeros(4, np.int64),
+        np.zeros(256, np.int64),
+    )  # fmt: skip
 
 
 @kernel
-def run_pass(
-    chains, rows, table, support, pairs, masses, order, wait, delay, calm_nodes, calm_edges, quiet,
-    n_labels, rho, eta, rule, search, groups, salt, n_found, stats,
-):  # fmt: skip
-    """Visit the sequences of ``order``; how many were done before a pool was too small.
-
-    ``wait`` counts the visits until a token is searched again, ``calm_*`` the visits until a
-    factor is visited again whose gap was below ``quiet`` (tokens, edges); it wakes up when a
-    neighbor moves.
-    """
-    scores = np.zeros(padded(n_labels))
-    messages = np.zeros((2, n_labels))
-    marks = np.zeros((2, n_labels), np.int64)
-    work = np.zeros((4, n_labels + 2))
-    places, names = np.zeros(n_labels + 2, np.int64), np.zeros(n_labels + 2, np.int64)
-    spans = np.zeros(4, np.int64)
-    found = np.zeros(n_found, np.int64)
-    stack = np.zeros(256, np.int64)
-    gaps = np.zeros((2, 1 if rule != GREEDY else longest(chains.offsets)))
-    if search != SAMPLED:
-        groups = 1
-    greedy = rule == GREEDY
+def run_pass(chains, rows, table, support, pairs, masses, order, schedule, told, stats):
+    """Visit the sequences of ``order``; how many were done before a pool was too small."""
+    rho, desk = told.rho, _desk(told.n_labels, told.admit)
+    wait, calm_nodes, calm_edges = schedule.wait, schedule.calm_nodes, schedule.calm_edges
+    greedy = told.rule == GREEDY
+    gaps = np.zeros((2, longest(chains.offsets) if greedy else 1))
     for done in range(order.shape[0]):
         s = order[done]
         first, last = chains.offsets[s], chains.offsets[s + 1]
         mass = masses[s]
         if mass <= 0 or last == first:
             continue
-        if _lacks_room(chains, rows, table, support, pairs, first, last, n_labels) > 0:
+        if _lacks_room(chains, rows, table, support, pairs, first, last, told.n_labels) > 0:
             return done
         # Algorithm 3: look at the factors not taken up yet, and take up the worst ones.
         for phase in range(0 if greedy else 1, 2):
-            here = LOOK if phase == 0 else rule
+            rule = LOOK if phase == 0 else told.rule
             for t in range(first, last):
                 if t > first and (
                     calm_edges[t, TAKEN] == 0 if phase == 0 else _may_visit(calm_edges, t, greedy)
                 ):
                     gap, moved = visit_edge(
-                        chains, rows, table, support, pairs, t, rho, n_labels, here, search,
-                        messages, marks, spans, stack, stats,
-                    )  # fmt: skip
+                        chains, rows, table, support, pairs, t, told, rule, desk, stats
+                    )
                     if phase == 0:
                         gaps[1, t - first] = gap
                     else:
-                        _rest(calm_edges, t, gap, quiet[1] * mass)
+                        _rest(calm_edges, t, gap, told.quiet[1] * mass)
                         if moved > (WAKE * mass) ** 2:
                             calm_nodes[t - 1, REST] = 0
                             calm_nodes[t, REST] = 0
@@ -161,21 +162,19 @@ def run_pass(
                     calm_nodes[t, TAKEN] == 0 if phase == 0 else _may_visit(calm_nodes, t, greedy)
                 ):
                     continue
-                group = part_of(t, salt, groups)
                 wanted = wait[t] == 0 or phase == 0
                 read, moved, had = stats[WORK], stats[CHANGE], support.count[t]
                 gap = visit_token(
-                    chains, rows, support, t, first, last, mass, rho, n_labels, here, group,
-                    groups, wanted, scores, marks[0], found, work, places, names, stats,
-                )  # fmt: skip
+                    chains, rows, support, t, (first, last), mass, told, rule, wanted, desk, stats
+                )
                 if phase == 0:
                     gaps[0, t - first] = gap
                     continue
                 if wanted:
                     new = support.count[t] > had
                     read = stats[WORK] - read
-                    _next_search(chains, support, t, new, read, wait, delay)
-                    _rest(calm_nodes, t, gap, quiet[0] * mass)
+                    _next_search(chains, support, t, new, read, schedule)
+                    _rest(calm_nodes, t, gap, told.quiet[0] * mass)
                 else:
                     wait[t] -= 1
                 if stats[CHANGE] - moved > (WAKE * mass) ** 2:
@@ -185,7 +184,7 @@ def run_pass(
             if phase == 0:
                 _take_up(gaps, calm_nodes, calm_edges, first, last)
         for t in range(first, last):
-            move_multipliers(support, t, first, last, eta * rho, rho, stats)
+            move_multipliers(support, t, first, last, told.eta * rho, rho, stats)
     return order.shape[0]
 
 

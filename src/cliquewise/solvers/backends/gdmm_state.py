@@ -25,10 +25,7 @@ class ActiveSets:
     table: Any  # bigram weights
     support: Any  # lists of labels
     pairs: Any  # lists of pairs
-    wait: Any  # visits until the next search, per token
-    delay: Any
-    calm_nodes: Any  # visits to pass over, and how many that was last, per token
-    calm_edges: Any
+    schedule: Any  # when tokens and edges are visited and searched next
     rho: float
     passes: int = 0
     work: float = 0.0  # cost of a pass (a running mean), and of the last certificate
@@ -168,17 +165,18 @@ def sequence_limits(chains: Any) -> tuple[int, int]:
 def begin(problem: ChainProblem, rho: float) -> ActiveSets:
     """The truth alone."""
     from cliquewise._kernels.gdmm.rows import add_seen_pairs
+    from cliquewise._kernels.gdmm.sweep import Schedule
 
     model = problem.model
     chains = without_repeats(problem.chains, model.n_attributes)
     n_tokens = len(chains.labels)
-    masses = problem.C * chains.weights
+    masses, calm = problem.C * chains.weights, (n_tokens, 3)
     state = ActiveSets(
         chains, masses, empty_rows(chains, model),
         empty_table(model.edge_free, 64), empty_support(n_tokens, 4 * n_tokens + 64),
         empty_pairs(n_tokens, 2 * n_tokens + 64),
-        np.zeros(n_tokens, dtype=np.int64), np.zeros(n_tokens, dtype=np.int64),
-        np.zeros((n_tokens, 3), dtype=np.int64), np.zeros((n_tokens, 3), dtype=np.int64), rho,
+        Schedule(*(np.zeros(shape, dtype=np.int64) for shape in (n_tokens, n_tokens, calm, calm))),
+        rho,
     )  # fmt: skip
     if len(model.pair_start):
         add_seen_pairs(model.pair_start, model.pair_label, model.n_labels, state.rows)
