@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cliquewise.errors import InfeasibleError
-from cliquewise.graph.factor_graph import FactorGraph, Floats
-from cliquewise.graph.structure import Ints, Structure
-from cliquewise.ragged import Ragged
+from cliquewise.graph.structure import Structure
+from cliquewise.ragged import Floats, Ints, Ragged
 
 if TYPE_CHECKING:
+    from cliquewise.graph.factor_graph import FactorGraph
     from cliquewise.oracles.base import MapResult
 
 INFEASIBLE = (
@@ -60,7 +59,7 @@ class Core:
             scopes.append(renumber[scope[observed < 0]].tolist())
             tables.append(sliced.ravel())
         structure = Structure(s.cardinalities[free], scopes)
-        core = FactorGraph.from_structure(structure, np.concatenate(tables))
+        core = graph.from_structure(structure, np.concatenate(tables))
         return cls(graph, core, free, np.array(kept, dtype=np.int64), constant)
 
     @property
@@ -68,14 +67,8 @@ class Core:
         """Whether nothing had to be cut away."""
         return self.graph is self.original
 
-    def ask(self, want: str, method: str, **options: Any) -> Any:
-        """Choose an oracle, ask it, and translate its answer."""
-        from cliquewise.oracles.base import choose
-
-        if self.constant == -np.inf:
-            raise InfeasibleError(INFEASIBLE)
-        oracle = choose(self.graph, want, method, options).oracle
-        answer = getattr(oracle, want)(self.graph, **options)
+    def translate(self, want: str, answer: Any) -> Any:
+        """An oracle's answer to ``want`` about this core, as one about the original graph."""
         if self.is_whole:
             return answer
         if want == "map":

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cliquewise.errors import GraphError
+from cliquewise.graph.evidence import Core
+from cliquewise.graph.shapes import Shapes
 from cliquewise.graph.structure import Ints, Structure, as_scope
-from cliquewise.ragged import Ragged, owner_of
+from cliquewise.ragged import Floats, owner_of
 
 if TYPE_CHECKING:
     from cliquewise.oracles.base import MapResult, MarginalResult, MaxMarginalResult
 
-Floats = NDArray[np.float64]
 
-
-class FactorGraph:
+class FactorGraph(Shapes):
     """Discrete variables and factors with natural-log tables. Immutable.
 
     The score of a labeling is the sum of one entry of each table; its probability is
@@ -62,7 +62,7 @@ class FactorGraph:
         self._set(structure, tables)
 
     @classmethod
-    def from_structure(cls, structure: Structure, tables: ArrayLike) -> FactorGraph:
+    def from_structure(cls, structure: Structure, tables: ArrayLike) -> Self:
         """Put numbers on a structure; nothing of the structure is computed again.
 
         Parameters
@@ -224,8 +224,6 @@ class FactorGraph:
     @cached_property
     def core(self) -> Core:
         """What oracles see: no observed variables, no factors without variables."""
-        from cliquewise.graph.evidence import Core
-
         return Core.of(self)
 
     # ---- questions
@@ -250,7 +248,7 @@ class FactorGraph:
         >>> FactorGraph([3], [((0,), [0.0, 2.0, 1.0])]).map().labels
         array([1])
         """
-        return self.core.ask("map", method, **options)  # type: ignore[no-any-return]
+        return self._oracles().ask(self, "map", method, **options)  # type: ignore[no-any-return]
 
     def marginals(self, method: str = "auto", **options: Any) -> MarginalResult:
         """Probabilities of the states of each variable and of each factor, and log Z.
@@ -271,7 +269,7 @@ class FactorGraph:
         >>> FactorGraph([2], [((0,), [0.0, 0.0])]).marginals().nodes[0]
         array([0.5, 0.5])
         """
-        return self.core.ask("marginals", method, **options)  # type: ignore[no-any-return]
+        return self._oracles().ask(self, "marginals", method, **options)  # type: ignore[no-any-return]
 
     def max_marginals(self, method: str = "auto", **options: Any) -> MaxMarginalResult:
         """For every variable and state, the best score of a labeling that has it.
@@ -281,7 +279,7 @@ class FactorGraph:
         >>> FactorGraph([2], [((0,), [0.0, 3.0])]).max_marginals().nodes[0]
         array([0., 3.])
         """
-        return self.core.ask("max_marginals", method, **options)  # type: ignore[no-any-return]
+        return self._oracles().ask(self, "max_marginals", method, **options)  # type: ignore[no-any-return]
 
     def top_k(self, k: int, method: str = "auto", **options: Any) -> list[MapResult]:
         """The ``k`` labelings of highest score, best first; fewer if fewer are possible.
@@ -293,7 +291,7 @@ class FactorGraph:
         """
         if k < 1:
             raise GraphError(f"k = {k}; it must be at least 1")
-        return self.core.ask("top_k", method, k=int(k), **options)  # type: ignore[no-any-return]
+        return self._oracles().ask(self, "top_k", method, k=int(k), **options)  # type: ignore[no-any-return]
 
     def sample(
         self, n: int = 1, random_state: Any = None, method: str = "auto", **options: Any
@@ -308,7 +306,7 @@ class FactorGraph:
         if n < 0:
             raise GraphError(f"n = {n}; it must not be negative")
         rng = np.random.default_rng(random_state)
-        return self.core.ask("sample", method, n=int(n), rng=rng, **options)  # type: ignore[no-any-return]
+        return self._oracles().ask(self, "sample", method, n=int(n), rng=rng, **options)  # type: ignore[no-any-return]
 
     def explain(self, want: str = "marginals") -> str:
         """Which method ``auto`` would take, and why.
@@ -318,43 +316,18 @@ class FactorGraph:
         >>> print(FactorGraph([2], [((0,), [0.0, 0.0])]).explain("map"))
         chain: ...
         """
-        from cliquewise.oracles.base import choose
+        return self._oracles().choose(self.core.graph, want).explanation  # type: ignore[no-any-return]
 
-        return choose(self.core.graph, want).explanation
+    @staticmethod
+    def _oracles() -> Any:
+        """Those who answer. The only place where a graph knows of them: users ask graphs."""
+        from cliquewise.oracles import base
+
+        return base
 
     def __repr__(self) -> str:
         observed = "" if self._evidence is None else f", {len(self.evidence)} observed"
         return f"<FactorGraph: {self.n_variables} variables, {self.n_factors} factors{observed}>"
-
-    # ---- builders and converters live in their own files; here is where users look for them
-
-    @staticmethod
-    def chain(nodes: ArrayLike, edges: ArrayLike) -> FactorGraph:
-        """A chain; see :func:`cliquewise.graph.builders.chain`."""
-        from cliquewise.graph import builders
-
-        return builders.chain(nodes, edges)
-
-    @staticmethod
-    def tree(parents: ArrayLike, nodes: ArrayLike, edges: ArrayLike) -> FactorGraph:
-        """A tree; see :func:`cliquewise.graph.builders.tree`."""
-        from cliquewise.graph import builders
-
-        return builders.tree(parents, nodes, edges)
-
-    @staticmethod
-    def grid(nodes: ArrayLike, vertical: ArrayLike, horizontal: ArrayLike) -> FactorGraph:
-        """A grid; see :func:`cliquewise.graph.builders.grid`."""
-        from cliquewise.graph import builders
-
-        return builders.grid(nodes, vertical, horizontal)
-
-    @staticmethod
-    def complete(nodes: ArrayLike, edges: ArrayLike) -> FactorGraph:
-        """A complete graph; see :func:`cliquewise.graph.builders.complete`."""
-        from cliquewise.graph import builders
-
-        return builders.complete(nodes, edges)
 
 
 def _restore(structure: Structure, tables: Floats, evidence: Ints | None) -> FactorGraph:
@@ -370,7 +343,4 @@ def _as_float(table: ArrayLike, f: int) -> Floats:
         raise GraphError(f"the table of factor {f} is not an array of numbers") from error
 
 
-if TYPE_CHECKING:
-    from cliquewise.graph.evidence import Core
-
-__all__ = ["FactorGraph", "Ragged", "Structure"]
+__all__ = ["FactorGraph", "Floats"]

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from cliquewise.errors import TooLargeError, UnsupportedError
+from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
+from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Ints, Structure
 from cliquewise.ragged import Ragged
@@ -317,6 +318,22 @@ def choose(
     if large is not None:
         raise TooLargeError(message, large.memory_bytes, large.operations)
     raise UnsupportedError(message)
+
+
+def ask(graph: FactorGraph, want: str, method: str = "auto", **options: Any) -> Any:
+    """Choose an oracle, ask it about what evidence leaves open, and translate its answer.
+
+    Examples
+    --------
+    >>> g = FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [3.0, 0.0]])]).condition({0: 0})
+    >>> ask(g, "map").labels.tolist()
+    [0, 1]
+    """
+    core = graph.core
+    if core.constant == -np.inf:
+        raise InfeasibleError(INFEASIBLE)
+    oracle = choose(core.graph, want, method, options).oracle
+    return core.translate(want, getattr(oracle, want)(core.graph, **options))
 
 
 def _alternatives(graph: FactorGraph, want: str, without: str) -> str:
