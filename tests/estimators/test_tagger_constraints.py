@@ -55,9 +55,9 @@ def test_integer_labels_may_be_clamped_without_a_set():
     ("allowed", "message"),
     [
         ([[{"A"}]], "sequences"),
-        ([[{"A"}], [None]], r"allowed\[0\] has 1 tokens"),
-        ([[{"Z"}, None], None], "no class"),
-        ([[set(), None], None], "empty"),
+        ([[{"A"}], [None]], "allowed: example 0 has 2 tokens but 1 labels"),
+        ([[{"Z"}, None], None], "allowed: example 0, token 0: 'Z' is not a class"),
+        ([[set(), None], None], "example 0, token 0: no label is allowed"),
     ],
 )
 def test_allowed_labels_that_make_no_sense_are_named(allowed, message):

@@ -47,6 +47,9 @@ class Block:
     values: NDArray[np.float64] | None
 
 
+Parts = list[tuple[NDArray[np.int32], Block]]  # numbers of attributes, and the tokens they are of
+
+
 class AttributeTable:
     """Numbers of known attributes by a hash table; or of all attributes by hashing alone.
 
@@ -104,59 +107,70 @@ def encode_attributes(
 ) -> Dataset:
     """Number the attributes of all tokens; unknown ones are left out, repeated ones added up."""
     try:
-        blocks = _plain_blocks(tokens)
-        parts = [(table.encode_block(b), b) for b in blocks] if blocks is not None else None
+        parts = [(table.encode_block(b), b) for b in _plain_blocks(tokens)]
     except TypeError:
-        parts = None
-    if parts is None:
         parts = [(table.encode_block(b), b) for b in _general_blocks(tokens, offsets)]
-    return _assemble(parts, offsets, table.n_features)
+    return _assemble(parts, _flat(parts), offsets, table.n_features)
 
 
 def learn_attributes(
     tokens: list[Any], offsets: NDArray[np.int64], min_count: int = 1
 ) -> tuple[Dataset, list[str]]:
     """Number all attributes of all tokens in order of first sight; return the names too."""
-    index: defaultdict[str, int] = defaultdict(count().__next__)
-    parts = None
+    index = FirstSight()
     try:
-        if (blocks := _plain_blocks(tokens)) is not None:
-            parts = [(_learn(index, block), block) for block in blocks]
-            if not all(isinstance(name, str) for name in index):
-                parts = None
+        parts = [(index.numbers(chain.from_iterable(b.tokens)), b) for b in _plain_blocks(tokens)]
+        if not all(isinstance(name, str) for name in index):
+            raise TypeError
     except TypeError:
-        parts = None
-    if parts is None:
-        index = defaultdict(count().__next__)
-        parts = [(_learn(index, block), block) for block in _general_blocks(tokens, offsets)]
-    names = [str(name) for name in index]
-    if min_count > 1:
-        names = _drop_rare(names, parts, min_count)
-    return _assemble(parts, offsets, len(names)), names
+        index = FirstSight()
+        blocks = _general_blocks(tokens, offsets)
+        parts = [(index.numbers(chain.from_iterable(b.tokens)), b) for b in blocks]
+    ids, names = without_rare(_flat(parts), [str(name) for name in index], min_count)
+    return _assemble(parts, ids, offsets, len(names)), names
 
 
-def _learn(index: defaultdict[str, int], block: Block) -> NDArray[np.int32]:
-    strings = chain.from_iterable(block.tokens)
-    return np.fromiter(map(index.__getitem__, strings), np.int32, int(block.lengths.sum()))
+class FirstSight(defaultdict[str, int]):
+    """Numbers strings in the order in which they are first seen.
+
+    Examples
+    --------
+    >>> FirstSight().numbers(["b", "a", "b"])
+    array([0, 1, 0], dtype=int32)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(count().__next__)
+
+    def numbers(self, strings: Iterable[str]) -> NDArray[np.int32]:
+        """Return the number of each string."""
+        return np.fromiter(map(self.__getitem__, strings), np.int32)
 
 
-def _drop_rare(
-    names: list[str], parts: list[tuple[NDArray[np.int32], Block]], min_count: int
-) -> list[str]:
-    counts = np.zeros(len(names), dtype=np.int64)
-    for ids, _ in parts:
-        counts += np.bincount(ids, minlength=len(names))
-    keep = counts >= min_count
-    new = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
-    for ids, _ in parts:
-        ids[:] = new[ids]
-    return [name for name, kept in zip(names, keep.tolist()) if kept]
+def without_rare(
+    ids: NDArray[np.int32], names: list[str], min_count: int
+) -> tuple[NDArray[np.int32], list[str]]:
+    """Drop the names seen fewer than `min_count` times; their numbers become -1.
+
+    Examples
+    --------
+    >>> without_rare(np.array([0, 1, 1, -1]), ["a", "b"], 2)
+    (array([-1,  0,  0, -1], dtype=int32), ['b'])
+    """
+    if min_count <= 1:
+        return ids, names
+    keep = np.bincount(ids[ids >= 0], minlength=len(names)) >= min_count
+    new = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1).astype(np.int32)
+    return new[ids], [name for name, kept in zip(names, keep.tolist()) if kept]
+
+
+def _flat(parts: Parts) -> NDArray[np.int32]:
+    return np.concatenate([np.empty(0, np.int32), *(ids for ids, _ in parts)])
 
 
 def _assemble(
-    parts: list[tuple[NDArray[np.int32], Block]], offsets: NDArray[np.int64], n_features: int
+    parts: Parts, ids: NDArray[np.int32], offsets: NDArray[np.int64], n_features: int
 ) -> Dataset:
-    ids = np.concatenate([np.empty(0, np.int32), *(ids for ids, _ in parts)])
     lengths = np.concatenate([np.empty(0, np.int64), *(block.lengths for _, block in parts)])
     values = None
     if any(block.values is not None for _, block in parts):
@@ -201,17 +215,13 @@ def _bytes(text: str) -> NDArray[np.uint8]:
     return np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
 
 
-def _plain_blocks(tokens: list[Any]) -> Iterator[Block] | None:
-    """Blocks of tokens that are lists or sets (of strings, it is hoped), or None."""
+def _plain_blocks(tokens: list[Any]) -> Iterator[Block]:
+    """Blocks of tokens that are lists or sets (of strings, it is hoped); else `TypeError`."""
     if not _PLAIN.issuperset(set(map(type, tokens))):
-        return None
-
-    def blocks() -> Iterator[Block]:
-        for start in range(0, len(tokens), BLOCK):
-            part = tokens[start : start + BLOCK]
-            yield Block(part, np.fromiter(map(len, part), np.int64, len(part)), None)
-
-    return blocks()
+        raise TypeError
+    for start in range(0, len(tokens), BLOCK):
+        part = tokens[start : start + BLOCK]
+        yield Block(part, np.fromiter(map(len, part), np.int64, len(part)), None)
 
 
 def _general_blocks(tokens: list[Any], offsets: NDArray[np.int64]) -> Iterator[Block]:

@@ -166,25 +166,19 @@ def allowed_mask(
     lengths = np.diff(offsets)
     if len(allowed) != len(lengths):
         raise DataError(f"allowed has {len(allowed)} sequences; X has {len(lengths)}")
-    index = {c: i for i, c in enumerate(labels.classes)}
-    mask = np.ones((int(offsets[-1]), len(labels)), dtype=bool)
-    for i, sequence in enumerate(allowed):
-        if sequence is None:
-            continue
-        if len(sequence) != lengths[i]:
-            raise DataError(
-                f"allowed[{i}] has {len(sequence)} tokens; the sequence has {lengths[i]}"
-            )
-        for t, options in enumerate(sequence):
-            if options is None:
-                continue
-            one = isinstance(options, str) or not isinstance(options, Collection)
-            chosen = {options} if one else set(options)
-            unknown = [c for c in chosen if c not in index]
-            if unknown or not chosen:
-                what = f"names {unknown[0]!r}, which is no class" if unknown else "is empty"
-                raise DataError(f"allowed[{i}][{t}] {what}")
-            row = mask[offsets[i] + t]
-            row[:] = False
-            row[[index[c] for c in chosen]] = True
+    given = [[None] * n if s is None else s for s, n in zip(allowed, lengths.tolist())]
+    try:
+        numbers, mask = labels.encode([list(map(_options, s)) for s in given], offsets)
+    except DataError as error:
+        raise DataError(f"allowed: {error}") from None
+    if mask is None:
+        mask = np.ones((len(numbers), len(labels)), dtype=bool)
+    single = np.flatnonzero(numbers >= 0)
+    mask[single] = False
+    mask[single, numbers[single]] = True
     return mask
+
+
+def _options(options: Any) -> Any:
+    is_one = isinstance(options, str) or not isinstance(options, Collection)
+    return options if is_one else tuple(options)

@@ -98,22 +98,17 @@ class Labels:
         bounds = np.asarray(offsets, dtype=np.int64)
         sequences = _sequences(y)
         _check_lengths(sequences, bounds)
-        flat = chain.from_iterable(sequences)
+        flat = list(chain.from_iterable(sequences))
         try:
             found = map(self._index.get, flat, repeat(_NOT_A_CLASS))
-            numbers = np.fromiter(found, np.int32, int(bounds[-1]))
+            numbers = np.fromiter(found, np.int32, len(flat))
         except TypeError:  # a set is not hashable
-            frozen = _freeze(chain.from_iterable(sequences))
-            numbers = np.fromiter(
-                (self._index.get(label, _NOT_A_CLASS) for label in frozen),
-                np.int32,
-                int(bounds[-1]),
-            )
+            found = map(self._index.get, _freeze(flat), repeat(_NOT_A_CLASS))
+            numbers = np.fromiter(found, np.int32, len(flat))
         odd = np.flatnonzero(numbers == _NOT_A_CLASS)
         if len(odd) == 0:
             return numbers, None
-        everything = list(chain.from_iterable(sequences))
-        return self._encode_odd(numbers, odd, everything, bounds, unknown)
+        return self._encode_odd(numbers, odd, flat, bounds, unknown)
 
     def _encode_odd(
         self,

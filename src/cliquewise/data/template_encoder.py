@@ -7,16 +7,14 @@ times fewer strings than attributes.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.attributes import AttributeTable, compact_dataset
+from cliquewise.data.attributes import AttributeTable, FirstSight, compact_dataset, without_rare
 from cliquewise.data.builtin_templates import change_of
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.formats.conll import Columns
@@ -197,11 +195,10 @@ class _View:
             numbers, values = self._values(column, "")
             numbers, values = _change(numbers, values, change)
         else:
-            index: defaultdict[str, int] = defaultdict(count().__next__)
-            strings = self.text.columns[column] if self.text.n_tokens else []
-            numbers = np.fromiter(map(index.__getitem__, strings), np.int64, len(strings))
+            index = FirstSight()
+            found = index.numbers(self.text.columns[column] if self.text.n_tokens else [])
             marks = np.arange(len(index), len(index) + 2 * self.reach)
-            numbers = np.concatenate([numbers, marks])
+            numbers = np.concatenate([found, marks])
             values = [*index, *self._marks()]
         self._columns[key] = (numbers, values)
         return numbers, values
@@ -276,18 +273,8 @@ def _names(rule: Rule, columns: list[Any], examples: NDArray[np.int64]) -> list[
 
 
 def _learn(applied: Iterator[_Applied], view: _View, min_count: int) -> tuple[Dataset, list[str]]:
-    index: defaultdict[str, int] = defaultdict(count().__next__)
-
-    def number(names: list[str]) -> NDArray[np.int32]:
-        return np.fromiter(map(index.__getitem__, names), np.int32, len(names))
-
-    ids = _number_all(applied, number, view)
-    names = list(index)
-    if min_count > 1:
-        keep = np.bincount(ids[ids >= 0], minlength=len(names)) >= min_count
-        new = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1).astype(np.int32)
-        ids = new[ids]
-        names = [name for name, kept in zip(names, keep.tolist()) if kept]
+    index = FirstSight()
+    ids, names = without_rare(_number_all(applied, index.numbers, view), list(index), min_count)
     return _dataset(ids, view, len(names)), names
 
 

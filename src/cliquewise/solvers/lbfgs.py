@@ -1,4 +1,4 @@
-"""L-BFGS: scipy's, on the primal objective. The reference, and the solver for partial labels."""
+"""L-BFGS on the primal objective, with scipy's line search: the solver for partial labels."""
 
 from __future__ import annotations
 
