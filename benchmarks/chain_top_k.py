@@ -54,12 +54,12 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         w = run(problem, get("subgradient"), max_epochs=options.epochs, random_state=0).weights
-    padded, chains = model.padded(w), problem.chains
+    packed, chains = problem.form.pack(w), problem.chains
     trans = np.ascontiguousarray(w[model.n_emissions :][: n_labels**2].reshape(1, n_labels, -1))
     nodes = np.empty((data.n_tokens, n_labels))
 
     def score() -> None:
-        node_scores(chains, padded, 0, data.n_tokens, n_labels, nodes)
+        node_scores(chains, packed, 0, data.n_tokens, nodes)
         nodes[:] += 1.0
         nodes[np.arange(data.n_tokens), data.labels] -= 1.0
 

@@ -77,9 +77,9 @@ def load_ner(folder: str | None, sentences: int | None) -> tuple[Any, Score, Any
     cuts = held.offsets.tolist()
 
     def score(problem: Any, w: np.ndarray) -> dict[str, float]:
-        scores, offsets = problem.model.node_scores(w, held)
+        nodes, edges = problem.model.potentials(w, held)
         found, best = np.empty(held.n_tokens, dtype=np.int64), np.empty(len(held))
-        batch_viterbi(scores, offsets, problem.model.shared_transitions(w), found, best)
+        batch_viterbi(nodes, held.offsets, edges, found, best)
         right = np.sum((found == truth) & (truth != outside))
         total = np.sum(found != outside) + np.sum(truth != outside)
         names = [labels.classes[j] for j in found.tolist()]

@@ -195,9 +195,9 @@ def accuracy(model: ChainModel, w: np.ndarray, data: Dataset) -> float:
     """Share of right labels by exact Viterbi."""
     from cliquewise._kernels.chain.decode import batch_viterbi
 
-    nodes, offsets = model.node_scores(w, data)
+    nodes, edges = model.potentials(w, data)
     best = np.zeros(data.n_tokens, dtype=np.int64)
-    batch_viterbi(nodes, offsets, model.shared_transitions(w), best, np.zeros(len(data)))
+    batch_viterbi(nodes, data.offsets, edges, best, np.zeros(len(data)))
     assert data.labels is not None
     return float(np.mean(best == data.labels))
 

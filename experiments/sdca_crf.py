@@ -174,9 +174,9 @@ def hamming(problem: ChainProblem, w: np.ndarray, data: Dataset, labels: np.ndar
     """Share of wrong labels."""
     from cliquewise._kernels.chain.decode import batch_viterbi
 
-    scores, offsets = problem.model.node_scores(w, data)
+    nodes, edges = problem.model.potentials(w, data)
     found, best = np.empty(data.n_tokens, dtype=np.int64), np.empty(len(data))
-    batch_viterbi(scores, offsets, problem.model.shared_transitions(w), found, best)
+    batch_viterbi(nodes, data.offsets, edges, found, best)
     return float(np.mean(found != labels))
 
 

@@ -126,14 +126,15 @@ def test_constant_attributes_come_after_those_of_the_data() -> None:
 
 def test_seen_pairs_are_kept_as_dense_rows_without_a_change_of_meaning() -> None:
     problem = ChainRecipe(4, examples=5, labels=4, feature_pairs="seen").build()
-    model = problem.model
-    assert model.fits_dense
+    model, form = problem.model, problem.form
+    assert form.rows
     w = random_weights(problem, 0)
     dense = np.concatenate([model.emissions(w).ravel(), model.transitions(w).ravel()])
-    np.testing.assert_array_equal(model.from_dense(dense), w)
-    bits = model.row_mask()[:, None] >> np.arange(4, dtype=np.uint64) & np.uint64(1)
+    np.testing.assert_array_equal(form.pack(w), np.append(dense, np.zeros(PADDING)))
+    np.testing.assert_array_equal(form.unpack(form.pack(w)), w)
+    bits = form.chains.row_mask[:, None] >> np.arange(4, dtype=np.uint64) & np.uint64(1)
     np.testing.assert_array_equal(bits.astype(bool), model.emissions(np.ones_like(w)) != 0)
-    assert len(model.padded(w)) == problem.dimension + PADDING
+    assert len(form.zeros()) == form.size == len(dense) + PADDING
 
 
 def test_label_outside_a_forbidden_transition_is_named() -> None:
@@ -153,4 +154,4 @@ def test_data_with_another_number_of_features_are_refused() -> None:
     problem = ChainRecipe(4).build()
     wider = Dataset([0, 1], [0, 1], [9], None, 10, labels=[0])
     with pytest.raises(DataError, match="the model has 8"):
-        problem.model.chains(wider)
+        problem.model.potentials(np.zeros(problem.dimension), wider)

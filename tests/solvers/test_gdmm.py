@@ -152,7 +152,7 @@ def test_sparse_rows_score_all_labels_as_the_weight_vector_does(pairs: str) -> N
     k, tokens = 30, problem.data.n_tokens
     scores = np.zeros((tokens, 32))
     gdmm_rows.label_scores(state.chains, state.rows, 0, tokens, k, scores)
-    expected, _ = problem.model.node_scores(solver.weights(problem, state), problem.data)
+    expected, _ = problem.model.potentials(solver.weights(problem, state), problem.data)
     np.testing.assert_allclose(scores[:, :k], expected, atol=1e-12)
 
 
@@ -391,11 +391,11 @@ def test_tagger_trains_with_gdmm_and_predicts_many_labels_by_sparse_viterbi() ->
     tagger = cw.SequenceTagger(loss="hinge", solver="gdmm", max_epochs=15, random_state=0)
     tagger.fit(X, y)
     assert tagger.solver_ == "gdmm"
-    trans = tagger.model_.shared_transitions(tagger.coef_)
+    data = tagger.encoder_.transform(X)
+    nodes, trans = tagger.model_.potentials(tagger.coef_, data)
     assert transition_lists(trans[0]) is not None
-    nodes, offsets = tagger.model_.node_scores(tagger.coef_, tagger.encoder_.transform(X))
     best, scores = np.zeros(len(nodes), dtype=np.int64), np.zeros(len(X))
-    batch_viterbi(nodes, offsets, trans, best, scores)
+    batch_viterbi(nodes, data.offsets, trans, best, scores)
     flat = [label for labels in tagger.predict(X) for label in labels]
     assert flat == [tagger.classes_[b] for b in best]
     assert tagger.score(X, y) > 0.9

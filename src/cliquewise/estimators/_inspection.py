@@ -34,12 +34,12 @@ class ChainInspection(ChainPrediction):
         likely = None if self.loss != "log" else self.predict_marginals([x])[0]
         model = self.model_
         data = self._encode([x])
-        chains = model.chains(data)
+        form = model.form(data, learn=False)
+        chains, (_, trans) = form.chains, form.potentials(self._packed)
+        if data.edges is None:
+            trans = np.broadcast_to(trans, (len(tags), *model.edge_free.shape))
         names = self.feature_names()
         emissions = _Emissions(model, self.coef_)
-        trans = np.broadcast_to(model.transitions(self.coef_), (len(tags), *model.edge_free.shape))
-        if data.edges is not None:
-            trans = model.edge_tables(model.padded(self.coef_), data, 0, 1)
         index = {c: i for i, c in enumerate(self.classes_)}
         out = []
         for t, tag in enumerate(tags):

@@ -18,7 +18,7 @@ from cliquewise.estimators._inputs import check_sample_weight, threads
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
 from cliquewise.metrics import token_accuracy
-from cliquewise.models.chain import DENSE_CELLS, ChainModel, transition_lists
+from cliquewise.models.chain import ChainModel, transition_lists
 
 #: Numbers in one block of scores: bounds the memory of prediction (64 MB).
 BLOCK = 8_000_000
@@ -39,16 +39,9 @@ class ChainPrediction:
     n_jobs: int | None
 
     @cached_property
-    def _prediction(self) -> tuple[ChainModel, Floats]:
-        """Model and padded weights in the form that scores fastest."""
-        model = self.model_
-        if len(model.pair_start) and model.n_attributes * model.n_labels <= DENSE_CELLS:
-            dense = np.concatenate(
-                [model.emissions(self.coef_).ravel(), self.coef_[model.n_emissions :]]
-            )
-            model = model.as_dense()
-            return model, model.padded(dense)
-        return model, model.padded(self.coef_)
+    def _packed(self) -> Floats:
+        """The weights in the form that scores fastest."""
+        return self.model_.form(learn=False).pack(self.coef_)
 
     @cached_property
     def _sparse_transitions(self) -> tuple[Any, ...] | None:
@@ -80,12 +73,8 @@ class ChainPrediction:
             first = last
 
     def _each_block(self, data: Dataset, work: Callable[..., None]) -> None:
-        """Call ``work(node_scores, offsets, trans, first, last)`` for all blocks, in threads."""
-        from cliquewise._kernels.chain.features import node_scores
-
-        model, w = self._prediction
-        chains = model.chains(data)
-        shared = model.shared_transitions(w)
+        """Call ``work(nodes, offsets, trans, first, last)`` for all blocks, in threads."""
+        form = self.model_.form(data, learn=False)
         blocks = list(self._blocks(data))
         jobs = threads(self.n_jobs)
         if jobs > 1:
@@ -95,13 +84,9 @@ class ChainPrediction:
 
         def one(block: tuple[int, int]) -> None:
             first, last = block
-            begin, end = int(data.offsets[first]), int(data.offsets[last])
-            scores = np.empty((end - begin, model.n_labels))
-            node_scores(chains, w, begin, end, model.n_labels, scores)
-            if len(chains.allowed):
-                scores[~chains.allowed[begin:end]] = -np.inf
-            trans = shared if data.edges is None else model.edge_tables(w, data, first, last)
-            work(scores, data.offsets[first : last + 1] - begin, trans, first, last)
+            nodes, trans = form.potentials(self._packed, first, last)
+            offsets = data.offsets[first : last + 1] - data.offsets[first]
+            work(nodes, offsets, trans, first, last)
 
         if jobs == 1:
             for block in blocks:

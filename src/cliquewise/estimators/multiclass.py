@@ -80,7 +80,7 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> Floats:
         data = self._rows(X)
-        return self.tagger_.model_.node_scores(self.tagger_.coef_, data)[0]
+        return self.tagger_.model_.potentials(self.tagger_.coef_, data)[0]
 
     def decision_function(self, X: Any) -> Floats:
         """Scores (n, K) of the classes; with two classes (n,), the second's less the first's."""

@@ -242,7 +242,7 @@ class SequenceTagger(ChainInspection, Estimator):
         self.classes_ = labels.classes
         if encoder.n_features_in is not None:
             self.n_features_in_ = encoder.n_features_in
-        for name in ("_prediction", "_sparse_transitions"):
+        for name in ("_packed", "_sparse_transitions"):
             self.__dict__.pop(name, None)
 
     def partial_fit(
@@ -314,7 +314,7 @@ class SequenceTagger(ChainInspection, Estimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        for name in ("_training", "_prediction", "_sparse_transitions"):
+        for name in ("_training", "_packed", "_sparse_transitions"):
             state.pop(name, None)
         return state
 

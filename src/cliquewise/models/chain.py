@@ -7,7 +7,8 @@ per label are attributes like any other, present on every, the first and the las
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.structure import Ints
 
-#: Spare numbers at the end of a weight vector (see ``_kernels.chain_features``).
+#: Spare numbers at the end of a packed weight vector (see ``_kernels/chain/features.py``).
 PADDING = 8
 
 #: Most numbers of a weight vector that holds zeros for pairs that were not seen (1 GiB).
@@ -131,13 +132,6 @@ class ChainModel:
         """Length of the weight vector."""
         return self.n_emissions + self.n_labels**2 * (1 + self.n_edge_attributes)
 
-    def padded(self, w: Floats | None = None) -> Floats:
-        """A weight vector with the spare room that the kernels need."""
-        out = np.zeros(self.dimension + PADDING)
-        if w is not None:
-            out[: self.dimension] = w[: self.dimension]
-        return out
-
     def transitions(self, w: Floats) -> Floats:
         """The (K, K) transition weights, a view."""
         square = self.n_labels**2
@@ -153,77 +147,52 @@ class ChainModel:
         dense[rows, self.pair_label] = w[: self.n_emissions]
         return dense
 
-    # ---- data in the form of the kernels
+    # ---- potentials, and their adjoint
 
-    @property
-    def fits_dense(self) -> bool:
-        """Whether seen pairs may be kept as rows of all labels, some of them fixed at zero.
+    def form(self, data: Dataset | None = None, *, learn: bool = True) -> ChainForm:
+        """Weights and data in the form that suits the kernels best; see `ChainForm`.
 
-        Rows in whole registers are 3 times faster than lists of pairs.
+        Forms to predict with (``learn=False``) may be faster than those to learn with.
         """
         cells = self.n_attributes * self.n_labels
-        return bool(len(self.pair_start)) and self.n_labels <= 64 and cells <= DENSE_CELLS
+        rows = bool(len(self.pair_start)) and cells <= DENSE_CELLS
+        # The weights that are not free are told by the bits of one word.
+        return ChainForm(self, rows and (self.n_labels <= 64 or not learn), learn, data)
 
-    def as_dense(self) -> ChainModel:
-        """The same model with one weight per attribute and label."""
-        none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-        return replace(self, pair_start=none[0], pair_label=none[1])
+    def potentials(self, w: Floats, data: Dataset) -> tuple[Floats, Floats]:
+        """Scores of labels and of transitions, -inf where these are not possible.
 
-    def from_dense(self, w: Floats) -> Floats:
-        """Pick this model's weights out of a vector of :meth:`as_dense`."""
-        rows = np.repeat(np.arange(self.n_attributes), np.diff(self.pair_start))
-        cells = self.n_attributes * self.n_labels
-        last = w[cells : cells + self.n_labels**2 * (1 + self.n_edge_attributes)]
-        return np.concatenate([w[rows * self.n_labels + self.pair_label], last])
+        Returns
+        -------
+        nodes : array (tokens, K)
+        edges : array (1, K, K), or (edges, K, K) where token pairs have attributes
 
-    def row_mask(self) -> NDArray[np.uint64]:
-        """For every attribute, the bits of the labels that it has a weight for."""
-        mask = np.zeros(self.n_attributes, dtype=np.uint64)
-        rows = np.repeat(np.arange(self.n_attributes), np.diff(self.pair_start))
-        np.bitwise_or.at(mask, rows, np.uint64(1) << self.pair_label.astype(np.uint64))
-        return mask
+        Examples
+        --------
+        >>> data = Dataset([0, 2], [0, 1, 2], [0, 1], None, 2, labels=[0, 1])
+        >>> model = ChainModel.build(data, 2, intercept=False, boundaries=False)
+        >>> nodes, edges = model.potentials(np.arange(8.0), data)
+        >>> nodes.tolist(), edges.tolist()
+        ([[0.0, 1.0], [2.0, 3.0]], [[[4.0, 5.0], [6.0, 7.0]]])
+        """
+        form = self.form(data, learn=False)
+        return form.potentials(form.pack(w))
 
-    def chains(self, data: Dataset) -> Any:
-        """The kernels' view of a data set (labels are -1 where it has none)."""
-        from cliquewise._kernels.chain.features import Chains
+    def accumulate(self, mu: tuple[Floats, Floats], data: Dataset, out: Floats) -> None:
+        """Add the features of marginals to ``out``: the adjoint of :meth:`potentials`.
 
-        data = augment(data, self.intercept, self.boundaries)
-        if data.n_features != self.n_attributes:
-            raise DataError(
-                f"the data have {data.n_features} features (constant ones included); "
-                f"the model has {self.n_attributes}"
-            )
-        none = np.full(data.n_tokens, -1, dtype=np.int32)
-        return Chains(
-            data.offsets,
-            data.indptr,
-            data.indices,
-            np.empty(0) if data.values is None else data.values,
-            none if data.labels is None else data.labels,
-            np.ones(len(data)) if data.weights is None else data.weights,
-            self._allowed(data),
-            self.pair_start,
-            self.pair_label,
-            np.empty(0, dtype=np.uint64),
-        )
-
-    def edge_chains(self, edges: Dataset) -> Any:
-        """The kernels' view of the attributes of token pairs (at the later token)."""
-        from cliquewise._kernels.chain.features import Chains
-
-        if edges.n_features != self.n_edge_attributes:
-            raise DataError(
-                f"the pairs have {edges.n_features} attributes; the model has "
-                f"{self.n_edge_attributes}"
-            )
-        k2, none = self.n_labels**2, np.empty(0, dtype=np.int64)
-        return Chains(
-            edges.offsets, edges.indptr, edges.indices,
-            np.empty(0) if edges.values is None else edges.values,
-            np.full(edges.n_tokens, -1, dtype=np.int32), np.ones(len(edges)),
-            np.empty((0, k2), dtype=bool), none, np.empty(0, dtype=np.int32),
-            np.empty(0, dtype=np.uint64),
-        )  # fmt: skip
+        Parameters
+        ----------
+        mu : pair of arrays
+            Of the shapes that :meth:`potentials` returns; with shared transitions, their sum
+            over all edges.
+        data : Dataset
+        out : array (dimension,)
+        """
+        form = self.form(data)
+        total = form.zeros()
+        form.accumulate(mu, total)
+        out += form.unpack(total)
 
     def _allowed(self, data: Dataset) -> Mask:
         """One mask of what every token may be; empty if everything is allowed."""
@@ -238,44 +207,173 @@ class ChainModel:
         mask[data.offsets[filled + 1] - 1] &= self.end_allowed
         return mask
 
-    def shared_transitions(self, w: Floats) -> Floats:
-        """(1, K, K) transition scores with -inf for what is not possible."""
-        trans = self.transitions(w).copy()
-        if len(self.edge_allowed):
-            trans[~self.edge_allowed] = -np.inf
-        return trans[None]
-
-    def edge_tables(self, w: Floats, data: Dataset, first: int, last: int) -> Floats:
-        """(edges, K, K) transition scores of some examples, with their attributes of pairs."""
-        from cliquewise._kernels.chain.edges import edge_tables
-
-        assert data.edges is not None
-        links = int(np.maximum(data.lengths[first:last] - 1, 0).sum())
-        out = np.empty((links, self.n_labels, self.n_labels))
-        edge_tables(
-            self.edge_chains(data.edges), w, self.n_emissions, self.edge_allowed, self.n_labels,
-            first, last, out,
-        )  # fmt: skip
-        return out
-
-    def node_scores(self, w: Floats, data: Dataset) -> tuple[Floats, Ints]:
-        """(tokens, K) scores with -inf for what is not allowed, and the offsets."""
-        from cliquewise._kernels.chain.features import node_scores
-
-        chains = self.chains(data)
-        scores = np.empty((data.n_tokens, self.n_labels))
-        node_scores(chains, self.padded(w), 0, data.n_tokens, self.n_labels, scores)
-        if len(chains.allowed):
-            scores[~chains.allowed] = -np.inf
-        return scores, data.offsets
-
     def graph(self, w: Floats, data: Dataset, i: int) -> FactorGraph:
         """Example ``i`` as a factor graph (for other methods, and for tests)."""
-        one = data.subset(np.array([i]))
-        scores, _ = self.node_scores(w, one)
-        if one.edges is not None:
-            return FactorGraph.chain(scores, self.edge_tables(self.padded(w), one, 0, 1))
-        return FactorGraph.chain(scores, self.shared_transitions(w)[0])
+        nodes, edges = self.potentials(w, data.subset(np.array([i])))
+        return FactorGraph.chain(nodes, edges[0] if data.edges is None else edges)
+
+
+@dataclass(frozen=True, eq=False)
+class ChainForm:
+    """A model's weights, and data, as the kernels take them. Nobody else knows the layout.
+
+    Where they fit, seen pairs are kept as rows of all labels with some weights fixed at zero: rows
+    in whole registers are 3 times faster than lists of pairs.
+
+    Attributes
+    ----------
+    model : ChainModel
+    rows : bool
+        Whether the model's seen pairs are kept as rows.
+    learn : bool
+        Whether such rows come with a mask of their free weights.
+    data : Dataset, optional
+    """
+
+    model: ChainModel
+    rows: bool
+    learn: bool = True
+    data: Dataset | None = None
+
+    # ---- weights
+
+    @property
+    def edge_start(self) -> int:
+        """Where the transitions begin in a packed vector."""
+        model = self.model
+        return model.n_attributes * model.n_labels if self.rows else model.n_emissions
+
+    @property
+    def size(self) -> int:
+        """Length of a packed vector."""
+        return self.edge_start + self.model.dimension - self.model.n_emissions + PADDING
+
+    def zeros(self) -> Floats:
+        """A packed vector of zeros."""
+        return np.zeros(self.size)
+
+    @cached_property
+    def _cells(self) -> Ints:
+        """Places of the seen pairs in rows of all labels."""
+        model = self.model
+        attributes = np.repeat(np.arange(model.n_attributes), np.diff(model.pair_start))
+        return attributes * model.n_labels + model.pair_label
+
+    def pack(self, w: Floats) -> Floats:
+        """The model's weights, packed."""
+        out, n = self.zeros(), self.model.n_emissions
+        out[self._cells if self.rows else slice(n)] = w[:n]
+        out[self.edge_start : self.size - PADDING] = w[n : self.model.dimension]
+        return out
+
+    def unpack(self, w: Floats) -> Floats:
+        """Back from :meth:`pack`, as a copy."""
+        if not self.rows:
+            return w[: self.size - PADDING].copy()
+        return np.concatenate([w[self._cells], w[self.edge_start : self.size - PADDING]])
+
+    # ---- data
+
+    @cached_property
+    def chains(self) -> Any:
+        """The kernels' view of the data (labels are -1 where there are none)."""
+        from cliquewise._kernels.chain.features import Chains
+
+        assert self.data is not None
+        model, data = self.model, augment(self.data, self.model.intercept, self.model.boundaries)
+        if data.n_features != model.n_attributes:
+            raise DataError(
+                f"the data have {data.n_features} features (constant ones included); "
+                f"the model has {model.n_attributes}"
+            )
+        pairs, labels = (model.pair_start, model.pair_label), data.labels
+        if self.rows:
+            pairs = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+        return Chains(
+            data.offsets, data.indptr, data.indices,
+            np.empty(0) if data.values is None else data.values,
+            np.full(data.n_tokens, -1, dtype=np.int32) if labels is None else labels,
+            np.ones(len(data)) if data.weights is None else data.weights,
+            model._allowed(data), *pairs, self._row_mask(), self.edge_start, model.edge_free,
+            model.edge_allowed,
+        )  # fmt: skip
+
+    def _row_mask(self) -> NDArray[np.uint64]:
+        """For every attribute, the bits of the labels that it has a weight for."""
+        if not (self.rows and self.learn):
+            return np.empty(0, dtype=np.uint64)
+        mask = np.zeros(self.model.n_attributes, dtype=np.uint64)
+        bits = np.uint64(1) << self.model.pair_label.astype(np.uint64)
+        np.bitwise_or.at(mask, self._cells // self.model.n_labels, bits)
+        return mask
+
+    @cached_property
+    def edge_chains(self) -> Any:
+        """The kernels' view of the attributes of token pairs (at the later token).
+
+        They are emissions of K^2 "labels", whose weights begin after the transitions.
+        """
+        from cliquewise._kernels.chain.features import Chains
+
+        model, edges = self.model, None if self.data is None else self.data.edges
+        assert edges is not None
+        if edges.n_features != model.n_edge_attributes:
+            raise DataError(
+                f"the pairs have {edges.n_features} attributes; the model has "
+                f"{model.n_edge_attributes}"
+            )
+        square, nothing = model.n_labels**2, np.empty((0, 0), dtype=bool)
+        return Chains(
+            edges.offsets, edges.indptr, edges.indices,
+            np.empty(0) if edges.values is None else edges.values,
+            np.full(edges.n_tokens, -1, dtype=np.int32), np.ones(len(edges)),
+            np.empty((0, square), dtype=bool), np.empty(0, dtype=np.int64),
+            np.empty(0, dtype=np.int32), np.empty(0, dtype=np.uint64), 0, nothing, nothing,
+        )  # fmt: skip
+
+    # ---- from weights to scores and back
+
+    def potentials(
+        self, w: Floats, first: int = 0, last: int | None = None
+    ) -> tuple[Floats, Floats]:
+        """`ChainModel.potentials` of the examples ``first : last``, from packed weights."""
+        from cliquewise._kernels.chain.edges import edge_tables
+        from cliquewise._kernels.chain.features import node_scores
+
+        model, data, chains = self.model, self.data, self.chains
+        assert data is not None
+        last = len(data) if last is None else last
+        begin, end = int(data.offsets[first]), int(data.offsets[last])
+        nodes = np.empty((end - begin, model.n_labels))
+        node_scores(chains, w, begin, end, nodes)
+        if len(chains.allowed):
+            nodes[~chains.allowed[begin:end]] = -np.inf
+        if data.edges is not None:
+            links = int(np.maximum(data.lengths[first:last] - 1, 0).sum())
+            edges = np.empty((links, model.n_labels, model.n_labels))
+            edge_tables(chains, self.edge_chains, w, first, last, edges)
+            return nodes, edges
+        trans = w[self.edge_start :][: model.n_labels**2].reshape(1, model.n_labels, -1).copy()
+        if len(model.edge_allowed):
+            trans[0, ~model.edge_allowed] = -np.inf
+        return nodes, trans
+
+    def accumulate(self, mu: tuple[Floats, Floats], out: Floats) -> None:
+        """`ChainModel.accumulate` into a packed vector."""
+        from cliquewise._kernels.chain.features import accumulate_features
+
+        nodes, edges = (np.ascontiguousarray(m, dtype=np.float64) for m in mu)
+        assert self.data is not None
+        accumulate_features(self.chains, 0, self.data.n_tokens, nodes, out)
+        square = self.model.n_labels**2
+        trans = out[self.edge_start : self.edge_start + square]
+        trans += np.where(self.model.edge_free, edges.sum(axis=0), 0.0).ravel()
+        if self.data.edges is not None:
+            rows, inside = np.zeros((self.data.n_tokens, square)), np.ones(self.data.n_tokens, bool)
+            inside[self.data.offsets[:-1][self.data.lengths > 0]] = False
+            rows[inside] = edges.reshape(-1, square)
+            own = out[self.edge_start + square :]
+            accumulate_features(self.edge_chains, 0, self.data.n_tokens, rows, own)
 
 
 def transition_lists(trans: Floats) -> tuple[Any, ...]:

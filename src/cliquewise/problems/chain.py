@@ -33,7 +33,7 @@ class ChainProblem:
         With labels; -1 where a label is not known.
     C : float, default=1.0
         Weight of the sum of the losses against ``1/2 ||w||^2``; infinity leaves the penalty
-        out, which only solver ``casimir`` can do with.
+        out, which only solver ``casimir`` accepts.
     partial : bool array (tokens, K), optional
         For tokens whose label is not known: what it may be. Such losses are not convex.
     n_jobs : int, default=1
@@ -75,7 +75,8 @@ class ChainProblem:
         self.C = float(C)
         self.n_jobs = n_jobs
         self.partial = partial
-        self.chains = model.chains(data)
+        self.form = model.form(data)
+        self.chains = self.form.chains
         self.loss = loss
         self.gamma, self.smoother, self.top = float(gamma), smoother, int(top)
         self._check_truth()
@@ -83,11 +84,10 @@ class ChainProblem:
         if model.n_edge_attributes:
             if data.edges is None:
                 raise DataError("the model has attributes of token pairs; the data have none")
-            self.edge_chains = model.edge_chains(data.edges)
+            self.edge_chains = self.form.edge_chains
         if loss != "log" and not self.is_convex:
             raise UnsupportedError(
-                f'loss "{loss}" needs every label to be known; loss "log" can do with partial '
-                "labels"
+                f'loss "{loss}" needs every label to be known; loss "log" accepts partial labels'
             )
 
     @property
@@ -136,68 +136,42 @@ class ChainProblem:
                     'labels or use transitions="all"'
                 )
 
-    def fastest_form(self) -> tuple[ChainModel, Any, int]:
-        """Model, data and start of the transitions in the form that the kernels like best.
-
-        Seen pairs become rows of all labels, some of them fixed at zero, where these fit.
-        """
-        if not self.model.fits_dense:
-            return self.model, self.chains, self.model.n_emissions
-        none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-        mask = self.model.row_mask()
-        chains = self.chains._replace(pair_start=none[0], pair_label=none[1], row_mask=mask)
-        dense = self.model.as_dense()
-        return dense, chains, dense.n_emissions
-
     # ---- values
 
     def value(self, penalty_norm: float, total_loss: float) -> float:
         """The objective from ``||w||^2`` and the weighted sum of the losses."""
         return 0.5 * self.lam * penalty_norm + total_loss / max(self.n_examples, 1)
 
-    def losses(self, w: Floats, chains: Any = None, edge_start: int = 0) -> Floats:
-        """Loss of every example (all labels known).
+    def losses(self, w: Floats) -> Floats:
+        """Loss of every example (all labels known)."""
+        return self.packed_losses(self.form.pack(w))
 
-        ``chains`` and ``edge_start`` describe ``w`` where a solver keeps it in its own form.
-        """
-        if self.loss == "smooth_hinge":
-            return self._smooth_losses(w, chains, edge_start)
-        if self.loss == "hinge":
-            from cliquewise._kernels.chain.hinge import losses
-        else:
-            from cliquewise._kernels.chain.sdca import losses
+    def packed_losses(self, w: Floats) -> Floats:
+        """:meth:`losses` for a solver that keeps its weights packed."""
+        from cliquewise._kernels.chain import hinge, sdca, smooth
 
         out = np.zeros(self.n_examples)
-        model = self.model
-        if chains is None:
-            chains, edge_start, w = self.chains, model.n_emissions, model.padded(w)
 
         def part(first: int, last: int) -> None:
-            losses(chains, w, edge_start, model.edge_allowed, model.n_labels, first, last, out)
+            if self.loss == "smooth_hinge":
+                smooth.smooth_losses(self.chains, w, self.gamma, self._outputs, first, last, out)
+            elif self.loss == "hinge":
+                hinge.losses(self.chains, w, first, last, out)
+            else:
+                sdca.losses(self.chains, w, first, last, out)
 
         self.over_examples(part)
         return out
+
+    def packed_primal(self, w: Floats) -> float:
+        """:meth:`primal` for a solver that keeps its weights packed."""
+        total = float(self.chains.weights @ self.packed_losses(w))
+        return self.value(float(w @ w), total)
 
     @property
     def _outputs(self) -> int:
         """Labelings that share the smoothed maximum; 0 for all of them."""
         return 0 if self.smoother == "entropy" else self.top
-
-    def _smooth_losses(self, w: Floats, chains: Any, edge_start: int) -> Floats:
-        from cliquewise._kernels.chain.smooth import smooth_losses
-
-        out, model = np.zeros(self.n_examples), self.model
-        if chains is None:
-            chains, edge_start, w = self.chains, model.n_emissions, model.padded(w)
-
-        def part(first: int, last: int) -> None:
-            smooth_losses(
-                chains, w, edge_start, model.edge_allowed, model.n_labels, self.gamma,
-                self._outputs, first, last, out,
-            )  # fmt: skip
-
-        self.over_examples(part)
-        return out
 
     def primal(self, w: Floats) -> float:
         """The objective."""
@@ -212,37 +186,34 @@ class ChainProblem:
         from cliquewise._kernels.chain.hinge import subgradient
         from cliquewise._kernels.chain.smooth import full_gradient, no_anchor
 
-        model = self.model
-        padded = model.padded(w)
+        form, chains, packed = self.form, self.chains, self.form.pack(w)
         partial = self.partial
         if partial is None:
-            partial = np.empty((0, model.n_labels), dtype=bool)
-        results: list[tuple[float, Floats]] = []
+            partial = np.empty((0, self.model.n_labels), dtype=bool)
+        parts: dict[int, tuple[float, Floats]] = {}
 
         def part(first: int, last: int) -> None:
-            out = np.zeros_like(padded)
-            edges = model.n_emissions, model.edge_free, model.edge_allowed
+            out = form.zeros()
             if self.loss == "hinge":
-                loss = subgradient(self.chains, padded, *edges, first, last, out)
+                loss = subgradient(chains, packed, first, last, out)
             elif self.loss == "smooth_hinge":
-                sums = np.zeros(6)
-                smooth = self.gamma, self._outputs, no_anchor(model.n_labels)
-                full_gradient(self.chains, padded, *edges, *smooth, first, last, out, sums)
-                loss = float(sums[0])
+                smooth = self.gamma, self._outputs, no_anchor(self.model.n_labels)
+                loss = full_gradient(chains, packed, *smooth, first, last, out).loss
             elif self.edge_chains is not None:
                 loss = chain_edges.gradient(
-                    self.chains, self.edge_chains, partial, padded, *edges, first, last, out
+                    chains, self.edge_chains, partial, packed, first, last, out
                 )
             else:
-                loss = gradient(self.chains, partial, padded, *edges, first, last, out)
-            results.append((loss, out))
+                loss = gradient(chains, partial, packed, first, last, out)
+            parts[first] = loss, form.unpack(out)
 
         self.over_examples(part)
-        n = max(self.n_examples, 1)
-        total = sum(loss for loss, _ in results)
+        n, total = max(self.n_examples, 1), 0.0
         grad = self.lam * w
-        for _, out in results:
-            grad += out[: model.dimension] / n
+        # In the order of the examples, whichever thread was first: the same bits every time.
+        for first in sorted(parts):
+            total += parts[first][0]
+            grad += parts[first][1] / n
         return self.value(float(w @ w), total), grad
 
     def certificate(self, w: Floats) -> Certificate:

@@ -128,12 +128,10 @@ class VarianceReduced(Solver):
         if getattr(problem, "kind", "chain") == "graph":
             return float(8 * 10 * weights + 8 * states(problem) + 8 * n)
         model, tokens = problem.model, problem.data.n_tokens
-        if model.fits_dense:
-            weights = (model.n_attributes + model.n_labels) * model.n_labels
         anchor = 4.0 * self.k * tokens + 8.0 * self.k * n
         if self._smoother(problem) == "entropy":
             anchor = 8.0 * tokens * model.n_labels + 8.0 * n * model.n_labels**2 + 4 * tokens
-        return float(8.0 * (10 * weights + 16 * 10 + n) + anchor)
+        return float(8.0 * (10 * problem.form.size + 16 * 10 + n) + anchor)
 
     # ---- the smoothing
 

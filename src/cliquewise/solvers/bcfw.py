@@ -27,10 +27,8 @@ class Combinations:
     """Convex combinations of labelings, one per example, and the weights they give."""
 
     pool: Any  # the segments, the kernels' named tuple
-    chains: Any  # the data, in the form that is fastest for the kernels
-    edge_start: int
-    edge_allowed: Any
-    w: Floats
+    chains: Any  # the data it is about
+    w: Floats  # packed, as all weight vectors here
     direction: Floats  # scratch of the kernels, zero between calls
     average: Floats  # of the weights after every step; empty if not wanted
     steps: int
@@ -102,11 +100,8 @@ class BCFW(Solver):
 
     def memory(self, problem: Any) -> float:
         """Three weight vectors, and about one wrong segment of five labels per token."""
-        model, data = problem.model, problem.data
-        weights = problem.dimension
-        if model.fits_dense:
-            weights = (model.n_attributes + model.n_labels) * model.n_labels
-        return float(8.0 * 3 * weights + 76.0 * data.n_tokens + 100.0 * (len(data) + 1))
+        tokens, n = problem.data.n_tokens, problem.n_examples
+        return float(8.0 * 3 * problem.form.size + 76.0 * tokens + 100.0 * (n + 1))
 
     # ---- state
 
@@ -141,26 +136,19 @@ class BCFW(Solver):
 
         if len(pool.tree):
             rebuild_tree(pool.tree, pool.gaps)
-        model, chains, _ = problem.fastest_form()
-        average = model.padded() if self.average else np.empty(0)
-        state = Combinations(
-            pool, chains, model.n_emissions, model.edge_allowed, model.padded(), model.padded(),
-            average, 0, visits,
-        )  # fmt: skip
+        form = problem.form
+        average = form.zeros() if self.average else np.empty(0)
+        state = Combinations(pool, form.chains, form.zeros(), form.zeros(), average, 0, visits)
         self._refresh(problem, state)
         return state
 
-    def _refresh(self, problem: ChainProblem, state: Combinations) -> float:
-        """The weights and the dual value from the labelings afresh; returns ``||w||^2``."""
+    def _refresh(self, problem: ChainProblem, state: Combinations) -> None:
+        """The weights and the dual value from the labelings afresh."""
         from cliquewise._kernels.chain.segments import weights_of_segments
 
-        total = weights_of_segments(
-            state.chains, state.pool, state.edge_start, problem.model.edge_free, problem.C,
-            state.w,
-        )  # fmt: skip
+        total = weights_of_segments(state.chains, state.pool, problem.C, state.w)
         norm = float(state.w @ state.w)
         state.dual = total / max(problem.n_examples, 1) - 0.5 * problem.lam * norm
-        return norm
 
     # ---- one step
 
@@ -186,12 +174,11 @@ class BCFW(Solver):
         """Visits in the given order, with a larger pool whenever it is full; (calls, rise)."""
         from cliquewise._kernels.chain import bcfw as chain_max_margin
 
-        model, calls, rise = problem.model, 0, 0.0
+        calls, rise = 0, 0.0
         while len(order):
             done, asked, gained = chain_max_margin.epoch(
-                state.chains, state.pool, state.w, state.direction, state.edge_start,
-                model.edge_free, model.edge_allowed, problem.C, order, uniforms, exact,
-                self.step_rule == "segments", self.max_segments, self.inner_rounds,
+                state.chains, state.pool, state.w, state.direction, problem.C, order, uniforms,
+                exact, self.step_rule == "segments", self.max_segments, self.inner_rounds,
             )  # fmt: skip
             calls, rise = calls + asked, rise + gained
             order, uniforms = order[done:], uniforms[done:]
@@ -232,27 +219,18 @@ class BCFW(Solver):
 
     def certify(self, problem: ChainProblem, state: Combinations) -> Certificate:
         """Exact primal and dual values in float64, of the better of weights and average."""
-        norm = self._refresh(problem, state)
-        primal = self._primal(problem, state, state.w, norm)
+        self._refresh(problem, state)
+        primal = problem.packed_primal(state.w)
         state.averaged = False
         if self.average and state.steps > 1:
-            other = self._primal(
-                problem, state, state.average, float(state.average @ state.average)
-            )
+            other = problem.packed_primal(state.average)
             state.averaged = other < primal
             primal = min(primal, other)
         return Certificate(primal, state.dual, "exact")
 
-    def _primal(self, problem: ChainProblem, state: Combinations, w: Floats, norm: float) -> float:
-        losses = problem.losses(w, state.chains, state.edge_start)
-        return problem.value(norm, float(problem.chains.weights @ losses))
-
     def weights(self, problem: ChainProblem, state: Combinations) -> Floats:
         """Weights of the dual point, or their average if that was certified."""
-        w = state.average if state.averaged else state.w
-        if len(state.chains.row_mask):
-            return problem.model.from_dense(w)
-        return w[: problem.model.dimension]
+        return problem.form.unpack(state.average if state.averaged else state.w)
 
     def pack(self, state: Combinations) -> dict[str, np.ndarray[Any, Any]]:
         """The labelings and their weights, and the average."""
@@ -308,5 +286,5 @@ def _continues(warm: Combinations, problem: ChainProblem) -> bool:
         raise DataError("a warm start needs the same labels and at least the same examples")
     return bool(
         np.array_equal(old.allowed, new.allowed[:tokens])
-        and np.array_equal(warm.edge_allowed, problem.model.edge_allowed)
+        and np.array_equal(old.edge_allowed, new.edge_allowed)
     )

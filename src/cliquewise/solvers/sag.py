@@ -27,9 +27,7 @@ class Averages:
     """Weights, the last gradient of every example, and the sum of those."""
 
     memory: Any  # the kernels' named tuple
-    chains: Any  # the data, in the form that is fastest for the kernels
-    edge_start: int
-    w: Floats
+    w: Floats  # packed, as all weight vectors here
     d: Floats
     visits: int
     order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -76,10 +74,8 @@ class SAG(Solver):
 
     def memory(self, problem: Any) -> float:
         """A number per token and label, per sequence and label pair, and four weight vectors."""
-        model, data = problem.model, problem.data
-        k = model.n_labels
+        data, k, weights = problem.data, problem.model.n_labels, problem.form.size
         edges = int(np.count_nonzero(data.lengths > 1))
-        weights = model.n_attributes * k + k * k if model.fits_dense else problem.dimension
         return 8.0 * float(data.n_tokens * k + edges * k * k + 9 * len(data) + 4 * weights)
 
     # ---- state
@@ -115,34 +111,25 @@ class SAG(Solver):
         """Zero weights, or the gradients of ``warm`` for the examples it has and their weights."""
         memory = self._empty(problem)
         if not isinstance(warm, Averages):
-            return self._with_sum(problem, memory, None, 0)
+            return self._with_sum(problem, memory, 0)
         for name in STORED:
             source, target = getattr(warm.memory, name), getattr(memory, name)
             if source.shape[1:] != target.shape[1:] or len(source) > len(target):
                 raise DataError("a warm start needs the same labels and at least the same examples")
             target[: len(source)] = source
-        state = self._with_sum(problem, memory, None, 0)
+        state = self._with_sum(problem, memory, 0)
         if len(warm.w) == len(state.w):
             state.w[:] = warm.w
         else:  # where the gradients that are stored would hold the weights in balance
             state.w[:] = -problem.C * state.d
         return state
 
-    def _with_sum(
-        self, problem: ChainProblem, memory: Any, w: Floats | None, visits: int
-    ) -> Averages:
+    def _with_sum(self, problem: ChainProblem, memory: Any, visits: int) -> Averages:
         from cliquewise._kernels.chain.sdca import weights_of_duals
 
-        model, chains = problem.model, problem.chains
-        if model.fits_dense:
-            none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-            chains = chains._replace(
-                pair_start=none[0], pair_label=none[1], row_mask=model.row_mask()
-            )
-            model = model.as_dense()
-        start = model.n_emissions
-        state = Averages(memory, chains, start, model.padded(w), model.padded(), visits)
-        weights_of_duals(chains, memory, start, model.edge_free, -1.0, state.d)
+        form = problem.form
+        state = Averages(memory, form.zeros(), form.zeros(), visits)
+        weights_of_duals(form.chains, memory, -1.0, state.d)
         return state
 
     # ---- one step
@@ -163,17 +150,16 @@ class SAG(Solver):
         """Visit a pass of examples, or as many as keep one call below about two seconds."""
         from cliquewise._kernels.chain import sag as chain_sag
 
-        n, model = problem.n_examples, problem.model
+        n = problem.n_examples
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        work = problem.data.n_tokens * model.n_labels**2
+        work = problem.data.n_tokens * problem.model.n_labels**2
         pieces = min(n, 1 + int(work // 400_000_000))
         count = min(-(-n // pieces), n - state.visits % n)
         order = self._order(n, state, count, rng)
         calls = chain_sag.epoch(
-            state.chains, state.memory, state.w, state.d, state.edge_start, model.edge_free,
-            model.edge_allowed, problem.lam, order, rng.random(count),
-        )  # fmt: skip
+            problem.chains, state.memory, state.w, state.d, problem.lam, order, rng.random(count)
+        )
         state.visits += count
         estimate = np.nan
         if state.visits >= n:
@@ -186,10 +172,7 @@ class SAG(Solver):
 
     def weights(self, problem: ChainProblem, state: Averages) -> Floats:
         """The iterate."""
-        model = problem.model
-        if len(state.chains.row_mask):
-            return model.from_dense(state.w)
-        return state.w[: model.dimension]
+        return problem.form.unpack(state.w)
 
     def pack(self, state: Averages) -> dict[str, np.ndarray[Any, Any]]:
         """The weights and what is stored of every example; the sum follows from it."""
@@ -204,7 +187,7 @@ class SAG(Solver):
             if target.shape != arrays[name].shape:
                 raise DataError("the checkpoint is of other data: its arrays have other shapes")
             target[:] = arrays[name]
-        state = self._with_sum(problem, memory, None, int(arrays["visits"][0]))
+        state = self._with_sum(problem, memory, int(arrays["visits"][0]))
         if state.w.shape != arrays["w"].shape:
             raise DataError("the checkpoint is of other data: its arrays have other shapes")
         state.w[:] = arrays["w"]

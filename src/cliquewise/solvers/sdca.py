@@ -37,8 +37,7 @@ class Duals:
     """Dual distributions of all examples and the weights they give."""
 
     arrays: Any  # the kernels' named tuple
-    chains: Any  # the data, in the form that is fastest for the kernels
-    w: Floats
+    w: Floats  # packed, as all weight vectors here
     visits: int
     gamma: float = 1.0  # all is kept for the objective over gamma: the weights are gamma w
     average: Floats = field(default_factory=lambda: np.empty(0))  # of the weights of passes
@@ -99,7 +98,7 @@ class SDCA(Solver):
         """Two numbers per token and label, and per sequence and label pair."""
         k = problem.model.n_labels
         edges = int(np.count_nonzero(problem.data.lengths > 1))
-        return float(8.0 * (2 * problem.data.n_tokens * k + 2 * edges * k * k + problem.dimension))
+        return float(8.0 * (2 * problem.data.n_tokens * k + 2 * edges * k * k + problem.form.size))
 
     # ---- state
 
@@ -121,9 +120,9 @@ class SDCA(Solver):
         from cliquewise._kernels.chain import sdca as chain_sdca
 
         warm = warm if isinstance(warm, Duals) else None
-        arrays, model = self._empty(problem), problem.model
-        chain_sdca.start(problem.chains, arrays, model.edge_allowed, model.n_labels, self.start)
-        arrays.gaps[:] = problem.data.lengths * np.log(max(model.n_labels, 2))
+        arrays = self._empty(problem)
+        chain_sdca.start(problem.chains, arrays, self.start)
+        arrays.gaps[:] = problem.data.lengths * np.log(max(problem.model.n_labels, 2))
         if warm is not None:
             _copy_prefix(warm.arrays, arrays)
         gamma = 1.0 if problem.loss == "log" else self.gamma if warm is None else warm.gamma
@@ -134,8 +133,7 @@ class SDCA(Solver):
 
         if len(arrays.tree):
             rebuild_tree(arrays.tree, arrays.gaps)
-        model, chains, _ = problem.fastest_form()
-        state = Duals(arrays, chains, model.padded(), visits, gamma)
+        state = Duals(arrays, problem.form.zeros(), visits, gamma)
         self._refresh_weights(problem, state)
         return state
 
@@ -143,10 +141,8 @@ class SDCA(Solver):
         """The weights from the duals afresh: rounding errors of the updates do not pile up."""
         from cliquewise._kernels.chain import sdca as chain_sdca
 
-        chain_sdca.weights_of_duals(
-            state.chains, state.arrays, _edge_start(problem, state), problem.model.edge_free,
-            problem.C / state.gamma, state.w,
-        )  # fmt: skip
+        strength = problem.C / state.gamma
+        chain_sdca.weights_of_duals(problem.chains, state.arrays, strength, state.w)
 
     # ---- one step
 
@@ -171,17 +167,17 @@ class SDCA(Solver):
         """Visit a pass of examples, or as many as keep one call below about two seconds."""
         from cliquewise._kernels.chain import sdca as chain_sdca
 
-        n, model = problem.n_examples, problem.model
+        n = problem.n_examples
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        work = problem.data.n_tokens * model.n_labels**2
+        work = problem.data.n_tokens * problem.model.n_labels**2
         pieces = min(n, 1 + int(work // 400_000_000))
         count = min(-(-n // pieces), n - state.visits % n)
         order, hinge = self._order(n, state, count, rng), problem.loss == "hinge"
-        calls, _, _ = chain_sdca.epoch(
-            state.chains, state.arrays, state.w, _edge_start(problem, state), model.edge_free,
-            model.edge_allowed, problem.C / state.gamma, 1 / state.gamma if hinge else 0.0, order,
-            rng.random(count), 0.0 if self.line_search else self.step_length,
+        calls = chain_sdca.epoch(
+            problem.chains, state.arrays, state.w, problem.C / state.gamma,
+            1 / state.gamma if hinge else 0.0, order, rng.random(count),
+            0.0 if self.line_search else self.step_length,
         )  # fmt: skip
         state.visits += count
         state.averaged = False
@@ -221,23 +217,16 @@ class SDCA(Solver):
         """Exact primal and dual values in float64, of the better of weights and average."""
         self._refresh_weights(problem, state)
         dual, _ = self._dual(problem, state)
-        primal, state.averaged = self._primal(problem, state, state.gamma * state.w), False
+        primal, state.averaged = problem.packed_primal(state.gamma * state.w), False
         if len(state.average):
-            other = self._primal(problem, state, state.average)
+            other = problem.packed_primal(state.average)
             state.averaged = other < primal
             primal = min(primal, other)
         return Certificate(primal, dual, "exact")
 
-    def _primal(self, problem: ChainProblem, state: Duals, w: Floats) -> float:
-        losses = problem.losses(w, state.chains, _edge_start(problem, state))
-        return problem.value(float(w @ w), float(problem.chains.weights @ losses))
-
     def weights(self, problem: ChainProblem, state: Duals) -> Floats:
         """Weights of the dual point, or their average if that was certified."""
-        w = state.average if state.averaged else state.gamma * state.w
-        if len(state.chains.row_mask):
-            return problem.model.from_dense(w)
-        return w[: problem.model.dimension]
+        return problem.form.unpack(state.average if state.averaged else state.gamma * state.w)
 
     def pack(self, state: Duals) -> dict[str, np.ndarray[Any, Any]]:
         """The dual scores and marginals; the rest follows from them."""
@@ -261,13 +250,6 @@ class SDCA(Solver):
         if len(arrays["average"]) == len(state.w):
             state.average = np.array(arrays["average"])
         return state
-
-
-def _edge_start(problem: ChainProblem, state: Duals) -> int:
-    """Where the transitions begin in the weight vector of a state."""
-    if len(state.chains.row_mask):
-        return problem.model.n_attributes * problem.model.n_labels
-    return problem.model.n_emissions
 
 
 def _copy_prefix(old: Any, new: Any) -> None:

@@ -25,9 +25,8 @@ from cliquewise.solvers.base import Info, Solver, register
 class Steps:
     """Sums of subgradients and what they prove."""
 
-    chains: Any  # the data, in the form that is fastest for the kernels
-    edge_start: int
-    z: Floats  # the weights are z n / s
+    chains: Any  # the data it is about
+    z: Floats  # the weights are z n / s, packed
     sums: Floats  # visits before a change times that change; empty if no average is wanted
     strength: float
     visits: int
@@ -72,20 +71,16 @@ class Subgradient(AveragedSteps, Solver):
 
     def memory(self, problem: Any) -> float:
         """Three weight vectors and an order of the examples."""
-        model, weights = problem.model, problem.dimension
-        if model.fits_dense:
-            weights = (model.n_attributes + model.n_labels) * model.n_labels
-        return float(8 * (3 * weights + len(problem.data) + 16))
+        return float(8 * (3 * problem.form.size + problem.n_examples + 16))
 
     # ---- state
 
     def init(self, problem: ChainProblem, warm: Steps | None = None) -> Steps:
         """Zero weights; or the sums of ``warm``, if it ended with a whole pass."""
-        model, chains, start = problem.fastest_form()
-        n = problem.n_examples
-        sums = model.padded() if self.average else np.empty(0)
+        form, chains, n = problem.form, problem.chains, problem.n_examples
+        sums = form.zeros() if self.average else np.empty(0)
         none = np.empty(0, dtype=np.int64)
-        state = Steps(chains, start, model.padded(), sums, problem.C, 0, 0.0, 0.0, none)
+        state = Steps(chains, form.zeros(), sums, problem.C, 0, 0.0, 0.0, none)
         if not isinstance(warm, Steps):
             return state
         old = len(warm.chains.offsets) - 1
@@ -115,19 +110,18 @@ class Subgradient(AveragedSteps, Solver):
         """Visit a pass of examples, or as many as keep one call below about two seconds."""
         from cliquewise._kernels.chain.hinge import pegasos
 
-        n, model = problem.n_examples, problem.model
+        n = problem.n_examples
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        work = problem.data.n_tokens * model.n_labels**2
+        work = problem.data.n_tokens * problem.model.n_labels**2
         pieces = min(n, 1 + int(work // 400_000_000))
         at = state.visits % n
         count = min(-(-n // pieces), n - at)
         if at == 0:
             state.order = rng.permutation(n)
         calls, mistakes = pegasos(
-            state.chains, state.z, state.sums, state.edge_start, model.edge_free,
-            model.edge_allowed, problem.C, state.order[at : at + count], state.visits,
-            self.delay * n,
+            state.chains, state.z, state.sums, problem.C, state.order[at : at + count],
+            state.visits, self.delay * n,
         )  # fmt: skip
         state.visits += count
         state.mistakes += mistakes
@@ -138,24 +132,18 @@ class Subgradient(AveragedSteps, Solver):
 
     def certify(self, problem: ChainProblem, state: Steps) -> Certificate:
         """Exact objective of the better of iterate and average, and the best dual value met."""
-        primal = self._primal(problem, state, self._current(problem, state))
+        primal = problem.packed_primal(self._current(problem, state))
         state.averaged = False
         if self.average and state.visits > 0:
-            other = self._primal(problem, state, self._mean(problem, state))
+            other = problem.packed_primal(self._mean(problem, state))
             state.averaged = other < primal
             primal = min(primal, other)
         return Certificate(primal, state.dual, "exact")
 
-    def _primal(self, problem: ChainProblem, state: Steps, w: Floats) -> float:
-        losses = problem.losses(w, state.chains, state.edge_start)
-        return problem.value(float(w @ w), float(problem.chains.weights @ losses))
-
     def weights(self, problem: ChainProblem, state: Steps) -> Floats:
         """The iterate, or the average if that was certified."""
         w = (self._mean if state.averaged else self._current)(problem, state)
-        if len(state.chains.row_mask):
-            return problem.model.from_dense(w)
-        return w[: problem.model.dimension]
+        return problem.form.unpack(w)
 
     def pack(self, state: Steps) -> dict[str, np.ndarray[Any, Any]]:
         """The sums, the order of the pass under way, and the numbers."""

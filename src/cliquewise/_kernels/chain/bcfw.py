@@ -29,14 +29,14 @@ from __future__ import annotations
 import numpy as np
 
 from cliquewise._kernels import kernel
-from cliquewise._kernels.chain.decode import decode_workspace
-from cliquewise._kernels.chain.hinge import clear_segment, most_violating, possible_transitions
+from cliquewise._kernels.chain.hinge import most_violating, possible_transitions, search_room
 from cliquewise._kernels.chain.segments import (
     Visit,
     Weights,
     add_features_of,
     choose_path,
     choose_single,
+    clear_features_of,
     gather,
     room_of,
     segment_value,
@@ -58,7 +58,7 @@ def _move(chains, pool, weights, visit, count, slope, most, first, last, pull):
     for k in range(count):
         if visit.beta[k] != 0.0:
             change = add_features_of(
-                chains, pool, weights, visit.ids[k], first, last, visit.beta[k], weights.direction
+                chains, pool, visit.ids[k], first, last, visit.beta[k], weights.direction
             )
             norm += change
             mass += abs(change)
@@ -68,10 +68,7 @@ def _move(chains, pool, weights, visit, count, slope, most, first, last, pull):
     for k in range(count):
         if visit.beta[k] != 0.0:
             a = visit.ids[k]
-            clear_segment(
-                chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a],
-                weights.edge_start, weights.edge_free.shape[0], weights.direction,
-            )  # fmt: skip
+            clear_features_of(chains, pool, a, first, last, weights.direction)
             shift(chains, pool, weights, visit, a, first, last, gamma * visit.beta[k], pull)
     return gamma * (slope - 0.5 * pull * gamma * max(norm, 0.0))
 
@@ -172,8 +169,10 @@ def _frank_wolfe(chains, pool, weights, visit, count, least, first, last, pull):
 
 
 @kernel
-def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, strength, order,
-          uniforms, exact, segmentwise, most_segments, most_rounds):  # fmt: skip
+def epoch(
+    chains, pool, w, direction, strength, order, uniforms, exact, segmentwise, most_segments,
+    most_rounds,
+):  # fmt: skip
     """Visit examples; each visit improves the weights of one example's segments.
 
     Parameters
@@ -204,18 +203,13 @@ def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, stren
         rise of ``n`` times the dual objective.
     """
     as_written()
-    n_labels, n = edge_free.shape[0], chains.offsets.shape[0] - 1
-    length = longest(chains.offsets)
-    scores = np.empty((length, n_labels), w.dtype)
-    work = decode_workspace(length, n_labels, w)
-    labels = np.empty(length, np.int64)
+    n, length = chains.offsets.shape[0] - 1, longest(chains.offsets)
+    room = search_room(chains, w)
     visit = Visit(
         np.empty(most_segments, np.int64), np.zeros(most_segments), np.zeros(most_segments),
         np.zeros(most_segments, np.bool_), np.zeros(most_segments, np.bool_), np.zeros(length + 1),
     )  # fmt: skip
-    weights = Weights(w, direction, edge_start, edge_free)
-    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
-    masked = np.empty_like(trans) if edge_allowed.shape[0] > 0 else trans
+    weights = Weights(w, direction)
     calls, rise = 0, 0.0
     for number in range(order.shape[0]):
         if exact and (
@@ -234,8 +228,8 @@ def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, stren
         count = gather(pool, visit, i, last - first)
         least = 0.0
         if exact:
-            possible = possible_transitions(trans, edge_allowed, masked)
-            best = most_violating(chains, w, possible, first, last, 1.0, scores, work, labels)
+            possible = possible_transitions(chains, w, room.masked)
+            best = most_violating(chains, w, possible, first, last, 1.0, room)
             calls += 1
             gap = best
             for k in range(count):
@@ -249,11 +243,10 @@ def epoch(chains, pool, w, direction, edge_start, edge_free, edge_allowed, stren
             if gap <= 1e-14 * (1.0 + abs(best)):
                 continue
             least = 0.1 * gap
-            count = choose_path(chains, pool, weights, visit, count, i, labels, first, last, pull)
+            count = choose_path(chains, pool, weights, visit, count, i, room, first, last, pull)
             if segmentwise:
                 count = choose_single(
-                    chains, pool, weights, visit, count, i, labels, scores, possible, first,
-                    last, pull,
+                    chains, pool, weights, visit, count, i, room, possible, first, last, pull
                 )  # fmt: skip
         before = 0.0
         for _round in range(most_rounds if segmentwise else 0):

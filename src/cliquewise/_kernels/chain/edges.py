@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from cliquewise._kernels import kernel
-from cliquewise._kernels.chain.features import add_features, node_scores
+from cliquewise._kernels.chain.features import add_features, node_scores, transitions_of
+from cliquewise._kernels.chain.gradient import labels_are_known
 from cliquewise._kernels.chain.sums import (
     forward_backward,
     longest,
@@ -21,18 +22,18 @@ from cliquewise._kernels.common.simd import copy
 
 
 @kernel
-def edge_tables(edge_chains, w, edge_start, edge_allowed, n_labels, first_example, last_example,
-                out):  # fmt: skip
+def edge_tables(chains, edge_chains, w, first_example, last_example, out):
     """Transition scores of every edge of some examples, -inf where not allowed; one (K, K) each."""
-    square = n_labels * n_labels
-    trans, weights = w[edge_start : edge_start + square], w[edge_start + square :]
-    rows = np.empty((longest(edge_chains.offsets), square), w.dtype)
+    n_labels, edge_allowed = chains.allowed.shape[1], chains.edge_allowed
+    trans = transitions_of(chains, w).ravel()
+    weights = w[chains.edge_start + trans.size :]
+    rows = np.empty((longest(edge_chains.offsets), trans.size), w.dtype)
     at = 0
     for i in range(first_example, last_example):
         first, last = edge_chains.offsets[i], edge_chains.offsets[i + 1]
         if last - first < 2:
             continue
-        node_scores(edge_chains, weights, first, last, square, rows[: last - first])
+        node_scores(edge_chains, weights, first, last, rows[: last - first])
         for t in range(1, last - first):
             for a in range(n_labels):
                 for b in range(n_labels):
@@ -43,7 +44,7 @@ def edge_tables(edge_chains, w, edge_start, edge_allowed, n_labels, first_exampl
             at += 1
 
 
-@kernel
+@kernel(helper=True)
 def _infer(nodes, trans, allowed, masked, tables, marginals, edges, work):
     for t in range(nodes.shape[0]):
         for j in range(nodes.shape[1]):
@@ -55,21 +56,19 @@ def _infer(nodes, trans, allowed, masked, tables, marginals, edges, work):
 
 
 @kernel
-def gradient(chains, edge_chains, partial, w, edge_start, edge_free, edge_allowed, first_example,
-             last_example, out):  # fmt: skip
-    """As ``chain_gradient.gradient``, with edge attributes."""
-    n_labels = edge_free.shape[0]
+def gradient(chains, edge_chains, partial, w, first_example, last_example, out):
+    """As ``chain.gradient.gradient``, with edge attributes."""
+    n_labels, length, number = chains.allowed.shape[1], longest(chains.offsets), w.dtype
     square = n_labels * n_labels
-    length = longest(chains.offsets)
-    scores, masked = np.empty((length, n_labels), w.dtype), np.empty((length, n_labels), w.dtype)
-    p, target = np.empty((length, n_labels), w.dtype), np.empty((length, n_labels), w.dtype)
-    trans = np.empty((length, n_labels, n_labels), w.dtype)
-    edges = np.empty((length, n_labels, n_labels), w.dtype)
-    goal = np.empty((length, n_labels, n_labels), w.dtype)
-    delta = np.zeros((length, square), w.dtype)
+    shape, tables_shape = (length, n_labels), (length, n_labels, n_labels)
+    scores, masked = np.empty(shape, number), np.empty(shape, number)
+    p, target = np.empty(shape, number), np.empty(shape, number)
+    trans, edges = np.empty(tables_shape, number), np.empty(tables_shape, number)
+    goal, delta = np.empty(tables_shape, number), np.zeros((length, square), number)
     work = workspace(length, n_labels, w)
     tables = transition_tables(n_labels, w)
-    out_trans, out_weights = out[edge_start : edge_start + square], out[edge_start + square :]
+    out_trans = transitions_of(chains, out).ravel()
+    out_weights = out[chains.edge_start + square :]
     total = 0.0
     for i in range(first_example, last_example):
         first, last = chains.offsets[i], chains.offsets[i + 1]
@@ -78,16 +77,13 @@ def gradient(chains, edge_chains, partial, w, edge_start, edge_free, edge_allowe
             continue
         weight = chains.weights[i]
         s, links = scores[:size], size - 1
-        node_scores(chains, w, first, last, n_labels, s)
-        edge_tables(edge_chains, w, edge_start, edge_allowed, n_labels, i, i + 1, trans)
+        node_scores(chains, w, first, last, s)
+        edge_tables(chains, edge_chains, w, i, i + 1, trans)
         own = trans[:links]
         log_z = _infer(
             s, own, chains.allowed[first:last], masked, tables, p[:size], edges[:links], work
         )
-        known = True
-        for t in range(first, last):
-            known = known and chains.labels[t] >= 0
-        if known:
+        if labels_are_known(chains, first, last):
             truth = 0.0
             for t in range(size):
                 y = chains.labels[first + t]
@@ -109,15 +105,15 @@ def gradient(chains, edge_chains, partial, w, edge_start, edge_free, edge_allowe
                     for b in range(n_labels):
                         edges[t, a, b] -= goal[t, a, b]
         total += weight * (log_z - truth)
-        add_features(chains, first, last, p[:size], weight, n_labels, out)
+        add_features(chains, first, last, p[:size], weight, out)
         for t in range(links):
             row = edges[t].ravel()
             copy(row, delta[t + 1])
             for k in range(square):
-                if edge_free.ravel()[k]:
+                if chains.edge_free.ravel()[k]:
                     out_trans[k] += weight * row[k]
         if links > 0:
             for k in range(square):
                 delta[0, k] = 0.0
-            add_features(edge_chains, first, last, delta[:size], weight, square, out_weights)
+            add_features(edge_chains, first, last, delta[:size], weight, out_weights)
     return total

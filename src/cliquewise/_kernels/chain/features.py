@@ -1,6 +1,7 @@
 """Linear scores of chains, and their adjoint: from weights to node scores and back.
 
-A weight vector holds the emission weights first and the K x K transitions after them. The
+A weight vector holds the emission weights first and the K x K transitions from ``edge_start``
+on; those of attributes of token pairs, if any, follow them. The
 weights of attribute ``a`` are either one per label (``pair_start`` is empty; row ``a`` is
 ``w[a K : (a + 1) K]``, of which ``row_mask`` may fix some at zero) or one for each label seen
 with it (``w[pair_start[a] : ...]``, of the labels ``pair_label[pair_start[a] : ...]``). Vectors
@@ -10,6 +11,8 @@ are padded by `LANES` numbers at their end, so that the last row may be read in 
 from __future__ import annotations
 
 from collections import namedtuple
+
+import numpy as np
 
 from cliquewise._kernels import REASSOCIATE, kernel
 from cliquewise._kernels.common.simd import (
@@ -28,17 +31,35 @@ from cliquewise._kernels.common.simd import (
 
 #: Labeled sequences with sparse attributes; empty arrays stand for what does not occur
 #: (``values``: all ones; ``allowed``: everything; ``pair_start``: one weight per label;
-#: ``row_mask``: all of them free. Bit ``j`` of ``row_mask[a]`` frees the weight of label ``j``).
+#: ``row_mask``: all of them free. Bit ``j`` of ``row_mask[a]`` frees the weight of label ``j``;
+#: ``edge_free`` says which transitions carry a weight, ``edge_allowed`` which are possible).
+#: The last six describe the weights and not the data. There are ``allowed.shape[1]`` labels.
 Chains = namedtuple(
     "Chains",
     ["offsets", "indptr", "indices", "values", "labels", "weights", "allowed",
-     "pair_start", "pair_label", "row_mask"],
+     "pair_start", "pair_label", "row_mask", "edge_start", "edge_free", "edge_allowed"],
 )  # fmt: skip
 
 
 @kernel(helper=True)
-def mask_rows(chains, n_labels, w):
+def transitions_of(chains, w):
+    """The (K, K) transitions of a weight vector, a view."""
+    n_labels, start = chains.allowed.shape[1], chains.edge_start
+    return w[start : start + n_labels * n_labels].reshape(n_labels, n_labels)
+
+
+@kernel(helper=True)
+def n_attributes_of(chains):
+    """Number of attributes."""
+    if chains.pair_start.shape[0] == 0:
+        return chains.edge_start // chains.allowed.shape[1]
+    return chains.pair_start.shape[0] - 1
+
+
+@kernel(helper=True)
+def mask_rows(chains, w):
     """Set the weights that are not free to zero."""
+    n_labels = chains.allowed.shape[1]
     for a in range(chains.row_mask.shape[0]):
         for j in range(0, n_labels, LANES):
             row = keep_bits(load(w, a * n_labels + j), chains.row_mask[a] >> j)
@@ -46,8 +67,9 @@ def mask_rows(chains, n_labels, w):
 
 
 @kernel
-def node_scores(chains, w, first, last, n_labels, out):
+def node_scores(chains, w, first, last, out):
     """out[t] = sum of the weight rows of the attributes of token ``first + t``."""
+    n_labels = chains.allowed.shape[1]
     indptr, indices, values = chains.indptr, chains.indices, chains.values
     ones = values.shape[0] == 0
     if chains.pair_start.shape[0] == 0:
@@ -77,8 +99,9 @@ def node_scores(chains, w, first, last, n_labels, out):
 
 
 @kernel(helper=True)
-def add_features(chains, first, last, delta, factor, n_labels, out):
+def add_features(chains, first, last, delta, factor, out):
     """out += factor * sum over tokens of (attributes of the token) (outer) delta[t]."""
+    n_labels = chains.allowed.shape[1]
     indptr, indices, values = chains.indptr, chains.indices, chains.values
     ones = values.shape[0] == 0
     none = splat(out.dtype.type(0))
@@ -99,8 +122,14 @@ def add_features(chains, first, last, delta, factor, n_labels, out):
                     out[p] += x * delta[t, label[p]]
 
 
+@kernel
+def accumulate_features(chains, first, last, delta, out):
+    """out += sum over tokens of (attributes of the token) (outer) delta[t]."""
+    add_features(chains, first, last, delta, 1.0, out)
+
+
 @kernel(helper=True)
-def most_features(chains, n_labels):
+def most_features(chains):
     """(greatest number of distinct-attribute slots, greatest number of their weights) per chain."""
     most_rows, most_weights = 0, 0
     for i in range(chains.offsets.shape[0] - 1):
@@ -109,7 +138,7 @@ def most_features(chains, n_labels):
         most_rows = max(most_rows, end - begin)
         weights = 0
         if chains.pair_start.shape[0] == 0:
-            weights = (end - begin) * padded(n_labels)
+            weights = (end - begin) * padded(chains.allowed.shape[1])
         else:
             for e in range(begin, end):
                 a = chains.indices[e]
@@ -118,15 +147,31 @@ def most_features(chains, n_labels):
     return most_rows, most_weights + LANES
 
 
+#: A feature vector of one chain without its zeros. Row ``r`` is that of attribute ``rows[r]``; it
+#: begins at ``vector[starts[r]]``. ``places`` says the same of every entry of the data, which
+#: are read in order, where ``slots``, by attribute, would be read at random.
+Compact = namedtuple("Compact", ["slots", "rows", "starts", "places", "vector"])
+
+
 @kernel(helper=True)
-def assign_slots(chains, first, last, n_labels, slots, rows, starts, places):
+def compact_room(chains, like):
+    """Room for the compact feature vector of any chain."""
+    most_rows, most_weights = most_features(chains)
+    return Compact(
+        np.full(n_attributes_of(chains), -1, np.int32), np.empty(most_rows, np.int32),
+        np.empty(most_rows, np.int32), np.empty(most_rows, np.int32),
+        np.empty(most_weights, like.dtype),
+    )  # fmt: skip
+
+
+@kernel(helper=True)
+def assign_slots(chains, first, last, compact):
     """Give every distinct attribute of a chain a place in a compact vector; how many, how long.
 
-    Writes the attribute and the place of each row (``rows``, ``starts``) and the place of
-    every entry (``places``: read in order, where ``slots`` would be read at random).
     ``slots`` is -1 everywhere before and after.
     """
-    width = padded(n_labels)
+    slots, rows, starts, places = compact.slots, compact.rows, compact.starts, compact.places
+    width = padded(chains.allowed.shape[1])
     dense = chains.pair_start.shape[0] == 0
     count, used = 0, 0
     begin = chains.indptr[first]
@@ -145,21 +190,20 @@ def assign_slots(chains, first, last, n_labels, slots, rows, starts, places):
 
 
 @kernel(fastmath=REASSOCIATE, helper=True)
-def compact_features(
-    chains, first, last, delta, n_labels, rows, starts, count, places, used, compact
-):
-    """compact = the feature vector of ``delta``; returns its squared norm.
+def compact_features(chains, first, last, delta, compact, count, used):
+    """compact.vector = the feature vector of ``delta``; returns its squared norm.
 
     Attributes repeat within a chain, so the norm is that of the sum, not a sum of norms.
     """
+    n_labels, places, vector = chains.allowed.shape[1], compact.places, compact.vector
     indptr, indices, values = chains.indptr, chains.indices, chains.values
     ones = values.shape[0] == 0
-    number = compact.dtype.type
+    number = vector.dtype.type
     none = splat(number(0))
     dense = chains.pair_start.shape[0] == 0
     start, label = chains.pair_start, chains.pair_label
     for i in range(used):
-        compact[i] = 0
+        vector[i] = 0
     begin = indptr[first]
     for t in range(last - first):
         if dense:
@@ -168,42 +212,44 @@ def compact_features(
                 for e in range(indptr[first + t], indptr[first + t + 1]):
                     at = places[e - begin] + j
                     if ones:
-                        store(compact, at, add(d, load(compact, at)))
+                        store(vector, at, add(d, load(vector, at)))
                     else:
-                        store(compact, at, fma(splat(number(values[e])), d, load(compact, at)))
+                        store(vector, at, fma(splat(number(values[e])), d, load(vector, at)))
         else:
             for e in range(indptr[first + t], indptr[first + t + 1]):
                 x = number(1) if ones else number(values[e])
                 a = indices[e]
                 shift = places[e - begin] - start[a]
                 for p in range(start[a], start[a + 1]):
-                    compact[p + shift] += x * delta[t, label[p]]
+                    vector[p + shift] += x * delta[t, label[p]]
     for r in range(count if chains.row_mask.shape[0] > 0 else 0):
-        bits, at = chains.row_mask[rows[r]], starts[r]
+        bits, at = chains.row_mask[compact.rows[r]], compact.starts[r]
         for j in range(0, n_labels, LANES):
-            store(compact, at + j, keep_bits(load(compact, at + j), bits >> j))
+            store(vector, at + j, keep_bits(load(vector, at + j), bits >> j))
     if dense:
         squares = none
         for i in range(0, used, LANES):
-            v = load(compact, i)
+            v = load(vector, i)
             squares = fma(v, v, squares)
         return lane_sum(squares)
     norm = number(0)
     for i in range(used):
-        norm += compact[i] * compact[i]
+        norm += vector[i] * vector[i]
     return norm
 
 
 @kernel(helper=True)
-def add_compact(chains, rows, starts, count, compact, factor, n_labels, w):
+def add_compact(chains, compact, count, factor, w):
     """w += factor * the compact feature vector."""
+    n_labels = chains.allowed.shape[1]
+    rows, starts, vector = compact.rows, compact.starts, compact.vector
     if chains.pair_start.shape[0] == 0:
         c = splat(w.dtype.type(factor))
         for r in range(count):
             a = rows[r]
             row, at = a * n_labels, starts[r]
             for j in range(0, n_labels, LANES):
-                y = fma(c, load(compact, at + j), load(w, row + j))
+                y = fma(c, load(vector, at + j), load(w, row + j))
                 store_first(w, row + j, n_labels - j, y)
         return
     start = chains.pair_start
@@ -211,4 +257,4 @@ def add_compact(chains, rows, starts, count, compact, factor, n_labels, w):
         a = rows[r]
         shift = starts[r] - start[a]
         for p in range(start[a], start[a + 1]):
-            w[p] += factor * compact[p + shift]
+            w[p] += factor * vector[p + shift]

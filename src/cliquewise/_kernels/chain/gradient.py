@@ -5,33 +5,34 @@ from __future__ import annotations
 import numpy as np
 
 from cliquewise._kernels import kernel
-from cliquewise._kernels.chain.features import add_features, node_scores
-from cliquewise._kernels.chain.sdca import infer
-from cliquewise._kernels.chain.sums import longest, transition_tables, workspace
+from cliquewise._kernels.chain.features import add_features, node_scores, transitions_of
+from cliquewise._kernels.chain.sdca import infer, inference_room, truth_score
+from cliquewise._kernels.chain.sums import longest
+
+
+@kernel(helper=True)
+def labels_are_known(chains, first, last):
+    """Whether all labels of a chain are known."""
+    known = True
+    for t in range(first, last):
+        known = known and chains.labels[t] >= 0
+    return known
 
 
 @kernel
-def gradient(chains, partial, w, edge_start, edge_free, edge_allowed, first_example,
-             last_example, out):  # fmt: skip
+def gradient(chains, partial, w, first_example, last_example, out):
     """Add the gradient of ``sum_i c_i loss_i`` to ``out``; returns the sum of the losses.
 
     Where labels are unknown (-1) the loss is that of the set of labelings that ``partial``
     permits: its log partition stands in for the score of the truth.
     """
-    n_labels = edge_free.shape[0]
-    length = longest(chains.offsets)
+    length, n_labels, number = longest(chains.offsets), chains.allowed.shape[1], w.dtype
     shape, square = (length, n_labels), (n_labels, n_labels)
-    scores, p, target, masked = (
-        np.empty(shape, w.dtype), np.empty(shape, w.dtype), np.empty(shape, w.dtype),
-        np.empty(shape, w.dtype),
-    )  # fmt: skip
-    p_edges, target_edges, masked_edges = (
-        np.empty(square, w.dtype), np.empty(square, w.dtype), np.empty(square, w.dtype)
-    )  # fmt: skip
-    work = workspace(length, n_labels, w)
-    tables = transition_tables(n_labels, w)
-    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
-    out_edges = out[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    scores, p, target = np.empty(shape, number), np.empty(shape, number), np.empty(shape, number)
+    p_edges, target_edges = np.empty(square, number), np.empty(square, number)
+    room = inference_room(length, n_labels, w)
+    trans, out_edges = transitions_of(chains, w), transitions_of(chains, out)
+    possible = chains.edge_allowed
     total = 0.0
     for i in range(first_example, last_example):
         first, last = chains.offsets[i], chains.offsets[i + 1]
@@ -39,30 +40,19 @@ def gradient(chains, partial, w, edge_start, edge_free, edge_allowed, first_exam
         if size == 0:
             continue
         weight = chains.weights[i]
-        allowed = chains.allowed[first:last]
-        s = scores[:size]
-        node_scores(chains, w, first, last, n_labels, s)
-        log_z = infer(
-            s, trans, allowed, edge_allowed, masked, masked_edges, tables, p[:size], p_edges, work
-        )
-        known = True
-        for t in range(first, last):
-            known = known and chains.labels[t] >= 0
-        if known:
-            truth = 0.0
+        s, allowed = scores[:size], chains.allowed[first:last]
+        node_scores(chains, w, first, last, s)
+        log_z = infer(s, trans, allowed, possible, room, p[:size], p_edges)
+        if labels_are_known(chains, first, last):
+            truth = truth_score(chains, first, last, s, trans)
             for t in range(size):
                 y = chains.labels[first + t]
-                truth += s[t, y]
                 p[t, y] -= 1.0
                 if t > 0:
-                    before = chains.labels[first + t - 1]
-                    truth += trans[before, y]
-                    p_edges[before, y] -= 1.0
+                    p_edges[chains.labels[first + t - 1], y] -= 1.0
         else:
-            truth = infer(
-                s, trans, partial[first:last], edge_allowed, masked, masked_edges, tables,
-                target[:size], target_edges, work,
-            )  # fmt: skip
+            allowed = partial[first:last]
+            truth = infer(s, trans, allowed, possible, room, target[:size], target_edges)
             for t in range(size):
                 for j in range(n_labels):
                     p[t, j] -= target[t, j]
@@ -71,10 +61,10 @@ def gradient(chains, partial, w, edge_start, edge_free, edge_allowed, first_exam
                     for b in range(n_labels):
                         p_edges[a, b] -= target_edges[a, b]
         total += weight * (log_z - truth)
-        add_features(chains, first, last, p[:size], weight, n_labels, out)
+        add_features(chains, first, last, p[:size], weight, out)
         if size > 1:
             for a in range(n_labels):
                 for b in range(n_labels):
-                    if edge_free[a, b]:
+                    if chains.edge_free[a, b]:
                         out_edges[a, b] += weight * p_edges[a, b]
     return total

@@ -8,39 +8,54 @@ that the work per labeling is that of its mistakes.
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.decode import decode_workspace, viterbi
-from cliquewise._kernels.chain.features import node_scores
+from cliquewise._kernels.chain.features import node_scores, transitions_of
 from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import as_written
 
+#: Scratch for the search of labelings of great loss.
+Search = namedtuple("Search", ["scores", "work", "labels", "masked"])
+
 
 @kernel(helper=True)
-def possible_transitions(trans, edge_allowed, masked):
+def search_room(chains, like):
+    """Scratch of `most_violating`, for any chain."""
+    length, n_labels = longest(chains.offsets), chains.allowed.shape[1]
+    return Search(
+        np.empty((length, n_labels), like.dtype), decode_workspace(length, n_labels, like),
+        np.empty(length, np.int64), np.empty((n_labels, n_labels), like.dtype),
+    )  # fmt: skip
+
+
+@kernel(helper=True)
+def possible_transitions(chains, w, masked):
     """(1, K, K) transition scores, with -inf for what is forbidden (in ``masked``)."""
     as_written()
-    n_labels = trans.shape[0]
-    if edge_allowed.shape[0] == 0:
+    n_labels, trans = chains.allowed.shape[1], transitions_of(chains, w)
+    if chains.edge_allowed.shape[0] == 0:
         return trans.reshape(1, n_labels, n_labels)
     for a in range(n_labels):
         for b in range(n_labels):
-            masked[a, b] = trans[a, b] if edge_allowed[a, b] else -np.inf
+            masked[a, b] = trans[a, b] if chains.edge_allowed[a, b] else -np.inf
     return masked.reshape(1, n_labels, n_labels)
 
 
 @kernel(helper=True)
-def most_violating(chains, w, trans, first, last, unit, scores, work, labels):
-    """The labeling of greatest loss plus score into ``labels``; by how much it beats the truth.
+def most_violating(chains, w, trans, first, last, unit, room):
+    """The labeling of greatest loss plus score to ``room``; by how much it beats the truth.
 
     ``trans`` is from `possible_transitions`; a wrong token costs ``unit``.
     """
     as_written()
-    n_labels = scores.shape[1]
+    n_labels, labels = chains.allowed.shape[1], room.labels
     size = last - first
-    s = scores[:size]
-    node_scores(chains, w, first, last, n_labels, s)
+    s = room.scores[:size]
+    node_scores(chains, w, first, last, s)
     for t in range(size):
         truth = chains.labels[first + t]
         for j in range(n_labels):
@@ -50,7 +65,7 @@ def most_violating(chains, w, trans, first, last, unit, scores, work, labels):
             for j in range(n_labels):
                 if not chains.allowed[first + t, j]:
                     s[t, j] = -np.inf
-    viterbi(s, trans, labels[:size], work)
+    viterbi(s, trans, labels[:size], room.work)
     excess = 0.0
     for t in range(size):
         new, truth = labels[t], chains.labels[first + t]
@@ -81,9 +96,10 @@ def _find_pair(chains, attribute, label):
 
 
 @kernel(helper=True)
-def _token_score(chains, w, n_labels, token, new, truth):
+def _token_score(chains, w, token, new, truth):
     """Score of a token's attributes with label ``new``, less that with ``truth``."""
     as_written()
+    n_labels = chains.allowed.shape[1]
     begin, end = chains.indptr[token], chains.indptr[token + 1]
     indices, values = chains.indices, chains.values
     ones = values.shape[0] == 0
@@ -106,9 +122,10 @@ def _token_score(chains, w, n_labels, token, new, truth):
 
 
 @kernel(helper=True)
-def _add_token(chains, n_labels, token, new, truth, factor, out):
+def _add_token(chains, token, new, truth, factor, out):
     """out += factor (attributes with ``new`` - with ``truth``); the change of ||out||^2."""
     as_written()
+    n_labels = chains.allowed.shape[1]
     begin, end = chains.indptr[token], chains.indptr[token + 1]
     indices, values, mask = chains.indices, chains.values, chains.row_mask
     ones, one = values.shape[0] == 0, np.uint64(1)
@@ -139,12 +156,13 @@ def _add_token(chains, n_labels, token, new, truth, factor, out):
 
 
 @kernel(helper=True)
-def segment_score(chains, w, edge_start, n_labels, first, last, labels, start, begin, size):
+def segment_score(chains, w, first, last, labels, start, begin, size):
     """<w, F(y) - F(y_i)> where y is the truth but for its positions ``begin : begin + size``.
 
     There it is ``labels[start : start + size]``. The sequence is the tokens ``first : last``.
     """
     as_written()
+    n_labels, edge_start = chains.allowed.shape[1], chains.edge_start
     total = 0.0
     before = true_before = chains.labels[first + begin - 1] if begin > 0 else -1
     for k in range(size + 1):
@@ -154,7 +172,7 @@ def segment_score(chains, w, edge_start, n_labels, first, last, labels, start, b
         truth = chains.labels[token]
         new = labels[start + k] if k < size else truth
         if new != truth:
-            total += _token_score(chains, w, n_labels, token, new, truth)
+            total += _token_score(chains, w, token, new, truth)
         if before >= 0 and (new != truth or before != true_before):
             total += w[edge_start + before * n_labels + new]
             total -= w[edge_start + true_before * n_labels + truth]
@@ -163,12 +181,11 @@ def segment_score(chains, w, edge_start, n_labels, first, last, labels, start, b
 
 
 @kernel(helper=True)
-def add_segment(
-    chains, first, last, labels, start, begin, size, factor, edge_start, edge_free, out
-):
+def add_segment(chains, first, last, labels, start, begin, size, factor, out):
     """out += factor (F(y) - F(y_i)), y as in `segment_score`; the change of ||out||^2."""
     as_written()
-    n_labels = edge_free.shape[0]
+    n_labels, edge_start = chains.allowed.shape[1], chains.edge_start
+    edge_free = chains.edge_free
     change = 0.0
     before = true_before = chains.labels[first + begin - 1] if begin > 0 else -1
     for k in range(size + 1):
@@ -178,7 +195,7 @@ def add_segment(
         truth = chains.labels[token]
         new = labels[start + k] if k < size else truth
         if new != truth:
-            change += _add_token(chains, n_labels, token, new, truth, factor, out)
+            change += _add_token(chains, token, new, truth, factor, out)
         if before >= 0 and (new != truth or before != true_before):
             if edge_free[before, new]:
                 at = edge_start + before * n_labels + new
@@ -193,9 +210,10 @@ def add_segment(
 
 
 @kernel(helper=True)
-def clear_segment(chains, first, last, labels, start, begin, size, edge_start, n_labels, out):
+def clear_segment(chains, first, last, labels, start, begin, size, out):
     """Set to zero what `add_segment` may have changed."""
     as_written()
+    n_labels, edge_start = chains.allowed.shape[1], chains.edge_start
     dense = chains.pair_start.shape[0] == 0
     before = true_before = chains.labels[first + begin - 1] if begin > 0 else -1
     for k in range(size + 1):
@@ -231,52 +249,38 @@ def count_mistakes(chains, first, labels, size):
 
 
 @kernel
-def losses(chains, w, edge_start, edge_allowed, n_labels, first_example, last_example, out):
+def losses(chains, w, first_example, last_example, out):
     """Structured hinge loss of every example."""
     as_written()
-    length = longest(chains.offsets)
-    scores = np.empty((length, n_labels), w.dtype)
-    work = decode_workspace(length, n_labels, w)
-    labels = np.empty(length, np.int64)
-    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
-    possible = possible_transitions(trans, edge_allowed, np.empty_like(trans))
+    room = search_room(chains, w)
+    possible = possible_transitions(chains, w, room.masked)
     for i in range(first_example, last_example):
         first, last = chains.offsets[i], chains.offsets[i + 1]
         out[i] = 0.0
         if last > first:
-            out[i] = max(
-                most_violating(chains, w, possible, first, last, 1.0, scores, work, labels), 0.0
-            )
+            out[i] = max(most_violating(chains, w, possible, first, last, 1.0, room), 0.0)
 
 
 @kernel
-def subgradient(chains, w, edge_start, edge_free, edge_allowed, first_example, last_example, out):
+def subgradient(chains, w, first_example, last_example, out):
     """Add a subgradient of ``sum_i c_i loss_i`` to ``out``; returns the sum of the losses."""
     as_written()
-    n_labels = edge_free.shape[0]
-    length = longest(chains.offsets)
-    scores = np.empty((length, n_labels), w.dtype)
-    work = decode_workspace(length, n_labels, w)
-    labels = np.empty(length, np.int64)
-    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
-    possible = possible_transitions(trans, edge_allowed, np.empty_like(trans))
+    room = search_room(chains, w)
+    possible = possible_transitions(chains, w, room.masked)
     total = 0.0
     for i in range(first_example, last_example):
         first, last = chains.offsets[i], chains.offsets[i + 1]
         if last > first:
-            excess = most_violating(chains, w, possible, first, last, 1.0, scores, work, labels)
+            excess = most_violating(chains, w, possible, first, last, 1.0, room)
             if excess > 0.0:
                 weight = chains.weights[i]
                 total += weight * excess
-                add_segment(
-                    chains, first, last, labels, 0, 0, last - first, weight, edge_start,
-                    edge_free, out,
-                )  # fmt: skip
+                add_segment(chains, first, last, room.labels, 0, 0, last - first, weight, out)
     return total
 
 
 @kernel
-def pegasos(chains, z, sums, edge_start, edge_free, edge_allowed, strength, order, visits, origin):
+def pegasos(chains, z, sums, strength, order, visits, origin):
     """Stochastic subgradient steps of length 1 / (lam s) at times s = origin + visits, ...
 
     With that length ``w = z n / s`` is kept by adding to ``z`` alone: no step ever scales the
@@ -296,13 +300,7 @@ def pegasos(chains, z, sums, edge_start, edge_free, edge_allowed, strength, orde
         Viterbi passes, and the sum of ``c_i Hamming`` of the labelings found.
     """
     as_written()
-    n_labels, n = edge_free.shape[0], chains.offsets.shape[0] - 1
-    length = longest(chains.offsets)
-    scores = np.empty((length, n_labels), z.dtype)
-    work = decode_workspace(length, n_labels, z)
-    labels = np.empty(length, np.int64)
-    trans = z[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
-    masked = np.empty_like(trans)
+    n, room = chains.offsets.shape[0] - 1, search_room(chains, z)
     calls, mistakes = 0, 0.0
     for step in range(order.shape[0]):
         i = order[step]
@@ -311,18 +309,16 @@ def pegasos(chains, z, sums, edge_start, edge_free, edge_allowed, strength, orde
         size, weight = last - first, chains.weights[i]
         if size == 0 or weight == 0.0:
             continue
-        possible = possible_transitions(trans, edge_allowed, masked)
+        possible = possible_transitions(chains, z, room.masked)
         # Scores under z are those under w times s / n: the loss is scaled to match.
         unit = max(origin + before, 1.0) / n
-        excess = most_violating(chains, z, possible, first, last, unit, scores, work, labels)
+        excess = most_violating(chains, z, possible, first, last, unit, room)
         calls += 1
         if excess > 0.0:
-            mistakes += weight * count_mistakes(chains, first, labels, size)
+            mistakes += weight * count_mistakes(chains, first, room.labels, size)
             factor = -strength * weight
-            add_segment(chains, first, last, labels, 0, 0, size, factor, edge_start, edge_free, z)
+            add_segment(chains, first, last, room.labels, 0, 0, size, factor, z)
             if sums.shape[0] > 0:
                 factor *= before
-                add_segment(
-                    chains, first, last, labels, 0, 0, size, factor, edge_start, edge_free, sums
-                )
+                add_segment(chains, first, last, room.labels, 0, 0, size, factor, sums)
     return calls, mistakes

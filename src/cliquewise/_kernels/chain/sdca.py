@@ -38,9 +38,10 @@ from cliquewise._kernels.chain.features import (
     add_features,
     assign_slots,
     compact_features,
+    compact_room,
     mask_rows,
-    most_features,
     node_scores,
+    transitions_of,
 )
 from cliquewise._kernels.chain.sums import (
     forward_backward,
@@ -99,9 +100,13 @@ def _blend(a, b, share, out):
 
 @kernel(helper=True)
 def _step_length(kappa, a):
-    """Root of 1 - eta = kappa eta^a in [0, 1]; the left side falls, the right side rises."""
-    low, high = 0.0, 1.0
+    """Root of 1 - eta = kappa eta^a in [0, 1]; the left side falls, the right side rises.
+
+    A power is a poor model of r far below its mean: the root is never trusted that far.
+    """
+    low, high, a = 0.0, 1.0, min(max(a, 0.2), 20.0)
     eta = 1.0 / (1.0 + kappa)
+    least = 0.5 * eta
     for _ in range(30):
         power = kappa * eta**a
         value = 1.0 - eta - power
@@ -114,9 +119,9 @@ def _step_length(kappa, a):
         if not low < new < high:
             new = 0.5 * (low + high)
         if abs(new - eta) < 1e-4 * eta:
-            return new
+            return max(new, least)
         eta = new
-    return eta
+    return max(eta, least)
 
 
 @kernel(helper=True)
@@ -127,21 +132,46 @@ def _forbid(scores, allowed, out):
             out[t, j] = scores[t, j] if allowed[t, j] else -np.inf
 
 
+#: Scratch of `infer`.
+Inference = namedtuple("Inference", ["nodes", "edges", "tables", "work"])
+
+
 @kernel(helper=True)
-def infer(nodes, edges, allowed, edge_allowed, masked_nodes, masked_edges, tables,
-           marginals, expectation, work):  # fmt: skip
+def inference_room(length, n_labels, like):
+    """Scratch for chains of up to ``length`` positions, of the type of ``like``."""
+    return Inference(
+        np.empty((length, n_labels), like.dtype), np.empty((n_labels, n_labels), like.dtype),
+        transition_tables(n_labels, like), workspace(length, n_labels, like),
+    )  # fmt: skip
+
+
+@kernel(helper=True)
+def infer(nodes, edges, allowed, edge_allowed, room, marginals, expectation):
     """Log partition and marginals of a chain with forbidden labels and transitions."""
     if edge_allowed.shape[0] > 0:
-        _forbid(edges, edge_allowed, masked_edges)
-        edges = masked_edges
+        _forbid(edges, edge_allowed, room.edges)
+        edges = room.edges
     if allowed.shape[0] > 0:
-        _forbid(nodes, allowed, masked_nodes[: nodes.shape[0]])
-        nodes = masked_nodes[: nodes.shape[0]]
+        _forbid(nodes, allowed, room.nodes[: nodes.shape[0]])
+        nodes = room.nodes[: nodes.shape[0]]
     trans = edges.reshape(1, edges.shape[0], edges.shape[1])
     if nodes.shape[0] > 1:
-        prepare_transitions(trans, tables)
+        prepare_transitions(trans, room.tables)
         expectation[:] = 0.0
-    return forward_backward(nodes, trans, tables, marginals, trans[:0], expectation, work)
+    none = trans[:0]
+    return forward_backward(nodes, trans, room.tables, marginals, none, expectation, room.work)
+
+
+@kernel(helper=True)
+def truth_score(chains, first, last, scores, trans):
+    """Score of the true labeling of a chain."""
+    total = 0.0
+    for t in range(last - first):
+        label = chains.labels[first + t]
+        total += scores[t, label]
+        if t > 0:
+            total += trans[chains.labels[first + t - 1], label]
+    return total
 
 
 @kernel(helper=True)
@@ -166,9 +196,103 @@ def wrong_mass(chains, mu):
     return total
 
 
+#: Scratch of an epoch: scores and marginals under the weights; the point of the dual that is
+#: tried; by how much its marginals differ from those at hand, and the features of that.
+Room = namedtuple(
+    "Room",
+    ["scores", "p", "p_edges", "theta", "theta_edges", "mu", "mu_edges", "delta", "delta_edges",
+     "free", "inference", "compact"],
+)  # fmt: skip
+
+#: The part of one example in `Duals`, as flat arrays; those of edges are empty without any.
+Block = namedtuple("Block", ["first", "last", "theta", "theta_edges", "mu", "mu_edges"])
+
+
+@kernel(helper=True)
+def _make_room(chains, like):
+    length, n_labels = longest(chains.offsets), chains.allowed.shape[1]
+    nodes, shape, square = length * n_labels, (n_labels, n_labels), n_labels * n_labels
+    free = np.zeros(square, like.dtype)
+    for k in range(square):
+        free[k] = 1.0 if chains.edge_free.ravel()[k] else 0.0
+    return Room(
+        np.empty(nodes, like.dtype), np.empty(nodes, like.dtype), np.zeros(shape, like.dtype),
+        np.empty(nodes, like.dtype), np.zeros(shape, like.dtype),
+        np.empty(nodes, like.dtype), np.zeros(shape, like.dtype),
+        np.empty(nodes, like.dtype), np.zeros(square, like.dtype),
+        free, inference_room(length, n_labels, like), compact_room(chains, like),
+    )  # fmt: skip
+
+
+@kernel(helper=True)
+def _block_of(chains, duals, i):
+    first, last, row = chains.offsets[i], chains.offsets[i + 1], duals.edge_row[i]
+    edges = slice(row, row + 1) if last - first > 1 else slice(0, 0)
+    return Block(
+        first, last, duals.theta[first:last].ravel(), duals.theta_edges[edges].ravel(),
+        duals.mu[first:last].ravel(), duals.mu_edges[edges].ravel(),
+    )  # fmt: skip
+
+
+@kernel(helper=True)
+def _infer_block(chains, block, nodes, edges, room, mu, mu_edges):
+    """`infer` with flat nodes."""
+    shape = block.last - block.first, edges.shape[0]
+    cells = block.mu.size
+    return infer(
+        nodes[:cells].reshape(shape), edges, chains.allowed[block.first : block.last],
+        chains.edge_allowed, room.inference, mu[:cells].reshape(shape), mu_edges,
+    )  # fmt: skip
+
+
+@kernel(helper=True)
+def _change(chains, block, mu, mu_edges, room, count, used):
+    """Squared norm of the features of ``mu`` less those of the block; they stay in ``room``."""
+    _subtract(mu, block.mu, room.delta)
+    table = room.delta[: block.mu.size].reshape(block.last - block.first, mu_edges.shape[0])
+    norm = compact_features(chains, block.first, block.last, table, room.compact, count, used)
+    return norm + _free_difference(mu_edges.ravel(), block.mu_edges, room.free, room.delta_edges)
+
+
+@kernel(helper=True)
+def _ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fixed):
+    """Take the step ``eta``, or one that is shorter or longer; the number of inferences."""
+    trans, s = transitions_of(chains, w).ravel(), room.scores
+    grow = 0.0 if fixed else 4.0
+    for attempt in range(40):
+        _blend(block.theta, s, eta, room.theta)
+        _blend(block.theta_edges, trans, eta, room.theta_edges.ravel())
+        log_z = _infer_block(
+            chains, block, room.theta, room.theta_edges, room, room.mu, room.mu_edges
+        )
+        q = _change(chains, block, room.mu, room.mu_edges, room, count, used)
+        at_new, _ = _dot_difference(s, block.theta, room.mu, room.mu)
+        edges = room.mu_edges.ravel()
+        x, _ = _dot_difference(trans, block.theta_edges, edges, edges)
+        rise = (1.0 - eta) * (at_new + x) - at_mu + log_z - duals.log_z[i] - 0.5 * pull * q
+        risen = rise >= -1e-13 * (1.0 + abs(log_z))
+        short = pull * q < 0.1 * (1.0 - eta) * (at_new + x - at_mu) and eta < 0.25
+        if (risen and not (short and grow > 0.0)) or fixed:
+            copy(room.theta[: block.theta.size], block.theta)
+            copy(room.mu[: block.mu.size], block.mu)
+            duals.log_z[i] = log_z
+            add_compact(chains, room.compact, count, -pull, w)
+            if block.mu_edges.size > 0:
+                copy(room.theta_edges.ravel(), block.theta_edges)
+                copy(room.mu_edges.ravel(), block.mu_edges)
+                for k in range(trans.size):
+                    trans[k] -= pull * room.delta_edges[k]
+            return attempt + 1
+        if risen:
+            eta *= grow
+        else:
+            grow = 0.0
+            eta *= 0.5
+    return 40
+
+
 @kernel
-def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, margin, order, uniforms,
-          fixed_step):  # fmt: skip
+def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step):
     """Visit examples, one dual ascent step each.
 
     Parameters
@@ -178,12 +302,6 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, margi
         Changed in place.
     w : array
         Weights ``strength * sum_i c_i (F_i - B mu_i)``, changed in place.
-    edge_start : int
-        Where the K x K transitions begin in ``w``.
-    edge_free : bool array of shape (K, K)
-        Which transitions carry a weight.
-    edge_allowed : bool array of shape (K, K) or (0, K)
-        Which transitions are possible.
     strength : float
         1 / (lam n).
     margin : float
@@ -197,144 +315,66 @@ def epoch(chains, duals, w, edge_start, edge_free, edge_allowed, strength, margi
 
     Returns
     -------
-    (calls, halvings, total_gap)
-        Inferences made, steps that had to be halved, and the sum of ``c_i g_i`` as seen.
+    calls : int
+        Inferences made.
     """
-    n_labels = edge_free.shape[0]
-    n = chains.offsets.shape[0] - 1
-    n_attributes = (
-        edge_start // n_labels
-        if chains.pair_start.shape[0] == 0
-        else chains.pair_start.shape[0] - 1
-    )
-    length = longest(chains.offsets)
-    room = length * n_labels
-    scores, p, delta = np.empty(room, w.dtype), np.empty(room, w.dtype), np.empty(room, w.dtype)
-    theta_new, mu_new = np.empty(room, w.dtype), np.empty(room, w.dtype)
-    masked = np.empty((length, n_labels), w.dtype)
-    p_edges, masked_edges = np.zeros(edge_free.shape, w.dtype), np.zeros(edge_free.shape, w.dtype)
-    edges_new, mu_edges_new = np.zeros(edge_free.shape, w.dtype), np.zeros(edge_free.shape, w.dtype)
-    delta_edges, free = np.zeros(edge_free.size, w.dtype), np.zeros(edge_free.size, w.dtype)
-    for k in range(free.size):
-        free[k] = 1.0 if edge_free.ravel()[k] else 0.0
-    work = workspace(length, n_labels, w)
-    tables = transition_tables(n_labels, w)
-    most_rows, most_weights = most_features(chains, n_labels)
-    slots = np.full(n_attributes, -1, dtype=np.int32)
-    rows = np.empty(most_rows, dtype=np.int32)
-    starts, places = np.empty(most_rows, dtype=np.int32), np.empty(most_rows, dtype=np.int32)
-    compact = np.empty(most_weights, w.dtype)
-    trans = w[edge_start : edge_start + edge_free.size]
-    trans_table = trans.reshape(n_labels, n_labels)
-    calls, halvings, total_gap = 0, 0, 0.0
+    n, room = chains.offsets.shape[0] - 1, _make_room(chains, w)
+    trans = transitions_of(chains, w)
+    calls = 0
     for step in range(order.shape[0]):
         i = order[step]
         if i < 0:
             i = draw_leaf(duals.tree, uniforms[step], n)
-        first, last = chains.offsets[i], chains.offsets[i + 1]
-        size = last - first
-        if size == 0:
+        block = _block_of(chains, duals, i)
+        first, last, cells = block.first, block.last, block.mu.size
+        if first == last:
             continue
         weight = chains.weights[i]
         pull = weight * strength
-        cells = size * n_labels
-        edge_row = duals.edge_row[i]
-        linked = size > 1
-        allowed = chains.allowed[first:last]
-        theta, mu = duals.theta[first:last].ravel(), duals.mu[first:last].ravel()
-        theta_edges = duals.theta_edges[edge_row].ravel() if linked else trans[:0]
-        mu_edges = duals.mu_edges[edge_row].ravel() if linked else trans[:0]
-        s = scores[:cells]
-        s_table = s.reshape(size, n_labels)
-        node_scores(chains, w, first, last, n_labels, s_table)
+        s = room.scores[:cells].reshape(last - first, trans.shape[0])
+        node_scores(chains, w, first, last, s)
         if margin != 0.0:
-            _lower_truth(chains, first, last, margin, s_table)
-        log_z = infer(
-            s_table, trans_table, allowed, edge_allowed, masked, masked_edges, tables,
-            p[:cells].reshape(size, n_labels), p_edges, work,
-        )  # fmt: skip
+            _lower_truth(chains, first, last, margin, s)
+        log_z = _infer_block(chains, block, room.scores, trans, room, room.p, room.p_edges)
         calls += 1
-        at_mu, at_p = _dot_difference(s, theta, mu, p)
-        x, y = _dot_difference(trans, theta_edges, mu_edges, p_edges.ravel())
+        at_mu, at_p = _dot_difference(room.scores, block.theta, block.mu, room.p)
+        x, y = _dot_difference(
+            trans.ravel(), block.theta_edges, block.mu_edges, room.p_edges.ravel()
+        )
         at_mu, at_p = at_mu + x, at_p + y
         gap = max(log_z - duals.log_z[i] - at_mu, 0.0)
         v = at_p - at_mu
         duals.gaps[i] = weight * gap
         if duals.tree.shape[0] > 0:
             set_leaf(duals.tree, i, weight * gap)
-        total_gap += weight * gap
         if not v > 1e-14 * (1.0 + abs(log_z)) or weight == 0.0:
             continue
-        count, used = assign_slots(chains, first, last, n_labels, slots, rows, starts, places)
-        d_table = delta[:cells].reshape(size, n_labels)
+        count, used = assign_slots(chains, first, last, room.compact)
         eta = fixed_step
         if fixed_step == 0.0:
-            _subtract(p, mu, delta)
-            q = compact_features(
-                chains, first, last, d_table, n_labels, rows, starts, count, places, used, compact
-            )
-            q += _free_difference(p_edges.ravel(), mu_edges, free, delta_edges)
-            ratio = v / gap - 1.0 if gap > 0.0 else 1.0
-            kappa = pull * q / v
-            eta = _step_length(kappa, min(max(ratio, 0.2), 20.0))
-            # A power is a poor model of r far below its mean: never trust it that far.
-            eta = max(eta, 0.5 / (1.0 + kappa))
-        grow = 4.0 if fixed_step == 0.0 else 0.0
-        for _attempt in range(40):
-            _blend(theta, s, eta, theta_new)
-            _blend(theta_edges, trans, eta, edges_new.ravel())
-            new_log_z = infer(
-                theta_new[:cells].reshape(size, n_labels), edges_new, allowed, edge_allowed, masked,
-                masked_edges, tables, mu_new[:cells].reshape(size, n_labels), mu_edges_new, work,
-            )  # fmt: skip
-            calls += 1
-            _subtract(mu_new, mu, delta)
-            q = compact_features(
-                chains, first, last, d_table, n_labels, rows, starts, count, places, used, compact
-            )
-            q += _free_difference(mu_edges_new.ravel(), mu_edges, free, delta_edges)
-            at_new, _ = _dot_difference(s, theta, mu_new, mu_new)
-            x, _ = _dot_difference(trans, theta_edges, mu_edges_new.ravel(), mu_edges_new.ravel())
-            rise = (1.0 - eta) * (at_new + x) - at_mu + new_log_z - duals.log_z[i] - 0.5 * pull * q
-            risen = rise >= -1e-13 * (1.0 + abs(new_log_z))
-            short = pull * q < 0.1 * (1.0 - eta) * (at_new + x - at_mu) and eta < 0.25
-            if (risen and not (short and grow > 0.0)) or fixed_step > 0.0:
-                copy(theta_new[:cells], theta)
-                copy(mu_new[:cells], mu)
-                duals.log_z[i] = new_log_z
-                add_compact(chains, rows, starts, count, compact, -pull, n_labels, w)
-                if linked:
-                    copy(edges_new.ravel(), theta_edges)
-                    copy(mu_edges_new.ravel(), mu_edges)
-                    for k in range(trans.size):
-                        trans[k] -= pull * delta_edges[k]
-                break
-            if risen:
-                eta *= grow
-            else:
-                halvings += 1
-                grow = 0.0
-                eta *= 0.5
-    return calls, halvings, total_gap
+            kappa = pull * _change(chains, block, room.p, room.p_edges, room, count, used) / v
+            eta = _step_length(kappa, v / gap - 1.0 if gap > 0.0 else 1.0)
+        calls += _ascend(
+            chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fixed_step > 0.0
+        )
+    return calls
 
 
 @kernel
-def start(chains, duals, edge_allowed, n_labels, score):
+def start(chains, duals, score):
     """Dual variables close to the truth: ``score`` on the true labels, zero elsewhere."""
-    length = longest(chains.offsets)
-    work = workspace(length, n_labels, duals.theta)
-    tables = transition_tables(n_labels, duals.theta)
-    masked = np.empty((length, n_labels), duals.theta.dtype)
-    masked_edges = np.empty((n_labels, n_labels), duals.theta.dtype)
-    none, expectation = np.zeros_like(masked_edges), np.zeros_like(masked_edges)
+    n_labels = chains.allowed.shape[1]
+    room = inference_room(longest(chains.offsets), n_labels, duals.theta)
+    none = np.zeros((n_labels, n_labels), duals.theta.dtype)
+    expectation = np.zeros_like(none)
     for i in range(chains.offsets.shape[0] - 1):
         first, last = chains.offsets[i], chains.offsets[i + 1]
         duals.theta[first:last] = 0.0
         for t in range(first, last):
             duals.theta[t, chains.labels[t]] = score
         duals.log_z[i] = infer(
-            duals.theta[first:last], none, chains.allowed[first:last], edge_allowed, masked,
-            masked_edges, tables, duals.mu[first:last], expectation, work,
+            duals.theta[first:last], none, chains.allowed[first:last], chains.edge_allowed, room,
+            duals.mu[first:last], expectation,
         )  # fmt: skip
         if last - first > 1:
             duals.theta_edges[duals.edge_row[i]] = 0.0
@@ -342,12 +382,12 @@ def start(chains, duals, edge_allowed, n_labels, score):
 
 
 @kernel
-def weights_of_duals(chains, duals, edge_start, edge_free, strength, w):
+def weights_of_duals(chains, duals, strength, w):
     """w = strength * sum_i c_i (F_i - B mu_i), afresh."""
-    n_labels = edge_free.shape[0]
+    n_labels = chains.allowed.shape[1]
     w[:] = 0.0
     delta = np.empty((longest(chains.offsets), n_labels), w.dtype)
-    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    trans = transitions_of(chains, w)
     for i in range(chains.offsets.shape[0] - 1):
         first, last = chains.offsets[i], chains.offsets[i + 1]
         size = last - first
@@ -358,7 +398,7 @@ def weights_of_duals(chains, duals, edge_start, edge_free, strength, w):
             for j in range(n_labels):
                 delta[t, j] = -duals.mu[first + t, j]
             delta[t, chains.labels[first + t]] += 1.0
-        add_features(chains, first, last, delta[:size], factor, n_labels, w)
+        add_features(chains, first, last, delta[:size], factor, w)
         for t in range(first + 1, last):
             trans[chains.labels[t - 1], chains.labels[t]] += factor
         if size > 1:
@@ -368,9 +408,9 @@ def weights_of_duals(chains, duals, edge_start, edge_free, strength, w):
                     trans[a, b] -= factor * edges[a, b]
     for a in range(n_labels):
         for b in range(n_labels):
-            if not edge_free[a, b]:
+            if not chains.edge_free[a, b]:
                 trans[a, b] = 0.0
-    mask_rows(chains, n_labels, w)
+    mask_rows(chains, w)
 
 
 @kernel(fastmath=REASSOCIATE)
@@ -391,35 +431,28 @@ def entropies(chains, duals, out):
 
 
 @kernel
-def losses(chains, w, edge_start, edge_allowed, n_labels, first_example, last_example, out):
+def losses(chains, w, first_example, last_example, out):
     """Negative log-likelihood of every example (forward passes only)."""
-    length = longest(chains.offsets)
+    length, n_labels = longest(chains.offsets), chains.allowed.shape[1]
     scores = np.empty((length, n_labels), w.dtype)
-    masked = np.empty((length, n_labels), w.dtype)
-    masked_edges = np.empty((n_labels, n_labels), w.dtype)
-    work = workspace(length, n_labels, w)
-    tables = transition_tables(n_labels, w)
-    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
+    room = inference_room(length, n_labels, w)
+    trans = transitions_of(chains, w)
     possible = trans
-    if edge_allowed.shape[0] > 0:
-        _forbid(trans, edge_allowed, masked_edges)
-        possible = masked_edges
+    if chains.edge_allowed.shape[0] > 0:
+        _forbid(trans, chains.edge_allowed, room.edges)
+        possible = room.edges
     shared = possible.reshape(1, n_labels, n_labels)
-    prepare_transitions(shared, tables)
+    prepare_transitions(shared, room.tables)
     for i in range(first_example, last_example):
         first, last = chains.offsets[i], chains.offsets[i + 1]
         if first == last:
             out[i] = 0.0
             continue
         s = scores[: last - first]
-        node_scores(chains, w, first, last, n_labels, s)
-        truth = 0.0
-        for t in range(last - first):
-            truth += s[t, chains.labels[first + t]]
-            if t > 0:
-                truth += trans[chains.labels[first + t - 1], chains.labels[first + t]]
+        node_scores(chains, w, first, last, s)
+        truth = truth_score(chains, first, last, s, trans)
         nodes = s
         if chains.allowed.shape[0] > 0:
-            _forbid(s, chains.allowed[first:last], masked[: last - first])
-            nodes = masked[: last - first]
-        out[i] = log_partition(nodes, shared, tables, work) - truth
+            _forbid(s, chains.allowed[first:last], room.nodes[: last - first])
+            nodes = room.nodes[: last - first]
+        out[i] = log_partition(nodes, shared, room.tables, room.work) - truth

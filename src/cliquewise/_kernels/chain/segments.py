@@ -1,6 +1,6 @@
 """Segments, runs of wrong labels, as the dual variables of max-margin chains: their storage.
 
-Why weights of segments are combinations of labelings is said in `chain_max_margin`.
+Why weights of segments are combinations of labelings is said in `chain.bcfw`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Segments = namedtuple(
 #: One example during a visit: its tokens, its segments, and scratch for each of them.
 Visit = namedtuple("Visit", ["ids", "value", "beta", "chosen", "nearby", "cover"])
 
-#: Weights and how they depend on the data.
-Weights = namedtuple("Weights", ["w", "direction", "edge_start", "edge_free"])
+#: The weights, and zeros of the same size: scratch for directions of steps.
+Weights = namedtuple("Weights", ["w", "direction"])
 
 
 @kernel(helper=True)
@@ -37,26 +37,33 @@ def segment_value(chains, pool, weights, a, first, last):
     """H of segment ``a``."""
     as_written()
     return pool.length[a] + segment_score(
-        chains, weights.w, weights.edge_start, weights.edge_free.shape[0], first, last,
-        pool.labels, pool.start[a], pool.begin[a], pool.length[a],
-    )  # fmt: skip
+        chains, weights.w, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a]
+    )
 
 
 @kernel(helper=True)
-def add_features_of(chains, pool, weights, a, first, last, factor, out):
+def add_features_of(chains, pool, a, first, last, factor, out):
     """out += factor times the features of segment ``a`` less those of the truth."""
     as_written()
     return add_segment(
-        chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a], factor,
-        weights.edge_start, weights.edge_free, out,
-    )  # fmt: skip
+        chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a], factor, out
+    )
+
+
+@kernel(helper=True)
+def clear_features_of(chains, pool, a, first, last, out):
+    """Set to zero what `add_features_of` may have changed."""
+    as_written()
+    clear_segment(
+        chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a], out
+    )
 
 
 @kernel(helper=True)
 def shift(chains, pool, weights, visit, a, first, last, amount, pull):
     """Change the weight of segment ``a``, and w with it."""
     as_written()
-    add_features_of(chains, pool, weights, a, first, last, -pull * amount, weights.w)
+    add_features_of(chains, pool, a, first, last, -pull * amount, weights.w)
     pool.alpha[a] = max(pool.alpha[a] + amount, 0.0)
     for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
         visit.cover[c] += amount
@@ -118,19 +125,16 @@ def _insert(chains, pool, weights, visit, count, i, labels, begin, length, first
     pool.begin[a], pool.length[a], pool.alpha[a], pool.idle[a] = begin, length, 0.0, 0
     for t in range(length):
         pool.labels[pool.start[a] + t] = labels[begin + t]
-    pool.norm[a] = add_features_of(chains, pool, weights, a, first, last, 1.0, weights.direction)
-    clear_segment(
-        chains, first, last, pool.labels, pool.start[a], begin, length, weights.edge_start,
-        weights.edge_free.shape[0], weights.direction,
-    )  # fmt: skip
+    pool.norm[a] = add_features_of(chains, pool, a, first, last, 1.0, weights.direction)
+    clear_features_of(chains, pool, a, first, last, weights.direction)
     return k, count
 
 
 @kernel(helper=True)
-def choose_path(chains, pool, weights, visit, count, i, labels, first, last, pull):
-    """Mark the segments of the labeling ``labels``, new ones included; the new count."""
+def choose_path(chains, pool, weights, visit, count, i, room, first, last, pull):
+    """Mark the segments of the labeling in ``room``, new ones included; the new count."""
     as_written()
-    begin = 0
+    begin, labels = 0, room.labels
     while begin < last - first:
         end = begin
         while end < last - first and labels[end] != chains.labels[first + end]:
@@ -148,12 +152,13 @@ def choose_path(chains, pool, weights, visit, count, i, labels, first, last, pul
 
 
 @kernel(helper=True)
-def choose_single(chains, pool, weights, visit, count, i, labels, scores, trans, first, last, pull):
+def choose_single(chains, pool, weights, visit, count, i, room, trans, first, last, pull):
     """Mark the best change of every token alone, its neighbors right, that beats the truth.
 
     Early on the best labeling is wrong almost everywhere: one long segment that has to go again.
     """
     as_written()
+    labels, scores = room.labels, room.scores
     for t in range(last - first):
         truth = chains.labels[first + t]
         most, best = 0.0, -1
@@ -198,11 +203,10 @@ def gather(pool, visit, i, size):
 
 
 @kernel
-def weights_of_segments(chains, pool, edge_start, edge_free, strength, w):
+def weights_of_segments(chains, pool, strength, w):
     """Compute w afresh, from weights over no edge of which lies more than 1; sum of c_i x loss."""
     as_written()
     w[:] = 0.0
-    weights = Weights(w, w, edge_start, edge_free)
     cover = np.zeros(longest(chains.offsets) + 1)
     total = 0.0
     for i in range(chains.offsets.shape[0] - 1):
@@ -220,7 +224,7 @@ def weights_of_segments(chains, pool, edge_start, edge_free, strength, w):
                 pool.alpha[a] /= most
                 share = chains.weights[i] * pool.alpha[a]
                 total += share * pool.length[a]
-                add_features_of(chains, pool, weights, a, first, last, -strength * share, w)
+                add_features_of(chains, pool, a, first, last, -strength * share, w)
             a = pool.next[a]
-    mask_rows(chains, edge_free.shape[0], w)
+    mask_rows(chains, w)
     return total

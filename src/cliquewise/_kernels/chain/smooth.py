@@ -22,13 +22,12 @@ from collections import namedtuple
 import numpy as np
 
 from cliquewise._kernels import kernel
-from cliquewise._kernels.chain.features import node_scores
+from cliquewise._kernels.chain.features import node_scores, transitions_of
 from cliquewise._kernels.chain.smoothers import (
     possible_table,
     smoothed_maximum,
     smoothing_room,
 )
-from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import (
     LANES,
     add,
@@ -45,6 +44,10 @@ from cliquewise._kernels.common.simd import (
 #: edge (n, K, K) marginals. The other two are empty.
 Anchor = namedtuple("Anchor", ["labels", "shares", "nodes", "edges"])
 
+#: Sums over examples: of the losses, of the expected Hamming loss and of ``mu omega``, all
+#: weighted with c_i; of calls, and of those whose k labelings are exact.
+Totals = namedtuple("Totals", ["loss", "cost", "omega", "calls", "exact"])
+
 #: Differences of shares that are rounding alone, and not worth a visit to the weights.
 ROUNDING = 1e-14
 
@@ -58,13 +61,13 @@ def no_anchor(n_labels: int) -> Anchor:
 
 
 @kernel(helper=True)
-def _add(chains, first, last, delta, delta_edges, factor, other, edge_start, edge_free, out, sums):
+def _add(chains, first, last, delta, delta_edges, factor, other, out, sums):
     """out += factor * features of the marginals ``delta``, and sums += other * the same.
 
     Tokens without any difference are not touched; ``sums`` may be empty.
     """
     as_written()
-    n_labels = edge_free.shape[0]
+    n_labels, edge_free = chains.allowed.shape[1], chains.edge_free
     indptr, indices, values, mask = chains.indptr, chains.indices, chains.values, chains.row_mask
     ones, masked = values.shape[0] == 0, mask.shape[0] > 0
     dense, two = chains.pair_start.shape[0] == 0, sums.shape[0] > 0
@@ -98,7 +101,7 @@ def _add(chains, first, last, delta, delta_edges, factor, other, edge_start, edg
         for a in range(n_labels):
             for b in range(n_labels):
                 if edge_free[a, b] and delta_edges[a, b] != 0.0:
-                    at = edge_start + a * n_labels + b
+                    at = chains.edge_start + a * n_labels + b
                     out[at] += factor * delta_edges[a, b]
                     if two:
                         sums[at] += other * delta_edges[a, b]
@@ -148,9 +151,10 @@ def _subtract_anchor(anchor, room, i, first, last, k):
 
 
 @kernel(helper=True)
-def _two_scores(chains, c, v, s, first, last, n_labels, out):
+def _two_scores(chains, c, v, s, first, last, out):
     """Node scores under ``c + s v``."""
     as_written()
+    n_labels = chains.allowed.shape[1]
     indptr, indices, values = chains.indptr, chains.indices, chains.values
     ones = values.shape[0] == 0
     if chains.pair_start.shape[0] == 0:
@@ -179,50 +183,46 @@ def _two_scores(chains, c, v, s, first, last, n_labels, out):
 
 
 @kernel
-def smooth_losses(chains, w, edge_start, edge_allowed, n_labels, mu, k, first_example,
-                  last_example, out):  # fmt: skip
+def smooth_losses(chains, w, mu, k, first_example, last_example, out):
     """Smoothed hinge loss of every example."""
     as_written()
-    room = smoothing_room(longest(chains.offsets), n_labels, k, w)
-    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
-    possible_table(trans, edge_allowed, room.trans)
+    room = smoothing_room(chains, k, w)
+    possible_table(transitions_of(chains, w), chains.edge_allowed, room.trans)
     for i in range(first_example, last_example):
         first, last = chains.offsets[i], chains.offsets[i + 1]
         out[i] = 0.0
         if last > first:
-            node_scores(chains, w, first, last, n_labels, room.scores[: last - first])
+            node_scores(chains, w, first, last, room.scores[: last - first])
             out[i] = smoothed_maximum(chains, first, last, mu, k, k, room)[0]
 
 
 @kernel
-def full_gradient(chains, w, edge_start, edge_free, edge_allowed, mu, k, anchor, first_example,
-                  last_example, out, sums):  # fmt: skip
+def full_gradient(chains, w, mu, k, anchor, first_example, last_example, out):
     """Add the gradient of ``sum_i c_i loss_i`` to ``out``, and remember its distributions.
 
     Parameters
     ----------
     anchor : Anchor
         Written, if it has room for examples.
-    sums : array of 6 numbers
-        Take the sums of the losses, of psi of the best labelings (NaN for the entropy), of the
-        expected Hamming loss, and of ``mu omega``; then the number of calls and of those whose
-        k labelings are exact. All but the last two are weighted with c_i.
+
+    Returns
+    -------
+    Totals
     """
     as_written()
-    n_labels = edge_free.shape[0]
-    room = smoothing_room(longest(chains.offsets), n_labels, k + 1 if k > 0 else 0, w)
-    trans = w[edge_start : edge_start + n_labels * n_labels].reshape(n_labels, n_labels)
-    possible_table(trans, edge_allowed, room.trans)
+    room = smoothing_room(chains, k + 1 if k > 0 else 0, w)
+    possible_table(transitions_of(chains, w), chains.edge_allowed, room.trans)
     none = out[:0]
     keep = anchor.shares.shape[0] > 0 or anchor.edges.shape[0] > 0
     ask = k if mu == 0.0 else k + 1
+    loss, total_cost, total_omega, calls, enough = 0.0, 0.0, 0.0, 0, 0
     for i in range(first_example, last_example):
         first, last = chains.offsets[i], chains.offsets[i + 1]
         size, weight = last - first, chains.weights[i]
         if size == 0:
             continue
-        node_scores(chains, w, first, last, n_labels, room.scores[:size])
-        value, high, omega, exact = smoothed_maximum(chains, first, last, mu, k, ask, room)
+        node_scores(chains, w, first, last, room.scores[:size])
+        value, omega, exact = smoothed_maximum(chains, first, last, mu, k, ask, room)
         if keep:
             _remember(anchor, room, i, first, last, k)
         cost = 0.0
@@ -232,22 +232,18 @@ def full_gradient(chains, w, edge_start, edge_free, edge_allowed, mu, k, anchor,
             room.p[t, truth] -= 1.0
             if t > 0:
                 room.p_edges[chains.labels[first + t - 1], truth] -= 1.0
-        sums[0] += weight * value
-        sums[1] += weight * high
-        sums[2] += weight * cost
-        sums[3] += weight * omega
-        sums[4] += 1.0
-        sums[5] += 1.0 if exact else 0.0
+        loss += weight * value
+        total_cost += weight * cost
+        total_omega += weight * omega
+        calls += 1
+        enough += 1 if exact else 0
         if weight != 0.0:
-            _add(
-                chains, first, last, room.p, room.p_edges, weight, 0.0, edge_start, edge_free, out,
-                none,
-            )  # fmt: skip
+            _add(chains, first, last, room.p, room.p_edges, weight, 0.0, out, none)
+    return Totals(loss, total_cost, total_omega, calls, enough)
 
 
 @kernel
-def svrg_epoch(chains, c, v, sums, edge_start, edge_free, edge_allowed, mu, k, anchor, order,
-               step, shrink):  # fmt: skip
+def svrg_epoch(chains, c, v, sums, mu, k, anchor, order, step, shrink):
     """SVRG steps on the examples of ``order``, from ``w = c + v``.
 
     Parameters
@@ -268,11 +264,9 @@ def svrg_epoch(chains, c, v, sums, edge_start, edge_free, edge_allowed, mu, k, a
         Afterwards ``w = c + s v``, and the sum of all iterates is ``len(order) c + S v - sums``.
     """
     as_written()
-    n_labels = edge_free.shape[0]
-    square = n_labels * n_labels
-    room = smoothing_room(longest(chains.offsets), n_labels, k, c)
+    room = smoothing_room(chains, k, c)
     scale, total, calls = 1.0, 0.0, 0
-    trans = np.empty((n_labels, n_labels))
+    trans, fixed, moving = room.trans, transitions_of(chains, c), transitions_of(chains, v)
     for visit in range(order.shape[0]):
         i = order[visit]
         first, last = chains.offsets[i], chains.offsets[i + 1]
@@ -281,19 +275,16 @@ def svrg_epoch(chains, c, v, sums, edge_start, edge_free, edge_allowed, mu, k, a
             scale *= shrink
             total += scale
             continue
-        _two_scores(chains, c, v, scale, first, last, n_labels, room.scores[:size])
-        for e in range(square):
-            a, b = e // n_labels, e % n_labels
-            trans[a, b] = c[edge_start + e] + scale * v[edge_start + e]
-        possible_table(trans, edge_allowed, room.trans)
+        _two_scores(chains, c, v, scale, first, last, room.scores[:size])
+        for a in range(trans.shape[0]):
+            for b in range(trans.shape[0]):
+                trans[a, b] = fixed[a, b] + scale * moving[a, b]
+        possible_table(trans, chains.edge_allowed, trans)
         smoothed_maximum(chains, first, last, mu, k, k, room)
         calls += 1
         _subtract_anchor(anchor, room, i, first, last, k)
         scale *= shrink
         factor = -step * weight / scale
-        _add(
-            chains, first, last, room.p, room.p_edges, factor, factor * total, edge_start,
-            edge_free, v, sums,
-        )  # fmt: skip
+        _add(chains, first, last, room.p, room.p_edges, factor, factor * total, v, sums)
         total += scale
     return calls, scale, total

@@ -1,4 +1,4 @@
-"""The smoothed maximum over the labelings of one chain; see `chain_smooth` for the words."""
+"""The smoothed maximum over the labelings of one chain; see `chain.smooth` for the words."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.decode import decode_workspace
-from cliquewise._kernels.chain.sdca import infer
-from cliquewise._kernels.chain.sums import transition_tables, workspace
+from cliquewise._kernels.chain.sdca import infer, inference_room, truth_score
+from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.chain.top_k import top_k_within
 from cliquewise._kernels.common.simd import as_written
 from cliquewise._kernels.common.simplex import project_simplex
@@ -17,22 +17,21 @@ from cliquewise._kernels.common.simplex import project_simplex
 #: Scratch of one oracle call; ``p`` and ``p_edges`` hold its answer.
 Room = namedtuple(
     "Room",
-    ["scores", "trans", "labels", "psi", "best", "p", "p_edges", "decode", "sums", "tables",
-     "heated", "heated_trans", "nothing"],
+    ["scores", "trans", "labels", "psi", "best", "p", "p_edges", "decode", "inference", "nothing"],
 )  # fmt: skip
 
 
 @kernel(helper=True)
-def smoothing_room(length, n_labels, k, like):
-    """Scratch for chains of up to ``length`` positions and ``k`` labelings."""
+def smoothing_room(chains, k, like):
+    """Scratch for any chain and ``k`` labelings."""
+    length, n_labels = longest(chains.offsets), chains.allowed.shape[1]
     shape, square = (length, n_labels), (n_labels, n_labels)
     few = 1 if k > 0 else length  # what the other kind of oracle needs is kept small
     return Room(
         np.empty(shape), np.empty(square), np.empty((max(k, 1), length), np.int64),
         np.empty(max(k, 1)), np.empty(max(k, 1)), np.empty(shape), np.empty(square),
         decode_workspace(length if k > 0 else 1, n_labels, like),
-        workspace(few, n_labels, like), transition_tables(n_labels, like),
-        np.empty((few, n_labels)), np.empty(square), np.empty((0, n_labels), np.bool_),
+        inference_room(few, n_labels, like), np.empty((0, n_labels), np.bool_),
     )  # fmt: skip
 
 
@@ -82,7 +81,7 @@ def _clear(p, size, p_edges):
 
 @kernel(helper=True)
 def _top_k(chains, first, last, mu, k, ask, room):
-    """The l2 smoother on the k best labelings; (value, psi of the best, mu omega, exact).
+    """The l2 smoother on the k best labelings; (value, mu omega, exact).
 
     ``ask`` is k, or k + 1 where the test of exactness is wanted.
     """
@@ -97,7 +96,6 @@ def _top_k(chains, first, last, mu, k, ask, room):
     )  # fmt: skip
     for b in range(count):
         psi[b] = _excess(chains, first, size, s, trans, labels, b)
-    high = max(psi[0], 0.0)
     exact = count <= k
     if count > k:
         spread = 0.0
@@ -126,7 +124,7 @@ def _top_k(chains, first, last, mu, k, ask, room):
                 if t > 0:
                     room.p_edges[labels[b, t - 1], labels[b, t]] += u[b]
     omega = 0.5 * mu * (square - 1.0)
-    return mean - omega, high, omega, exact
+    return mean - omega, omega, exact
 
 
 @kernel(helper=True)
@@ -134,13 +132,9 @@ def _marginals(chains, first, last, mu, room):
     """The entropy smoother by forward-backward at temperature mu; as `_top_k`."""
     as_written()
     size, n_labels = last - first, room.trans.shape[0]
-    s, trans, hot, hot_trans = room.scores, room.trans, room.heated, room.heated_trans
-    truth = 0.0
+    s, trans, hot, hot_trans = room.scores, room.trans, room.inference.nodes, room.inference.edges
+    truth = truth_score(chains, first, last, s, trans)
     for t in range(size):
-        y = chains.labels[first + t]
-        truth += s[t, y]
-        if t > 0:
-            truth += trans[chains.labels[first + t - 1], y]
         for j in range(n_labels):
             hot[t, j] = s[t, j] / mu
     for a in range(n_labels):
@@ -148,8 +142,8 @@ def _marginals(chains, first, last, mu, room):
             hot_trans[a, b] = trans[a, b] / mu
             room.p_edges[a, b] = 0.0
     log_z = infer(
-        hot[:size], hot_trans, room.nothing, room.nothing, hot, hot_trans, room.tables,
-        room.p[:size], room.p_edges, room.sums,
+        hot[:size], hot_trans, room.nothing, room.nothing, room.inference, room.p[:size],
+        room.p_edges,
     )  # fmt: skip
     value, mean = mu * log_z - truth, -truth
     for t in range(size):
@@ -160,7 +154,7 @@ def _marginals(chains, first, last, mu, room):
         for b in range(n_labels):
             if room.p_edges[a, b] > 0.0:
                 mean += room.p_edges[a, b] * trans[a, b]
-    return max(value, 0.0), np.nan, mean - value, True
+    return max(value, 0.0), mean - value, True
 
 
 @kernel(helper=True)
@@ -178,7 +172,7 @@ def possible_table(trans, edge_allowed, out):
 def smoothed_maximum(chains, first, last, mu, k, ask, room):
     """The smoothed maximum for the scores in ``room``; its distribution in ``p``, ``p_edges``.
 
-    Returns (value, psi of the best labeling or NaN, mu omega, whether k were enough).
+    Returns (value, mu omega, whether k were enough).
     """
     as_written()
     _add_cost(chains, first, last, room.scores[: last - first])

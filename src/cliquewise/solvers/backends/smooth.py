@@ -106,8 +106,7 @@ class ChainBackend:
     def __init__(self, problem: ChainProblem, smoother: str, k: int):
         from cliquewise._kernels.chain.smooth import Anchor
 
-        self.problem = problem
-        self.model, self.chains, self.edge_start = problem.fastest_form()
+        self.problem, self.form, self.chains = problem, problem.form, problem.chains
         n, labels = problem.n_examples, problem.model.n_labels
         self.k = 0 if smoother == "entropy" else k
         entropy, tokens = self.k == 0, problem.data.n_tokens
@@ -135,21 +134,17 @@ class ChainBackend:
         return self.anchor
 
     def zeros(self) -> Floats:
-        return self.model.padded()
+        return self.form.zeros()
 
     def full_gradient(self, w: Floats, mu: float) -> Pass:
         from cliquewise._kernels.chain.smooth import full_gradient
 
-        problem, model, anchor = self.problem, self.problem.model, self._sparse_anchor(mu)
-        parts: dict[int, tuple[Floats, Floats]] = {}
+        problem, k, anchor = self.problem, self._k(mu), self._sparse_anchor(mu)
+        parts: dict[int, tuple[Floats, Any]] = {}
 
         def part(first: int, last: int) -> None:
-            out, sums = np.zeros_like(w), np.zeros(6)
-            full_gradient(
-                self.chains, w, self.edge_start, model.edge_free, model.edge_allowed, mu,
-                self._k(mu), anchor, first, last, out, sums,
-            )  # fmt: skip
-            parts[first] = out, sums
+            out = self.zeros()
+            parts[first] = out, full_gradient(self.chains, w, mu, k, anchor, first, last, out)
 
         problem.over_examples(part)
         # In the order of the examples, whichever thread was first: the same bits every time.
@@ -159,9 +154,9 @@ class ChainBackend:
         for out, _ in results[1:]:
             gradient += out
         gradient /= n
-        sums = np.sum([s for _, s in results], axis=0)
-        exact = sums[5] / sums[4] if sums[4] else 1.0
-        return Pass(sums[0] / n, sums[2] / n, sums[3] / n, gradient, int(sums[4]), exact)
+        loss, cost, omega, calls, exact = np.sum([totals for _, totals in results], axis=0)
+        share = exact / calls if calls else 1.0
+        return Pass(loss / n, cost / n, omega / n, gradient, int(calls), share)
 
     def epoch(
         self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
@@ -169,8 +164,8 @@ class ChainBackend:
     ) -> tuple[Floats, int]:  # fmt: skip
         from cliquewise._kernels.chain.smooth import svrg_epoch
 
-        model, n = self.problem.model, max(len(order), 1)
-        work = self.problem.data.n_tokens * model.n_labels**2
+        n = max(len(order), 1)
+        work = self.problem.data.n_tokens * self.problem.model.n_labels**2
         pieces = min(n, 1 + int(work // WORK))
         # The scale falls by ``shrink`` a step, and must not vanish within one call.
         count = min(-(-n // pieces), max(1, int(200 / max(-np.log(max(shrink, 1e-80)), 1e-300))))
@@ -181,9 +176,8 @@ class ChainBackend:
             v = w - c
             sums[:] = 0.0
             asked, scale, scales = svrg_epoch(
-                self.chains, c, v, sums, self.edge_start, model.edge_free, model.edge_allowed,
-                mu, self._k(mu), self.anchor, visits, step, shrink,
-            )  # fmt: skip
+                self.chains, c, v, sums, mu, self._k(mu), self.anchor, visits, step, shrink
+            )
             calls += asked
             if average:
                 total += len(visits) * c + scales * v - sums
@@ -212,16 +206,13 @@ class ChainBackend:
         problem, out = self.problem, np.zeros(self.problem.n_examples)
 
         def part(first: int, last: int) -> None:
-            smooth_losses(
-                self.chains, w, self.edge_start, problem.model.edge_allowed,
-                problem.model.n_labels, mu, self._k(mu), first, last, out,
-            )  # fmt: skip
+            smooth_losses(self.chains, w, mu, self._k(mu), first, last, out)
 
         problem.over_examples(part)
         return float(problem.chains.weights @ out) / max(problem.n_examples, 1)
 
     def losses(self, w: Floats) -> Floats:
-        return self.problem.losses(w, self.chains, self.edge_start)
+        return self.problem.packed_losses(w)
 
     @cached_property
     def curvature(self) -> float:
@@ -234,19 +225,10 @@ class ChainBackend:
         return float(np.max(weights * square, initial=0.0))
 
     def unpacked(self, w: Floats) -> Floats:
-        if len(self.chains.row_mask):
-            return self.problem.model.from_dense(w)
-        return w[: self.problem.model.dimension].copy()
+        return self.form.unpack(w)
 
     def packed(self, w: Floats) -> Floats:
-        out, model = self.zeros(), self.problem.model
-        if not len(self.chains.row_mask):
-            out[: model.dimension] = w
-            return out
-        rows = np.repeat(np.arange(model.n_attributes), np.diff(model.pair_start))
-        out[rows * model.n_labels + model.pair_label] = w[: model.n_emissions]
-        out[self.edge_start : self.edge_start + model.n_labels**2] = w[model.n_emissions :]
-        return out
+        return self.form.pack(w)
 
 
 class ExampleBackend:
