@@ -146,12 +146,3 @@ def as_lists(flat: Any, offsets: Any) -> list[Any]:
     if len(offsets) < 2:
         return []
     return list(np.split(flat, offsets[1:-1]))
-
-
-def check_examples(X: Any) -> None:
-    """A list of examples, and not a matrix."""
-    if isinstance(X, np.ndarray | str | dict):
-        raise DataError(
-            "X must be a list of examples, each (node_features, edges[, edge_features[, types]]) "
-            "or a dict"
-        )

@@ -75,13 +75,19 @@ def mean_by_example(values: Floats, offsets: Any) -> Floats:
     return np.where(sizes > 0, np.diff(sums[offsets]) / np.maximum(sizes, 1), 1.0)
 
 
+def listed(values: Any, name: str) -> list[Any]:
+    """One entry per example, as a list."""
+    if values is None and name == "y":
+        raise DataError("training requires y to be passed, but the target y is None")
+    if issparse(values) or isinstance(values, str | dict) or not isinstance(values, Iterable):
+        kind = "a sparse matrix" if issparse(values) else type(values).__name__
+        raise DataError(f"{name} must be a list with one entry per example, not {kind}")
+    return list(values)
+
+
 def same_length(X: Any, y: Any) -> tuple[list[Any], list[Any]]:
     """Both as lists, one entry per example."""
-    if y is None:
-        raise DataError("y is missing; training needs the true outputs")
-    if issparse(X) or isinstance(X, str | dict) or not isinstance(X, Iterable):
-        raise DataError("X must be a list with one entry per example")
-    examples, truths = list(X), list(y)
+    examples, truths = listed(X, "X"), listed(y, "y")
     if len(examples) != len(truths):
         raise DataError(f"{len(examples)} examples in X and {len(truths)} in y")
     if not examples:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
-from cliquewise.estimators._inputs import check_sample_weight, same_length, threads
+from cliquewise.estimators._inputs import check_sample_weight, listed, same_length, threads
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.candidates import CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
@@ -112,7 +112,7 @@ class CandidateRanker(Estimator):
 
     def _data(self, X: Any) -> CandidateSets:
         check_is_fitted(self, "coef_")
-        return CandidateSets.from_examples(X, self.n_features_in_)
+        return CandidateSets.from_examples(listed(X, "X"), self.n_features_in_)
 
     def decision_function(self, X: Any) -> list[Floats]:
         """Scores of the candidates of every example."""
@@ -125,6 +125,7 @@ class CandidateRanker(Estimator):
 
     def predict_proba(self, X: Any) -> list[Floats]:
         """Probabilities of the candidates of every example (``loss="log"`` only)."""
+        check_is_fitted(self, "coef_")
         if self.loss != "log":
             raise UnsupportedError(
                 'the hinge loss gives scores, not probabilities; train with loss="log"'

@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Arrays, Header, plain_classes
-from cliquewise.estimators._graphs import GraphEstimator, as_lists, check_examples
-from cliquewise.estimators._inputs import check_sample_weight, class_weights, mean_by_example
+from cliquewise.estimators._graphs import GraphEstimator, as_lists
+from cliquewise.estimators._inputs import (
+    check_sample_weight,
+    class_weights,
+    listed,
+    mean_by_example,
+)
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.pairwise import PairwiseModel
 
@@ -123,12 +129,23 @@ class GraphLabeler(GraphEstimator):
     def _data(self, X: Any) -> GraphDataset:
         if isinstance(X, GraphDataset):
             return X
-        check_examples(X)
-        return GraphDataset.from_examples(X)
+        if isinstance(X, np.ndarray):
+            raise DataError(
+                "X must be a list of examples, each (node_features, edges[, edge_features[, "
+                "types]]) or a dict"
+            )
+        return GraphDataset.from_examples(listed(X, "X"))
+
+    def _new_data(self, X: Any) -> GraphDataset:
+        check_is_fitted(self, "coef_")
+        return self._data(X)
 
     def _flat(self, y: Any, data: GraphDataset) -> NDArray[Any]:
         """The labels of all nodes in one array of objects."""
-        lists = [list(labels) for labels in y]
+        try:
+            lists = [list(labels) for labels in listed(y, "y")]
+        except TypeError:
+            raise DataError("y must be a list of sequences of labels, one per example") from None
         lengths, nodes = [len(labels) for labels in lists], np.diff(data.node_offsets).tolist()
         if len(lists) != len(data):
             raise DataError(f"{len(lists)} lists of labels for {len(data)} examples")
@@ -173,7 +190,7 @@ class GraphLabeler(GraphEstimator):
         **options
             For the method.
         """
-        data = self._data(X)
+        data = self._new_data(X)
         return as_lists(
             self._decode(self._labels(data, method, **options), data), data.node_offsets
         )
@@ -186,7 +203,7 @@ class GraphLabeler(GraphEstimator):
         list of arrays (nodes, labels)
             With node types: lists of arrays, as types may differ in their labels.
         """
-        data = self._data(X)
+        data = self._new_data(X)
         beliefs = self._beliefs(data, method, **options)
         cards = np.asarray(self.model_.cardinalities, dtype=np.int64)[data.node_types]
         starts = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
@@ -198,7 +215,7 @@ class GraphLabeler(GraphEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of nodes with the right label, each with the weight of its example."""
-        data = self._data(X)
+        data = self._new_data(X)
         flat = self._flat(y, data)
         given = self._decode(self._labels(data, None), data)
         weights = check_sample_weight(sample_weight, len(data))

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
-from cliquewise.estimators._inputs import check_sample_weight, same_length, threads
+from cliquewise.estimators._inputs import check_sample_weight, listed, same_length, threads
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
 from cliquewise.metrics import pair_f1
@@ -121,7 +121,7 @@ class Matcher(Estimator):
     def decision_function(self, X: Any) -> list[Floats]:
         """Scores (p, q) of the pairs of every example."""
         check_is_fitted(self, "coef_")
-        data = PairTables.from_examples(X, self.n_features_in_)
+        data = PairTables.from_examples(listed(X, "X"), self.n_features_in_)
         flat = self.model_.potentials(self.coef_, data)
         o = data.offsets
         return [flat[o[i] : o[i + 1]].reshape(shape) for i, shape in enumerate(data.shapes)]

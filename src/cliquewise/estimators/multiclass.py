@@ -102,6 +102,12 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         top = scores.max(axis=1, keepdims=True)
         return np.asarray(scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True)))
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of rows whose class is right."""
+        if sample_weight is not None:
+            sample_weight = check_sample_weight(sample_weight, len(y))
+        return float(super().score(X, y, sample_weight=sample_weight))
+
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = self.tagger_._to_file()
         classes = plain_classes(self.classes_.tolist())

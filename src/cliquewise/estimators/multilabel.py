@@ -74,16 +74,16 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
     label_graph: Any = "complete"
     pairs: str = "table"
 
-    def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> MultiLabelClassifier:
-        """Train on ``X`` (n, d), dense or sparse, and ``Y`` (n, L) of 0 and 1.
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MultiLabelClassifier:
+        """Train on ``X`` (n, d), dense or sparse, and ``y`` (n, L) of 0 and 1.
 
         ``sample_weight`` has one weight per row for its loss.
         """
         self._check_parameters()
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
-        targets = _indicator(Y)
+        targets = _indicator(y)
         if targets.shape[0] != X.shape[0]:
-            raise DataError(f"X has {X.shape[0]} rows and Y has {targets.shape[0]}")
+            raise DataError(f"X has {X.shape[0]} rows and y has {targets.shape[0]}")
         self.n_labels_ = targets.shape[1]
         self.classes_ = [np.array([0, 1])] * self.n_labels_
         if self.pairs not in ("table", "co-occurrence"):
@@ -168,9 +168,9 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         beliefs = [self._beliefs(part, method, **options) for part in self._parts(rows)]
         return np.asarray(np.concatenate(beliefs).reshape(-1, self.n_labels_, 2)[:, :, 1])
 
-    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose set of labels is right."""
-        right = (self.predict(X) == _indicator(Y)).all(axis=1)
+        right = (self.predict(X) == _indicator(y)).all(axis=1)
         return float(np.average(right, weights=check_sample_weight(sample_weight, len(right))))
 
     def unary(self, label: int) -> Floats:
@@ -206,14 +206,16 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         return tags
 
 
-def _indicator(Y: Any) -> NDArray[np.int64]:
+def _indicator(y: Any) -> NDArray[np.int64]:
     """(n, L) of 0 and 1."""
-    dense = Y.toarray() if issparse(Y) else np.asarray(Y)
+    if y is None:
+        raise DataError("training requires y to be passed, but the target y is None")
+    dense = y.toarray() if issparse(y) else np.asarray(y)
     if dense.ndim != 2 or dense.shape[1] == 0:
         raise DataError(
-            f"Y must be a matrix (rows, labels) of 0 and 1, not of shape {dense.shape}; "
+            f"y must be a matrix (rows, labels) of 0 and 1, not of shape {dense.shape}; "
             "sklearn.preprocessing.MultiLabelBinarizer makes one from sets"
         )
     if dense.dtype.kind not in "biuf" or not np.isin(dense, (0, 1)).all():
-        raise DataError("Y must contain only 0 and 1; code other labels as such columns")
+        raise DataError("y must contain only 0 and 1; code other labels as such columns")
     return dense.astype(np.int64)
