@@ -44,7 +44,7 @@ class Localization:
         torch.manual_seed(seed)
         scorer = Scorer(make_network(), make_head("candidates", 0))
         problem = DeepProblem(scorer, *train, loss="hinge", lam=1 / self.n, batch_size=20)
-        start = problem.value(problem.weights())
+        start = problem.objective(problem.weights())
         fit = run(problem, solver, max_epochs=passes, random_state=seed)
         problem.set_weights(torch.as_tensor(fit.weights, dtype=torch.float32))
         x, _, costs = test

@@ -27,8 +27,8 @@ from scipy.sparse import csr_matrix
 
 from cliquewise.oracles.relaxed_label_sets import relaxed_labels, sweep
 from cliquewise.problems.label_sets import MultiLabelProblem
-from cliquewise.solvers.gdmm_graph import SEARCHES
-from cliquewise.solvers.gdmm_multilabel import MultiLabelGDMM
+from cliquewise.solvers.backends.label_sets import SEARCHES
+from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.soft_bcfw import SoftBCFW
 from experiments._multilabel_data import bibtex, generated, rcv1_regions
 
@@ -57,24 +57,24 @@ def warm_up() -> None:
     """Compile before any clock runs."""
     X, Y = csr_matrix(np.eye(4)), np.eye(4, 5, dtype=int)
     problem = MultiLabelProblem(X, Y)
-    for given, solver in ((problem, MultiLabelGDMM()), (problem.as_graphs(), SoftBCFW())):
+    for given, solver in ((problem, GDMM()), (problem.as_graphs(), SoftBCFW())):
         passes(given, solver, 1.0, lambda w, _: problem.relaxed_primal(w), most=5)
 
 
 # ---- cost of a pass
 
 
-def search_cost(problem: Any, solver: Any, state: Any, search: str) -> float:
+def search_cost(problem: Any, state: Any, search: str) -> float:
     """CPU seconds of looking for labels in all rows: their scores, and what pairs add to them.
 
     A pass in which nothing is updated and nothing joins; the best of three.
     """
-    plan = solver._plan(problem, state)
+    plan = state._plan()
     plan = plan._replace(rounds=0, share=2.0, least=1e300, search=SEARCHES.index(search))
     rng, times = np.random.default_rng(0), []
     for _ in range(3):
         begin = time.process_time()
-        state.sets, _, _ = sweep(problem.rows, state.weights, plan, state.sets, rng)
+        state.sets, _, _ = sweep(problem.rows, state.own, plan, state.sets, rng)
         times.append(time.process_time() - begin)
     return min(times)
 
@@ -84,7 +84,7 @@ def pass_cost(n: int, n_labels: int, search: str, count: int, C: float) -> tuple
     labels and pairs of a row.
     """
     X, Y = generated(n, n_labels)
-    problem, solver = MultiLabelProblem(X, Y, C), MultiLabelGDMM(search)
+    problem, solver = MultiLabelProblem(X, Y, C), GDMM(factor_search=search)
     rng, state = np.random.default_rng(0), solver.init(problem)
     times = []
     for _ in range(count):
@@ -92,7 +92,7 @@ def pass_cost(n: int, n_labels: int, search: str, count: int, C: float) -> tuple
         state, _ = solver.step(problem, state, rng)
         times.append(time.process_time() - begin)
     active = state.sets.count.mean(axis=0)
-    spent = search_cost(problem, solver, state, search)
+    spent = search_cost(problem, state, search)
     return float(np.mean(times[1:])), spent, *(float(a) for a in active)
 
 
@@ -145,7 +145,7 @@ def versus(args: argparse.Namespace) -> None:
     X, Y = generated(args.small_rows, args.labels)
     problem = MultiLabelProblem(X, Y, args.C)
 
-    solver = MultiLabelGDMM()
+    solver = GDMM()
 
     def quick(w: Any, _: Any) -> tuple[float, float]:
         # Few sweeps: the weights of soft_bcfw have no zeros. Its lower bound is true all the same.
@@ -222,7 +222,7 @@ def course(name: str, train: Any, test: Any, args: argparse.Namespace) -> None:
     )
     table = {}
     for search in ("sublinear", "full", "sampled"):
-        solver = MultiLabelGDMM(search)
+        solver = GDMM(factor_search=search)
 
         def look(w: Any, state: Any, solver: Any = solver) -> tuple[float, float, float, float]:
             proof = solver.certify(problem, state)

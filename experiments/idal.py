@@ -40,9 +40,9 @@ from cliquewise.models.label_sets import label_pairs, multilabel_data, multilabe
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.solvers import get, registered
-from cliquewise.solvers._cliquewise import dual_value
-from cliquewise.solvers.bcfw_graph import GraphBCFW
+from cliquewise.solvers.backends.graph.cliques import dual_value
+from cliquewise.solvers.bcfw import BCFW
+from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.idal import IDAL
 from cliquewise.solvers.run import run
 from cliquewise.solvers.soft_bcfw import SoftBCFW
@@ -166,9 +166,7 @@ def methods(rho: float, kind: str) -> dict[str, Any]:
         "soft_sdca": SoftSDCA(rho=rho),
         "soft_bcfw": SoftBCFW(rho=rho),
     }
-    if "gdmm_graph" in {solver.name for solver in registered()}:
-        chosen["gdmm"] = get("gdmm_graph")
-    return chosen
+    return chosen | {"gdmm": GDMM()}
 
 
 def without_edges(data: GraphDataset) -> GraphDataset:
@@ -317,7 +315,7 @@ def chains(gammas: tuple[float, ...] = (1e-1, 1e-2, 1e-3, 1e-4)) -> None:
     exact = tagger.certificate_.primal
     print(f"BCFW on chains {exact:.6f}, gap {tagger.certificate_.gap:.1e}")
     hinge = GraphProblem(model, data, C=C, loss="hinge")
-    found = run(hinge, GraphBCFW(), tol=1e-6, max_epochs=1000, random_state=0).certificate
+    found = run(hinge, BCFW(), tol=1e-6, max_epochs=1000, random_state=0).certificate
     print(f"BCFW on graphs {found.primal:.6f}, gap {found.gap:.1e}")
     for gamma in gammas:
         problem = GraphProblem(model, data, C=C, loss="softmax_margin", gamma=gamma)

@@ -312,7 +312,7 @@ def test_state_that_does_not_fit_is_refused_before_it_is_made(solver: Solver) ->
     problem = ordinary()
     needed = solver.memory(problem)
     assert needed >= 8 * problem.dimension
-    assert choose(problem, solver, max_memory=needed) is solver
+    assert choose(problem, solver, max_memory=needed).solver is solver
     with pytest.raises(UnsupportedError, match=r"GiB for its state"):
         choose(problem, solver, max_memory=needed / 2)
 

@@ -54,7 +54,7 @@ def test_lbfgs_and_sdca_find_the_same_exact_optimum_on_loopy_graphs():
     X, y = grids(6)
     problem = problem_of(X, y, C=0.5)
     one = run(problem, get("lbfgs"), tol=1e-7, max_epochs=500)
-    two = run(problem, get("sdca_graph"), tol=1e-5, max_epochs=200, random_state=0)
+    two = run(problem, get("sdca"), tol=1e-5, max_epochs=200, random_state=0)
     assert one.converged and two.converged
     assert two.certificate.primal == pytest.approx(one.certificate.primal, rel=2e-5)
     assert two.certificate.dual <= one.certificate.primal
@@ -64,7 +64,7 @@ def test_lbfgs_and_sdca_find_the_same_exact_optimum_on_loopy_graphs():
 def test_exact_sdca_minimises_the_loss_with_costs_too():
     X, y = grids(4)
     problem = problem_of(X, y, C=0.5, loss="softmax_margin", gamma=0.7)
-    fit = run(problem, get("sdca_graph"), tol=1e-5, max_epochs=300, random_state=0)
+    fit = run(problem, get("sdca"), tol=1e-5, max_epochs=300, random_state=0)
     assert fit.converged
     found = minimize(problem.primal_and_gradient, np.zeros(problem.dimension), jac=True)
     assert fit.certificate.primal == pytest.approx(found.fun, rel=2e-5)

@@ -81,15 +81,15 @@ def test_sparse_input_and_a_saved_model_give_the_same_answers(tmp_path):
 def test_co_occurrence_learns_the_same_dependence_by_every_solver():
     X, Y = rows(60)
     found = {}
-    for solver in ("gdmm", "idal", cw.solvers.GraphGDMM("bcfw")):
+    for solver in ("gdmm", "idal", cw.solvers.GDMM("bcfw")):
         classifier = cw.MultiLabelClassifier(
             "hinge", C=0.3, pairs="co-occurrence", solver=solver, tol=1e-2, random_state=0
         )
         classifier.fit(X, Y)
-        found[classifier.solver_] = classifier
+        found[str(solver)] = classifier
         assert not classifier.table(1, 2)[0].any() and not classifier.table(1, 2)[1, 0]
         assert np.mean(classifier.predict(X)[:, 1] == classifier.predict(X)[:, 2]) > 0.97
-    assert set(found) == {"gdmm_multilabel", "idal", "gdmm_graph"}
+    assert [c.solver_ for c in found.values()] == ["gdmm", "idal", "gdmm"]
     values = [c.certificate_.primal for c in found.values()]
     assert max(values) <= 1.02 * min(values)
     weights = [c.table(1, 3)[1, 1] for c in found.values()]

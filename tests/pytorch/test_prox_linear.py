@@ -38,7 +38,7 @@ def test_gradient_of_the_linear_model_equals_that_of_the_network_at_its_center(s
         / problem.n_examples
     )
     torch.testing.assert_close(gradient, torch.autograd.grad(total, leaf)[0])
-    assert value == pytest.approx(problem.value(w))
+    assert value == pytest.approx(problem.objective(w))
 
 
 def test_the_linear_model_is_the_first_order_expansion_of_the_scores():
@@ -63,7 +63,7 @@ def test_the_linear_model_is_the_first_order_expansion_of_the_scores():
 @pytest.mark.parametrize("smoothing", ["adaptive", "constant"])
 def test_the_objective_never_rises_across_outer_steps(loss, smoothing):
     problem = make_problem(loss)
-    start = problem.value(problem.weights())
+    start = problem.objective(problem.weights())
     fit = run(problem, ProxLinear(eta=5.0, smoothing=smoothing), max_epochs=40, random_state=0)
     primal = np.r_[start, fit.trace.primal]
     assert (np.diff(primal) <= 0).all()
@@ -74,7 +74,7 @@ def test_the_objective_never_rises_across_outer_steps(loss, smoothing):
 
 def test_the_objective_falls_for_chains_and_by_entropy_smoothing():
     problem = make_problem("hinge", n=16, structure="chain")
-    start = problem.value(problem.weights())
+    start = problem.objective(problem.weights())
     solver = ProxLinear(eta=2.0, smoother="entropy", budget=2)
     fit = run(problem, solver, max_epochs=20, random_state=0)
     assert fit.trace.primal[-1] < 0.8 * start
@@ -96,7 +96,7 @@ def test_on_a_linear_score_it_reaches_the_optimum_of_a_generic_solver():
         return value
 
     optimizer.step(closure)
-    best = problem.value(w.detach())
+    best = problem.objective(w.detach())
     fit = run(problem, ProxLinear(eta=100.0, budget=10, growth=0.0), max_epochs=300, random_state=0)
     assert fit.certificate.primal == pytest.approx(best, rel=1e-4)
     assert fit.trace.prox_gradient[-1] < 0.1 * fit.trace.prox_gradient[0]
@@ -139,7 +139,7 @@ def test_the_answer_is_a_moving_average_of_the_weights_if_asked(solver):
         expected = kept * expected + (1 - kept) * state.w
     torch.testing.assert_close(averaged.w, state.w)
     np.testing.assert_allclose(solver.weights(problem, averaged), expected.numpy(), rtol=1e-10)
-    assert info.certificate.primal == pytest.approx(problem.value(expected))
+    assert info.certificate.primal == pytest.approx(problem.objective(expected))
     back = solver.unpack(problem, solver.pack(averaged))
     assert torch.equal(back.mean, averaged.mean)
 

@@ -38,9 +38,9 @@ import cliquewise as cw
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.solvers.bcfw_graph import GraphBCFW
-from cliquewise.solvers.gdmm_graph import STEPS, GraphGDMM
-from cliquewise.solvers.gdmm_multilabel import MultiLabelGDMM
+from cliquewise.solvers.backends.graph.factors import RULES
+from cliquewise.solvers.bcfw import BCFW
+from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.idal import IDAL
 from cliquewise.solvers.run import run
 
@@ -95,12 +95,12 @@ def check(trace: Any, proof: Any, best: tuple[float, float], where: Any, off: fl
 
 def check_solvers_of_graphs(problem: GraphProblem, best: tuple[float, float], where: Any) -> Any:
     """Three steps of gdmm, and idal; returns what bcfw proves."""
-    for step in STEPS:
-        fit = run(problem, GraphGDMM(step), tol=TOL, max_epochs=3000, random_state=0)
+    for step in RULES:
+        fit = run(problem, GDMM(step), tol=TOL, max_epochs=3000, random_state=0)
         check(fit.trace, fit.certificate, best, (where, step))
     fit = run(smoothed(problem), IDAL(), tol=TOL, max_epochs=3000, random_state=0)
     check(fit.trace, fit.certificate, best, (where, "idal"), GAMMA * problem.n_cliques)
-    return run(problem, GraphBCFW(), tol=TOL, max_epochs=1000, random_state=0)
+    return run(problem, BCFW(), tol=TOL, max_epochs=1000, random_state=0)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -109,7 +109,7 @@ def test_on_chains_the_solvers_of_chains_and_of_graphs_agree(seed):
     best = reference_bracket(problem)
     bcfw = check_solvers_of_graphs(problem, best, seed)
     check(bcfw.trace, bcfw.certificate, best, (seed, "bcfw on graphs"))
-    for solver in (*(cw.solvers.GDMM(step=step) for step in STEPS), "bcfw"):
+    for solver in (*(cw.solvers.GDMM(step=step) for step in RULES), "bcfw"):
         tagger = on_chains(seed, solver)
         check(tagger.trace_, tagger.certificate_, best, (seed, solver))
 
@@ -128,7 +128,7 @@ def test_where_all_labels_interact_the_active_sets_and_the_listed_pairs_agree(se
     graphs = problem.as_graphs()
     best = reference_bracket(graphs)
     for search in SEARCHES:
-        fit = run(problem, MultiLabelGDMM(search), tol=TOL, max_epochs=3000, random_state=seed)
+        fit = run(problem, GDMM(factor_search=search), tol=TOL, max_epochs=3000, random_state=seed)
         check(fit.trace, fit.certificate, best, (seed, search))
     bcfw = check_solvers_of_graphs(graphs, best, seed)
     assert bcfw.certificate.dual <= best[1] + 1e-6

@@ -13,7 +13,7 @@ from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.solvers._cliquewise import dual_value
+from cliquewise.solvers.backends.graph.cliques import dual_value
 from cliquewise.solvers.idal import IDAL
 from cliquewise.solvers.run import run
 from cliquewise.solvers.soft_bcfw import SoftBCFW
@@ -202,7 +202,7 @@ def test_no_block_step_lowers_the_augmented_dual(seed, method):
     state = solver.init(problem)
     rng = np.random.default_rng(seed)
     state.point.xi[:] = rng.normal(size=len(state.point.xi))
-    solver._set_rho(problem, state, 0.7)
+    state.set_rho(0.7)
     before = augmented(problem, state.point.mu, state.point.xi, 0.7)
     for c in rng.integers(0, problem.n_cliques, 30):
         kernels.visit(problem.cliques, problem.terms, state.point, 0.7, state.steps,
@@ -221,7 +221,8 @@ def test_the_gradient_of_a_clique_is_that_of_finite_differences(seed):
     g, x = problem.cliques, state.point
     x.mu[:] = np.concatenate([rng.dirichlet(np.ones(k)) for k in np.diff(g.offsets)])
     x.xi[:] = rng.normal(size=len(x.xi))
-    state = solver._ready(problem, x, rho)
+    state.refresh()
+    state.set_rho(rho)
     widest = int(max(np.diff(g.offsets).max(), g.params.max()))
     for c in range(problem.n_cliques):
         t, a, b = (np.empty(widest) for _ in range(3))

@@ -54,7 +54,9 @@ CASES = [
 def test_a_weight_is_a_number_of_copies(solver, loss, entropy, edge_features):
     totals, weights = [], []
     for problem in problems(loss, entropy, edge_features):
-        fit = run(problem, choose(problem, solver), tol=1e-6, max_epochs=3000, random_state=0)
+        fit = run(
+            problem, choose(problem, solver).solver, tol=1e-6, max_epochs=3000, random_state=0
+        )
         assert fit.certificate.gap <= 1e-5
         # Values are per example: the totals are what agrees.
         totals.append(fit.certificate.primal * problem.n_examples)
@@ -68,7 +70,11 @@ def test_subgradient_steps_count_weights_too():
     values = []
     for problem in problems("hinge", "gini", False):
         fit = run(
-            problem, choose(problem, "subgradient"), tol=1e-2, max_epochs=1000, random_state=0
+            problem,
+            choose(problem, "subgradient").solver,
+            tol=1e-2,
+            max_epochs=1000,
+            random_state=0,
         )
         assert fit.converged
         values.append(fit.certificate.primal * problem.n_examples)

@@ -24,16 +24,16 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel, transition_lists
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.solvers.backends.gdmm_state import empty_table
+from cliquewise.solvers.backends.chain.active import empty_table
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.run import Fit, run
 
 VARIANTS = {
-    "bcfw": GDMM(step="bcfw"),
-    "afw": GDMM(step="afw"),
-    "bgcd": GDMM(step="bgcd"),
+    "bcfw": GDMM("bcfw"),
+    "afw": GDMM("afw"),
+    "bgcd": GDMM("bgcd"),
     "full": GDMM(factor_search="full"),
     "sampled": GDMM(factor_search="sampled"),
     "one label, no rest": GDMM(admit=1, quiet=0.0, adaptive=False),
@@ -151,7 +151,7 @@ def test_sparse_rows_score_all_labels_as_the_weight_vector_does(pairs: str) -> N
     problem, solver, state = trained(pairs=pairs)
     k, tokens = 30, problem.data.n_tokens
     scores = np.zeros((tokens, 32))
-    gdmm_rows.label_scores(state.chains, state.rows, 0, tokens, k, scores)
+    gdmm_rows.label_scores(state.sets.chains, state.sets.rows, 0, tokens, k, scores)
     expected, _ = problem.model.potentials(solver.weights(problem, state), problem.data)
     np.testing.assert_allclose(scores[:, :k], expected, atol=1e-12)
 
@@ -167,7 +167,7 @@ def test_sampled_search_finds_the_best_label_with_the_stated_probability() -> No
     _, _, state = trained()
     k, hits, tries = 30, 0, 0
     one, scores = np.zeros(1, dtype=np.int64), np.zeros(32)
-    arguments = state.chains, state.rows, state.support
+    arguments = state.sets.chains, state.sets.rows, state.sets.support
     for token in range(60):
         gdmm_nodes.find_labels(*arguments, token, k, 0, 1, one, scores)
         best = int(one[0])
@@ -181,8 +181,8 @@ def test_sampled_search_finds_the_best_label_with_the_stated_probability() -> No
 
 
 def _active(state: Any, token: int) -> np.ndarray:
-    begin = state.support.start[token]
-    return np.asarray(state.support.label[begin : begin + state.support.count[token]])
+    begin = state.sets.support.start[token]
+    return np.asarray(state.sets.support.label[begin : begin + state.sets.support.count[token]])
 
 
 @settings(max_examples=60, deadline=None)
@@ -211,7 +211,9 @@ def test_sparse_losses_are_those_of_the_problem(k: int) -> None:
     problem, solver, state = trained(k)
     solver.certify(problem, state)
     losses = np.zeros(problem.n_examples)
-    gdmm_viterbi.sparse_losses(state.chains, state.rows, state.table, k, 0, len(losses), losses)
+    gdmm_viterbi.sparse_losses(
+        state.sets.chains, state.sets.rows, state.sets.table, k, 0, len(losses), losses
+    )
     np.testing.assert_allclose(
         losses, problem.losses(solver.weights(problem, state)), rtol=1e-10, atol=1e-10
     )

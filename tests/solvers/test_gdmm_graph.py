@@ -10,8 +10,9 @@ import cliquewise as cw
 from cliquewise._kernels.cliques import factors as kernels
 from cliquewise._kernels.cliques.ascent import Tour
 from cliquewise.errors import DataError
+from cliquewise.solvers.backends.graph.factors import RULES
 from cliquewise.solvers.base import choose
-from cliquewise.solvers.gdmm_graph import STEPS, GraphGDMM, parameters_of
+from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.idal import IDAL
 from cliquewise.solvers.run import run
 
@@ -19,14 +20,14 @@ from cliquewise.solvers.run import run
 TOL = 2e-5
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", RULES)
 @pytest.mark.parametrize("block", range(4))
 def test_every_step_meets_a_generic_solver_and_its_bounds_enclose_the_optimum(step, block):
     for seed in range(6 * block, 6 * block + 6):
         problem = small_problem(seed, loss="hinge", entropy="gini")
         best = reference_optimum(problem)
         scale = max(abs(best), 1.0)
-        fit = run(problem, GraphGDMM(step), tol=TOL, max_epochs=3000, random_state=seed)
+        fit = run(problem, GDMM(step), tol=TOL, max_epochs=3000, random_state=seed)
         assert np.all(fit.trace.primal >= best - 1e-6 * scale), seed
         assert np.all(fit.trace.dual <= best + 1e-6 * scale), seed
         assert fit.certificate.primal == pytest.approx(best, rel=1e-4, abs=1e-6), seed
@@ -38,7 +39,7 @@ def test_idal_with_little_entropy_ends_at_the_same_weights_and_value():
         nearly = small_problem(seed, loss="softmax_margin", gamma=1e-5, entropy="gini")
         fits = [
             run(p, s, tol=TOL, max_epochs=3000, random_state=0)
-            for p, s in ((problem, GraphGDMM()), (nearly, IDAL()))
+            for p, s in ((problem, GDMM()), (nearly, IDAL()))
         ]
         one, two = (fit.certificate.primal for fit in fits)
         assert one == pytest.approx(two, rel=1e-4, abs=1e-4)
@@ -49,41 +50,43 @@ def test_idal_with_little_entropy_ends_at_the_same_weights_and_value():
 def test_with_an_entropy_it_ends_where_idal_ends(seed, loss):
     problem = small_problem(seed, loss=loss, gamma=1.0, entropy="gini")
     wanted = run(problem, IDAL(), tol=1e-6, max_epochs=1000, random_state=0).certificate.primal
-    for step in STEPS:
-        fit = run(problem, GraphGDMM(step), tol=TOL, max_epochs=1000, random_state=1)
+    for step in RULES:
+        fit = run(problem, GDMM(step), tol=TOL, max_epochs=1000, random_state=1)
         assert fit.converged
         assert fit.certificate.primal == pytest.approx(wanted, rel=1e-4)
 
 
 @pytest.mark.parametrize("options", [
-    {"factor_search": "sampled"}, {"factor_search": "full"}, {"rho": "adaptive"}, {"eta": 0.5},
-    {"step": "bgcd", "factor_search": "sampled"}, {"step": "afw", "factor_search": "sampled"},
+    {"factor_search": "sampled"}, {"factor_search": "full"}, {"adaptive": True}, {"eta": 0.5},
+    {"step_rule": "bgcd", "factor_search": "sampled"},
+    {"step_rule": "afw", "factor_search": "sampled"},
 ])  # fmt: skip
 def test_searches_and_multiplier_steps_only_change_the_way(options):
     problem = small_problem(9, loss="hinge", entropy="gini")
-    wanted = run(problem, GraphGDMM(), tol=1e-6, max_epochs=3000, random_state=0)
-    fit = run(problem, GraphGDMM(**options), tol=TOL, max_epochs=3000, random_state=1)
+    wanted = run(problem, GDMM(), tol=1e-6, max_epochs=3000, random_state=0)
+    fit = run(problem, GDMM(**options), tol=TOL, max_epochs=3000, random_state=1)
     assert fit.converged
     assert fit.certificate.primal == pytest.approx(wanted.certificate.primal, rel=1e-4)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", RULES)
 @pytest.mark.parametrize("seed", range(6))
 def test_no_pass_lowers_the_augmented_dual(seed, step):
     problem = small_problem(seed, entropy="gini")
-    solver = GraphGDMM(step, rho=1.5)
-    state = solver.init(problem)
+    solver = GDMM(step, rho=1.5)
+    factors = solver.init(problem)
+    state = factors.ascent
     rng = np.random.default_rng(seed)
     state.point.xi[:] = rng.normal(size=len(state.point.xi))
-    solver._set_rho(problem, state, state.rho)
+    state.set_rho(state.rho)
     before = augmented(problem, state.point.mu, state.point.xi, state.rho)
     data, examples = problem.data, np.arange(len(problem.data))
     for _ in range(5):
         kernels.factor_sweep(
             problem.cliques, problem.terms, state.point, state.rho, state.steps,
-            kernels.Rule(STEPS.index(step), 1, 0.5), state.gaps, state.active,
-            Tour(data.node_offsets, data.edge_offsets, examples, state.order, state.place), 0.0,
-            rng.integers(0, 2**63, 1, dtype=np.uint64),
+            kernels.Rule(RULES.index(step), 1, 0.5), state.gaps, factors.active,
+            Tour(data.node_offsets, data.edge_offsets, examples, state.by_example, state.place),
+            0.0, rng.integers(0, 2**63, 1, dtype=np.uint64),
         )  # fmt: skip
         after = augmented(problem, state.point.mu, state.point.xi, state.rho)
         assert after >= before - 1e-10 * max(abs(before), 1.0)
@@ -100,7 +103,7 @@ def ring_problem() -> tuple[list, list]:
 
 def test_the_greedy_step_begins_with_few_cliques():
     X, y = ring_problem()
-    labeler = cw.GraphLabeler("hinge", solver=GraphGDMM("bgcd"), max_epochs=4, tol=1.0)
+    labeler = cw.GraphLabeler("hinge", solver=GDMM("bgcd"), max_epochs=4, tol=1.0)
     labeler.fit(X, y)
     assert labeler.trace_.oracle_calls[-1] < 0.7 * labeler.n_iter_ * 20 * 24
 
@@ -109,35 +112,32 @@ def test_a_labeler_trains_with_it_and_predicts_by_the_same_relaxation():
     X, y = ring_problem()
     labeler = cw.GraphLabeler("hinge", solver="gdmm", tol=1e-2, random_state=0).fit(X, y)
     assert labeler.certificate_.gap <= 1e-2
-    assert labeler.solver_ == "gdmm_graph"
+    assert labeler.solver_ == "gdmm"
     assert np.array_equal(np.concatenate(labeler.predict(X)), np.concatenate(y))
 
 
 def test_gdmm_means_the_solver_of_graphs_and_keeps_its_parameters():
     problem = small_problem(4, loss="hinge", entropy="gini")
-    assert choose(problem, "gdmm") == GraphGDMM()
-    given = GraphGDMM("afw", "full", 2.0, 0.5)
-    assert GraphGDMM.like(given) == given
-    assert parameters_of(given) == {
-        "step": "afw", "factor_search": "full", "rho": 2.0, "eta": 0.5,
-    }  # fmt: skip
+    assert choose(problem, "gdmm").solver == GDMM()
+    given = GDMM("afw", "full", 2.0, 0.5)
+    assert choose(problem, given).solver is given
 
 
 def test_the_same_seed_gives_the_same_bits_and_a_checkpoint_goes_on():
     problem = small_problem(7, loss="hinge", entropy="gini")
-    solver = GraphGDMM("bgcd")
+    solver = GDMM("bgcd")
     one, two = (run(problem, solver, max_epochs=10, tol=0, random_state=3) for _ in range(2))
     assert np.array_equal(one.weights, two.weights)
     restored = solver.unpack(problem, solver.pack(one.state))
-    np.testing.assert_allclose(restored.point.w, one.weights, atol=1e-9)
+    np.testing.assert_allclose(restored.weights(), one.weights, atol=1e-9)
     again = run(problem, solver, tol=TOL, max_epochs=3000, random_state=0, warm=one.state)
     assert again.converged
 
 
 @pytest.mark.parametrize("options", [
-    {"step": "fw"}, {"factor_search": "none"}, {"eta": 0}, {"eta": float("nan")}, {"rho": -1.0},
-    {"rho": "x"},
+    {"step_rule": "fw"}, {"factor_search": "none"}, {"eta": 0}, {"eta": float("nan")},
+    {"rho": -1.0}, {"rho": "x"},
 ])  # fmt: skip
 def test_bad_parameters_are_named(options):
     with pytest.raises(DataError, match=next(iter(options))):
-        GraphGDMM(**options)
+        GDMM(**options)

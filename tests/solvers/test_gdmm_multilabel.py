@@ -19,12 +19,10 @@ from cliquewise.models.label_sets import unpack_weights
 from cliquewise.oracles.relaxed_label_sets import empty_sets, empty_weights, relaxed_labels
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.problems.label_sets import MultiLabelProblem
+from cliquewise.solvers.backends.graph.factors import RULES
+from cliquewise.solvers.backends.label_sets import squared_norm
 from cliquewise.solvers.base import choose
-from cliquewise.solvers.gdmm_graph import STEPS, GraphGDMM
-from cliquewise.solvers.gdmm_multilabel import (
-    MultiLabelGDMM,
-    squared_norm,
-)
+from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.idal import IDAL
 from cliquewise.solvers.run import run
 
@@ -71,7 +69,7 @@ def test_it_meets_a_generic_solver_and_its_bounds_enclose_the_optimum(block):
     for seed in range(8 * block, 8 * block + 8):
         problem = small_problem(seed)
         best = reference_optimum(problem.as_graphs())
-        fit = run(problem, MultiLabelGDMM(), tol=TOL, max_epochs=2000, random_state=seed)
+        fit = run(problem, GDMM(), tol=TOL, max_epochs=2000, random_state=seed)
         assert np.all(fit.trace.primal >= best - 1e-6 * max(best, 1.0)), seed
         assert np.all(fit.trace.dual <= best + 1e-6 * max(best, 1.0)), seed
         assert fit.certificate.primal == pytest.approx(best, rel=1e-4, abs=1e-6), seed
@@ -82,10 +80,10 @@ def test_all_solvers_agree_and_nobody_crosses_another_bound():
     graphs = problem.as_graphs()
     nearly = GraphProblem(graphs.model, graphs.data, 0.5, "softmax_margin", gamma=1e-5)
     fits = [
-        run(problem, MultiLabelGDMM(s), tol=TOL, max_epochs=2000, random_state=0)
+        run(problem, GDMM(factor_search=s), tol=TOL, max_epochs=2000, random_state=0)
         for s in ("sublinear", "full", "sampled")
     ]
-    fits += [run(graphs, GraphGDMM(s), tol=TOL, max_epochs=3000, random_state=0) for s in STEPS]
+    fits += [run(graphs, GDMM(s), tol=TOL, max_epochs=3000, random_state=0) for s in RULES]
     fits.append(run(nearly, IDAL(), tol=TOL, max_epochs=3000, random_state=0))
     best = max(fit.certificate.dual for fit in fits)
     for fit in fits:
@@ -96,12 +94,12 @@ def test_all_solvers_agree_and_nobody_crosses_another_bound():
 @pytest.mark.parametrize("seed", range(3))
 def test_bounds_enclose_the_optimum_of_larger_problems_from_the_first_pass_on(seed):
     problem = larger_problem(seed)
-    fine = run(problem, MultiLabelGDMM(), tol=3e-3, max_epochs=500, random_state=0)
+    fine = run(problem, GDMM(), tol=3e-3, max_epochs=500, random_state=0)
     assert fine.converged
     listed = run(problem.as_graphs(), IDAL(), tol=5e-2, max_epochs=60, random_state=0)
     top = min(fine.certificate.primal, listed.certificate.primal)
     assert top >= max(fine.certificate.dual, listed.certificate.dual)
-    solver = MultiLabelGDMM(rho=1.0)
+    solver = GDMM(rho=1.0)
     state, rng = solver.init(problem), np.random.default_rng(seed)
     for _ in range(8):
         proof = solver.certify(problem, state)
@@ -116,7 +114,7 @@ def test_features_that_never_occur_cost_and_weigh_nothing():
     problem = larger_problem(0, 10, 5)
     X = csr_matrix((problem.X.data, 3 * problem.X.indices + 1, problem.X.indptr), shape=(10, 40))
     wide = MultiLabelProblem(X, problem.Y, problem.C)
-    one, two = (run(p, MultiLabelGDMM(), max_epochs=5, tol=0, random_state=0)
+    one, two = (run(p, GDMM(), max_epochs=5, tol=0, random_state=0)
                 for p in (problem, wide))  # fmt: skip
     assert one.certificate == two.certificate
     unary = two.weights[: 2 * 5 * 41].reshape(5, 41, 2)
@@ -198,7 +196,7 @@ def test_the_sampled_search_finds_the_best_label_as_often_as_it_promises():
 def test_both_searches_walk_the_same_way():
     problem = larger_problem(2)
     one, two = (
-        run(problem, MultiLabelGDMM(s), tol=0, max_epochs=6, random_state=0)
+        run(problem, GDMM(factor_search=s), tol=0, max_epochs=6, random_state=0)
         for s in ("sublinear", "full")
     )
     np.testing.assert_allclose(one.weights, two.weights, atol=1e-7)
@@ -242,11 +240,11 @@ def test_the_threshold_of_four_numbers_leaves_a_distribution(t):
 
 def test_more_sweeps_of_messages_never_loosen_the_bound_and_never_cross_the_optimum(monkeypatch):
     problem = larger_problem(6)
-    solver = MultiLabelGDMM()
+    solver = GDMM()
     state, rng = solver.init(problem), np.random.default_rng(0)
     for _ in range(5):
         state, _ = solver.step(problem, state, rng)
-    plan, w = solver._plan(problem, state), state.weights
+    plan, w = state._plan(), state.own
     low = problem.relaxed_primal(solver.weights(problem, state), tol=1e-4)[0]
     python = {name: getattr(bounds, name).py_func for name in ("loss_bound", "_polish")}
     monkeypatch.setattr(bounds, "_polish", python["_polish"])
@@ -264,20 +262,20 @@ def test_more_sweeps_of_messages_never_loosen_the_bound_and_never_cross_the_opti
 
 def test_the_penalty_grows_only_while_making_beliefs_agree_costs_most_of_the_gap():
     problem = larger_problem(0, C=1.0)
-    solver = MultiLabelGDMM()
+    solver = GDMM()
     state = solver.init(problem)
     for repair, grows in ((0.6, True), (0.4, False)):
         state.repair, before = repair, state.rho
-        solver._adapt(problem, state, 1.0)
+        state._adapt(1.0)
         assert (state.rho > before) is grows
     for _ in range(50):
         state.repair = 1.0
-        solver._adapt(problem, state, 1.0)
+        state._adapt(1.0)
     assert state.rho == 10.0 * problem.C
-    given = MultiLabelGDMM(rho=0.7)
+    given = GDMM(rho=0.7)
     state = given.init(problem)
     state.repair = 1.0
-    given._adapt(problem, state, 1.0)
+    state._adapt(1.0)
     assert state.rho == 0.7
 
 
@@ -286,7 +284,7 @@ def test_the_penalty_grows_only_while_making_beliefs_agree_costs_most_of_the_gap
 
 def test_few_labels_are_active_where_few_are_near_the_margin():
     problem = larger_problem(3, 200, 60, C=3.0)
-    fit = run(problem, MultiLabelGDMM(), tol=0, max_epochs=12, random_state=0)
+    fit = run(problem, GDMM(), tol=0, max_epochs=12, random_state=0)
     assert fit.trace.active[-1] < 0.75 * 60
     assert fit.state.sets.count[:, 1].mean() < 0.25 * 60 * 59 / 2
 
@@ -298,19 +296,19 @@ def test_few_labels_are_active_where_few_are_near_the_margin():
 def test_extreme_label_sets_are_solved(Y):
     X = csr_matrix([[1.0, 1.0], [0.0, 0.0], [2.0, 2.0]])  # a feature twice, an empty row
     problem = MultiLabelProblem(X, np.asarray(Y), 0.5)
-    fit = run(problem, MultiLabelGDMM(), tol=1e-3, max_epochs=1000, random_state=0)
+    fit = run(problem, GDMM(), tol=1e-3, max_epochs=1000, random_state=0)
     assert fit.converged
     assert np.isfinite(fit.weights).all()
 
 
 def test_no_rows_are_a_problem_too():
     problem = MultiLabelProblem(csr_matrix((0, 3)), np.zeros((0, 4), dtype=int))
-    assert not run(problem, MultiLabelGDMM(), max_epochs=2).weights.any()
+    assert not run(problem, GDMM(), max_epochs=2).weights.any()
 
 
 def test_the_same_seed_gives_the_same_bits_and_a_checkpoint_goes_on():
     problem = larger_problem(4)
-    solver = MultiLabelGDMM()
+    solver = GDMM()
     one, two = (run(problem, solver, tol=0, max_epochs=7, random_state=5) for _ in range(2))
     assert one.weights.tobytes() == two.weights.tobytes()
     again = solver.unpack(problem, solver.pack(one.state))
@@ -325,12 +323,12 @@ def test_the_same_seed_gives_the_same_bits_and_a_checkpoint_goes_on():
 
 
 @pytest.mark.parametrize("options", [
-    {"step": "bcfw"}, {"step": "x"}, {"factor_search": "x"}, {"rho": 0.0}, {"rho": "x"},
+    {"step_rule": "x"}, {"factor_search": "x"}, {"rho": 0.0}, {"rho": "x"},
     {"eta": -1.0},
 ])  # fmt: skip
 def test_bad_parameters_are_named(options):
     with pytest.raises(DataError, match=next(iter(options))):
-        MultiLabelGDMM(**options)
+        GDMM(**options)
 
 
 BAD = {
@@ -349,6 +347,8 @@ def test_bad_problems_are_refused(reason):
 
 def test_the_solver_of_such_problems_is_found_and_others_are_refused():
     problem = MultiLabelProblem(csr_matrix([[1.0], [2.0]]), [[1], [0]])
-    assert choose(problem, "auto") == choose(problem, "gdmm") == MultiLabelGDMM()
-    with pytest.raises(UnsupportedError, match="gdmm_multilabel"):
+    assert choose(problem, "auto").solver == choose(problem, "gdmm").solver == GDMM()
+    with pytest.raises(UnsupportedError, match=r"'idal' does not work on a label_sets.*gdmm"):
         choose(problem, "idal")
+    with pytest.raises(UnsupportedError, match="every pair of labels"):
+        choose(problem, GDMM("bcfw"))

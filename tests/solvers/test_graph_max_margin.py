@@ -11,10 +11,10 @@ from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.base import choose
-from cliquewise.solvers.bcfw_graph import GraphBCFW
+from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.idal import IDAL
 from cliquewise.solvers.run import run
-from cliquewise.solvers.subgradient_graph import GraphSubgradient
+from cliquewise.solvers.subgradient import Subgradient
 
 
 def graphs(seed: int, shape: str, count: int = 5, n: int = 5, k: int = 3):
@@ -40,7 +40,7 @@ def problem_of(seed: int, shape: str, C: float = 0.2, **options) -> GraphProblem
 @pytest.mark.parametrize("shape", ["chain", "ring", "complete"])
 def test_bcfw_proves_its_optimum_and_no_exact_primal_is_below_it(shape, sampling):
     problem = problem_of(1, shape)
-    fit = run(problem, GraphBCFW(sampling=sampling), tol=1e-6, max_epochs=500, random_state=0)
+    fit = run(problem, BCFW(sampling=sampling), tol=1e-6, max_epochs=500, random_state=0)
     assert fit.converged and fit.certificate.status == "exact"
     assert problem.primal(fit.weights) == pytest.approx(fit.certificate.primal, rel=1e-9)
     # Convexity: no point nearby is better than what was proved.
@@ -52,7 +52,7 @@ def test_bcfw_proves_its_optimum_and_no_exact_primal_is_below_it(shape, sampling
 
 @pytest.mark.parametrize("shape", ["chain", "ring"])
 def test_the_dual_rises_with_every_step(shape):
-    problem, solver = problem_of(2, shape, C=1.0), GraphBCFW()
+    problem, solver = problem_of(2, shape, C=1.0), BCFW()
     state, rng, last = solver.init(problem), np.random.default_rng(0), 0.0
     for _ in range(15):
         state, _ = solver.step(problem, state, rng)
@@ -61,38 +61,33 @@ def test_the_dual_rises_with_every_step(shape):
         assert state.dual == pytest.approx(running, rel=1e-8, abs=1e-10)
         assert state.dual >= last - 1e-10
         last = state.dual
-    np.testing.assert_allclose(state.pool.alpha.sum(axis=1), 1.0, atol=1e-12)
-    assert state.pool.alpha.min() >= 0
-    assert not state.scratch.any()
+    blocks = state.blocks
+    assert blocks.atoms.alpha[: blocks.used].min() >= 0
+    assert not blocks.scratch.any()
 
 
-def test_products_of_labelings_are_those_of_their_images():
-    problem, solver = problem_of(3, "ring"), GraphBCFW()
-    state, rng = solver.init(problem), np.random.default_rng(0)
-    for _ in range(4):
-        state, _ = solver.step(problem, state, rng)
-    pool, starts = state.pool, problem.data.node_offsets
+def test_rows_of_labelings_are_images_of_their_difference_from_the_truth():
+    problem, rng = problem_of(3, "ring"), np.random.default_rng(0)
     for i in range(problem.n_examples):
-        images = []
-        graph, at = problem.graph(i, problem.potentials(state.w)), problem.entries(i)
-        for a in range(int(pool.count[i])):
-            mu, image = np.zeros(len(problem.truth)), np.zeros(problem.dimension)
-            for entry in graph._entries(pool.labels[starts[i] : starts[i + 1], a][None]):
-                mu[at[entry[0]]] = 1.0
-            problem.accumulate(mu, image)
-            images.append(image)
-            assert pool.cost[i, a] == pytest.approx(problem.costs @ mu)
-        count = len(images)
-        np.testing.assert_allclose(
-            pool.gram[i, :count, :count], np.array(images) @ np.array(images).T, atol=1e-9
-        )
+        w = rng.normal(size=problem.dimension)
+        scores, rows = problem.top_k(w, i, 4)
+        graph, at = problem.graph(i, problem.potentials(w) + problem.costs), problem.entries(i)
+        for r, found in enumerate(graph.top_k(4)):
+            mu = -problem.truth[at]
+            for entry in graph._entries(found.labels[None]):
+                mu[entry[0]] += 1.0
+            dense = np.zeros(problem.dimension)
+            rows.add_to(dense, r)
+            np.testing.assert_allclose(dense, problem.image(i, mu), atol=1e-12)
+            hamming = np.sum(found.labels != problem.data.labels[5 * i : 5 * i + 5])
+            assert scores[r] == pytest.approx(hamming + dense @ w)
 
 
 @pytest.mark.parametrize("method", ["icm", "trw-s", "portfolio", "milp", "junction-tree"])
-@pytest.mark.parametrize("solver", [GraphBCFW, GraphSubgradient])
+@pytest.mark.parametrize("solver", [BCFW, Subgradient])
 def test_an_inexact_map_method_loosens_the_certificate_and_never_fakes_it(solver, method):
     problem = problem_of(4, "complete", C=0.5)
-    best = run(problem, GraphBCFW(), tol=1e-7, max_epochs=500, random_state=0).certificate
+    best = run(problem, BCFW(), tol=1e-7, max_epochs=500, random_state=0).certificate
     fit = run(problem, solver(map_method=method), tol=1e-3, max_epochs=10, random_state=0)
     for row in fit.trace:
         assert row["primal"] >= best.dual - 1e-7
@@ -105,25 +100,26 @@ def test_an_inexact_map_method_loosens_the_certificate_and_never_fakes_it(solver
 
 def test_bcfw_stops_when_its_map_method_finds_nothing_new():
     problem = problem_of(4, "complete", C=0.5)
-    fit = run(problem, GraphBCFW(map_method="icm"), tol=1e-9, max_epochs=10_000, random_state=0)
+    fit = run(problem, BCFW(map_method="icm"), tol=1e-9, max_epochs=10_000, random_state=0)
     assert not fit.converged
     assert fit.epochs < 1000
 
 
 def test_the_subgradient_method_comes_near():
     problem = problem_of(5, "ring", C=0.05)
-    best = run(problem, GraphBCFW(), tol=1e-7, max_epochs=500, random_state=0).certificate
-    fit = run(problem, GraphSubgradient(), tol=2e-2, max_epochs=2000, random_state=0)
+    best = run(problem, BCFW(), tol=1e-7, max_epochs=500, random_state=0).certificate
+    fit = run(problem, Subgradient(), tol=2e-2, max_epochs=2000, random_state=0)
     assert fit.converged
     assert fit.certificate.primal == pytest.approx(best.primal, rel=2.1e-2)
 
 
 def test_few_labelings_are_enough_room_for_a_true_certificate():
     problem = problem_of(6, "ring", C=3.0)
-    best = run(problem, GraphBCFW(), tol=1e-7, max_epochs=1000, random_state=0)
-    tight = run(problem, GraphBCFW(max_labelings=2), tol=1e-7, max_epochs=60, random_state=0)
-    wide = run(problem, GraphBCFW(max_labelings=9), tol=1e-6, max_epochs=1000, random_state=0)
-    assert best.state.pool.count.max() > 2
+    best = run(problem, BCFW(), tol=1e-7, max_epochs=1000, random_state=0)
+    tight = run(problem, BCFW(max_outputs=2), tol=1e-7, max_epochs=60, random_state=0)
+    wide = run(problem, BCFW(max_outputs=9), tol=1e-6, max_epochs=1000, random_state=0)
+    assert best.state.blocks.used > 2 * problem.n_examples
+    assert tight.state.blocks.used <= 3 * problem.n_examples
     assert tight.certificate.dual <= best.certificate.primal + 1e-9
     assert tight.certificate.primal >= best.certificate.dual - 1e-9
     assert wide.certificate.primal == pytest.approx(best.certificate.primal, rel=1e-5)
@@ -140,7 +136,7 @@ def test_on_chains_idal_near_gamma_zero_graph_bcfw_and_chain_bcfw_have_one_optim
     chain = tagger.certificate_
     assert chain.gap <= 1e-6
     hinge = GraphProblem(model, data, C=0.2, loss="hinge")
-    graph = run(hinge, GraphBCFW(), tol=1e-6, max_epochs=500, random_state=0).certificate
+    graph = run(hinge, BCFW(), tol=1e-6, max_epochs=500, random_state=0).certificate
     assert graph.primal == pytest.approx(chain.primal, rel=1e-5)
     small = GraphProblem(model, data, C=0.2, loss="softmax_margin", gamma=1e-4)
     relaxed = run(small, IDAL(), tol=2e-4, max_epochs=4000, random_state=0).certificate
@@ -151,30 +147,30 @@ def test_on_chains_idal_near_gamma_zero_graph_bcfw_and_chain_bcfw_have_one_optim
 @pytest.mark.parametrize("shape", ["ring", "complete"])
 def test_on_loopy_graphs_the_relaxation_is_not_below_the_exact_structural_svm(shape):
     # The local polytope holds the marginal one, so the relaxed loss is the larger.
-    exact = run(problem_of(7, shape), GraphBCFW(), tol=1e-6, max_epochs=500, random_state=0)
+    exact = run(problem_of(7, shape), BCFW(), tol=1e-6, max_epochs=500, random_state=0)
     relaxed = run(problem_of(7, shape), IDAL(), tol=1e-3, max_epochs=2000, random_state=0)
     assert relaxed.certificate.primal >= exact.certificate.dual - 1e-9
 
 
 def test_a_warm_start_needs_the_same_graphs_and_ends_at_once():
     problem = problem_of(8, "ring")
-    cold = run(problem, GraphBCFW(), tol=1e-6, max_epochs=500, random_state=0)
-    warm = run(problem, GraphBCFW(), tol=1e-6, max_epochs=500, random_state=1, warm=cold.state)
+    cold = run(problem, BCFW(), tol=1e-6, max_epochs=500, random_state=0)
+    warm = run(problem, BCFW(), tol=1e-6, max_epochs=500, random_state=1, warm=cold.state)
     assert warm.converged and warm.epochs <= 2
-    for solver in (GraphBCFW(), GraphSubgradient()):
+    for solver in (BCFW(), Subgradient()):
         state = run(problem, solver, max_epochs=2, random_state=0).state
-        with pytest.raises(DataError, match="same graphs"):
+        with pytest.raises(DataError, match="same"):
             solver.init(problem_of(9, "chain"), state)
 
 
 def test_solvers_have_the_same_names_on_graphs_as_on_chains():
     problem = problem_of(1, "ring")
-    assert isinstance(choose(problem, "bcfw"), GraphBCFW)
-    assert isinstance(choose(problem, "subgradient"), GraphSubgradient)
-    with pytest.raises(UnsupportedError, match="bcfw_graph"):
+    assert isinstance(choose(problem, "bcfw").solver, BCFW)
+    assert isinstance(choose(problem, "subgradient").solver, Subgradient)
+    with pytest.raises(UnsupportedError, match="'bcfw' minimizes hinge, not log; these do: idal"):
         choose(problem_of(1, "ring", loss="log"), "bcfw")
     with pytest.raises(UnsupportedError, match=r"'chain', which"):
-        choose(problem, GraphBCFW(map_method="chain"))
+        choose(problem, BCFW(map_method="chain"))
 
 
 @pytest.mark.parametrize(
@@ -183,23 +179,23 @@ def test_solvers_have_the_same_names_on_graphs_as_on_chains():
         {"sampling": "x"},
         {"uniform_share": 2.0},
         {"cached_passes": -1},
-        {"max_labelings": 1},
+        {"max_outputs": 1},
         {"map_method": "trw-bp"},
         {"map_options": 3},
     ],
 )
 def test_bad_parameters_are_named_for_graph_bcfw(options):
     with pytest.raises(DataError, match=next(iter(options))):
-        GraphBCFW(**options)
+        BCFW(**options)
 
 
 def test_map_options_reach_the_method_and_leave_the_solver_hashable():
-    solver = GraphBCFW(map_method="trw-s", map_options={"max_iterations": 3})
-    assert hash(solver) == hash(GraphBCFW(map_method="trw-s", map_options={"max_iterations": 3}))
+    solver = BCFW(map_method="trw-s", map_options={"max_iterations": 3})
+    assert hash(solver) == hash(BCFW(map_method="trw-s", map_options={"max_iterations": 3}))
     fit = run(problem_of(1, "ring"), solver, tol=1e-2, max_epochs=20, random_state=0)
     assert np.isfinite(fit.certificate.primal)
     with pytest.raises(UnsupportedError, match="unknown method"):
-        GraphBCFW(map_method="no such")
+        BCFW(map_method="no such")
 
 
 @pytest.mark.parametrize("solver", ["bcfw", "subgradient"])

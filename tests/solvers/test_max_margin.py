@@ -132,7 +132,7 @@ def distributions(
     Segments in order of their first edge are laid end to end on a circle of length 1; a cut at
     any height meets segments that do not share an edge.
     """
-    pool, out = state.pool, []
+    pool, out = state.blocks.pool, []
     for i, ys in enumerate(reference.labelings):
         truth, own, a = list(reference._labels(i)), [], pool.head[i]
         while a >= 0:
@@ -404,12 +404,15 @@ def test_warm_start_at_the_optimum_ends_at_once() -> None:
 
 def test_auto_takes_sdca_where_it_fits_and_impossible_pairs_name_the_possible_ones() -> None:
     log = ChainRecipe(5).build()
-    assert choose(hinge(log)).name == "sdca"
-    assert choose(hinge(log), max_memory=1.0).name == "bcfw"
+    assert choose(hinge(log)).solver.name == "sdca"
+    wide = larger(4, 30, 12, 8)
+    assert choose(wide, max_memory=get("bcfw").memory(wide)).solver.name == "bcfw"
+    with pytest.raises(UnsupportedError, match=r"no solver.*sdca: it needs .* GiB"):
+        choose(wide, max_memory=1.0)
     data = Dataset([0, 2], [0, 1, 2], [0, 1], None, 2, labels=[0, 399])
     many = ChainProblem(ChainModel.build(data, 400), data, loss="hinge")
-    assert choose(many, max_memory=1.0).name == "gdmm"
-    assert choose(log).name == "sdca"
+    assert choose(many, max_memory=0.9 * get("sdca").memory(many)).solver.name == "gdmm"
+    assert choose(log).solver.name == "sdca"
     with pytest.raises(UnsupportedError, match=r"'sag' minimizes log.*bcfw.*subgradient"):
         choose(hinge(log), "sag")
     for name in ("bcfw", "subgradient"):

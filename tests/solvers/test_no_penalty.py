@@ -70,7 +70,7 @@ def test_casimir_comes_to_the_optimum_of_the_linear_program(solver: Any, seed: i
 
 def test_separable_examples_are_separated_and_that_is_proved() -> None:
     problem = candidates(9, noise=0.0)
-    fit = run(problem, choose(problem), tol=1e-3, max_epochs=3000, random_state=0)
+    fit = run(problem, choose(problem).solver, tol=1e-3, max_epochs=3000, random_state=0)
     assert fit.solver == "casimir" and fit.converged
     assert fit.certificate.primal == 0.0 == problem.primal(fit.weights)
     assert problem.certificate(fit.weights).gap == 0.0
@@ -82,7 +82,7 @@ def test_chains_and_graphs_do_without_a_penalty_too() -> None:
     data = GraphDataset.from_examples([([[0.5], [-1.0]], [(0, 1)])], [[0, 1]])
     graphs = GraphProblem(PairwiseModel([2], 1), data, np.inf, loss="hinge")
     for problem in (chains, graphs):
-        fit = run(problem, choose(problem), tol=1e-2, max_epochs=500, random_state=0)
+        fit = run(problem, choose(problem).solver, tol=1e-2, max_epochs=500, random_state=0)
         assert fit.certificate.primal <= 0.05 * problem.primal(np.zeros(problem.dimension))
         assert fit.certificate.dual == 0.0
 
@@ -90,7 +90,7 @@ def test_chains_and_graphs_do_without_a_penalty_too() -> None:
 def test_every_other_solver_says_that_it_needs_a_penalty() -> None:
     problem = candidates(0, noise=1.0)
     others = [s() for s in registered() if s.name != "casimir" and problem.kind in s.problems]
-    assert {s.name for s in others} >= {"svrg", "bcfw_examples"}
+    assert {s.name for s in others} >= {"svrg", "bcfw"}
     for solver in others:
         if problem.loss in solver.losses:
             with pytest.raises(UnsupportedError, match=r"needs a penalty.*casimir"):

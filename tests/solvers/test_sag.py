@@ -50,7 +50,7 @@ def test_lazy_steps_equal_dense_ones() -> None:
     state = solver.init(problem)
     rng = np.random.default_rng(3)
     solver.step(problem, state, rng)
-    order = state.order
+    order = state.order.order
     w, d, stored, seen = np.zeros(reference.dimension), np.zeros(reference.dimension), {}, 0
     smooth = np.zeros(5)
     for i in order:

@@ -24,9 +24,9 @@ def distributions(reference: Enumeration, state: Duals) -> list[np.ndarray]:
         first = reference.data.offsets[i]
         scores = np.zeros(len(labelings))
         for at, y in enumerate(labelings):
-            scores[at] += sum(state.arrays.theta[first + t, a] for t, a in enumerate(y))
+            scores[at] += sum(state.blocks.arrays.theta[first + t, a] for t, a in enumerate(y))
             if len(y) > 1:
-                edges = state.arrays.theta_edges[state.arrays.edge_row[i]]
+                edges = state.blocks.arrays.theta_edges[state.blocks.arrays.edge_row[i]]
                 scores[at] += sum(edges[a, b] for a, b in pairwise(y))
         out.append(softmax(scores))
     return out
@@ -63,7 +63,7 @@ def test_marginals_and_weights_are_those_of_the_enumerated_distributions(
         mu = np.zeros((last - first, problem.model.n_labels))
         for share, y in zip(q, reference.labelings[i], strict=True):
             mu[np.arange(len(y)), list(y)] += share
-        np.testing.assert_allclose(state.arrays.mu[first:last], mu, atol=1e-10)
+        np.testing.assert_allclose(state.blocks.arrays.mu[first:last], mu, atol=1e-10)
         phi = reference.features[i]
         expected += problem.C * reference.weights[i] * (phi[reference.truth[i]] - q @ phi)
     size = 1 + np.abs(expected).max(initial=0)

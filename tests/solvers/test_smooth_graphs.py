@@ -15,7 +15,7 @@ from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.solvers.backends.smooth_graphs import GraphBackend
+from cliquewise.solvers.backends.examples import ExampleSmoothing
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.casimir import Casimir
 from cliquewise.solvers.run import run
@@ -44,13 +44,13 @@ def rings(seed: int, examples: int = 4, k: int = 2, weights: Any = None) -> Grap
 def test_full_gradient_is_that_of_the_smoothed_losses(seed: int, smoother: str, mu: float) -> None:
     problem, rng = rings(seed, 2), np.random.default_rng(seed)
     w, d = rng.normal(size=(2, problem.dimension))
-    backend, h = GraphBackend(problem, smoother, 32), 1e-6  # 32: all labelings there are
+    backend, h = ExampleSmoothing(problem, smoother, 32), 1e-6  # 32: all labelings there are
     found = backend.full_gradient(w, mu)
     rise = backend.smooth_loss(w + h * d, mu) - backend.smooth_loss(w - h * d, mu)
     assert rise / (2 * h) == pytest.approx(found.gradient @ d, abs=1e-5)
     assert found.loss == pytest.approx(backend.smooth_loss(w, mu))
     # Proposition 2: the smoothed maximum is above the maximum, by mu times the omega met at most.
-    hinge = float(backend.losses(w).mean())
+    hinge = backend.total_loss(w) / problem.n_examples
     assert hinge - 1e-9 <= found.loss and found.omega <= 1e-12 and found.exact == 1.0
     # Value = expected cost + <gradient, w> - mu omega: cost and slope are a point of the dual.
     assert found.loss == pytest.approx(found.cost + found.gradient @ w - found.omega)
@@ -60,7 +60,7 @@ def test_full_gradient_is_that_of_the_smoothed_losses(seed: int, smoother: str, 
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5, 0.0]])
 def test_the_optimum_is_met_on_graphs_with_cycles(solver: Any, weights: Any) -> None:
     problem = rings(3, weights=weights)
-    best = run(problem, choose(problem, "bcfw"), tol=1e-7, max_epochs=500, random_state=0)
+    best = run(problem, choose(problem, "bcfw").solver, tol=1e-7, max_epochs=500, random_state=0)
     fit = run(problem, solver, tol=0.04, max_epochs=1200, random_state=0)
     lasting = solver.name == "svrg"  # whose smoothing stays
     assert fit.certificate.primal <= (1.15 if lasting else 1.05) * best.certificate.primal
@@ -102,7 +102,7 @@ def test_a_true_cost_that_is_not_zero_is_part_of_the_bound() -> None:
     cost = np.array([-2.0, 0.0, 0.0, -1.0])
     problem = GraphProblem(PairwiseModel([2], 1), data, loss="hinge", cost=cost)
     fit = run(problem, Casimir(), tol=1e-6, max_epochs=50, random_state=0)
-    best = run(problem, choose(problem, "bcfw"), tol=1e-9, max_epochs=300, random_state=0)
+    best = run(problem, choose(problem, "bcfw").solver, tol=1e-9, max_epochs=300, random_state=0)
     assert fit.trace.dual.max() <= best.certificate.primal + 1e-9
 
 

@@ -14,7 +14,7 @@ from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.smoothers import get_smoother
-from cliquewise.solvers.backends.smooth import ChainBackend
+from cliquewise.solvers.backends.chain.smooth import ChainSmoothing
 from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.casimir import Casimir, next_alpha
 from cliquewise.solvers.run import Fit, run
@@ -94,7 +94,7 @@ def test_share_of_exact_calls_is_that_of_proposition_4(recipe: ChainRecipe) -> N
     problem = with_loss(recipe.build(), "hinge")
     rng = np.random.default_rng(recipe.seed)
     for mu, k in ((0.5, 2), (3.0, 4)):
-        backend, w = ChainBackend(problem, "l2", k), free_weights(problem, rng, 0.4)
+        backend, w = ChainSmoothing(problem, "l2", k), free_weights(problem, rng, 0.4)
         found = backend.full_gradient(backend.packed(w), mu)
         listed = SmoothEnumeration(problem, mu, "l2")
         exact = []
@@ -114,7 +114,7 @@ def test_epoch_makes_the_steps_of_svrg_one_by_one(smoother: str) -> None:
         ChainRecipe(7, examples=6, labels=3, values=True, weights=True, forbid="both").build(),
         "hinge",
     )
-    backend, rng = ChainBackend(problem, smoother, 4), np.random.default_rng(0)
+    backend, rng = ChainSmoothing(problem, smoother, 4), np.random.default_rng(0)
     mu, lam, kappa, rate, n = 0.7, problem.lam, 0.3, 0.05, problem.n_examples
     start, z = (backend.packed(free_weights(problem, rng, 0.5)) for _ in range(2))
     order = rng.permutation(n)
@@ -212,8 +212,8 @@ def test_extreme_C_gives_finite_weights_and_true_bounds(C: float) -> None:
 
 def test_threads_find_the_same_full_gradient() -> None:
     base = random_problem(5, 40, 3, 6)
-    one = ChainBackend(ChainProblem(base.model, base.data, loss="hinge"), "l2", 3)
-    two = ChainBackend(ChainProblem(base.model, base.data, n_jobs=2, loss="hinge"), "l2", 3)
+    one = ChainSmoothing(ChainProblem(base.model, base.data, loss="hinge"), "l2", 3)
+    two = ChainSmoothing(ChainProblem(base.model, base.data, n_jobs=2, loss="hinge"), "l2", 3)
     w = one.packed(np.random.default_rng(0).normal(size=base.dimension))
     a, b = one.full_gradient(w, 1.0), two.full_gradient(w, 1.0)
     np.testing.assert_allclose(a.gradient, b.gradient, rtol=1e-12, atol=1e-12)

@@ -198,6 +198,13 @@ class Dataset:
         """Number of tokens of each example."""
         return np.diff(self.offsets)
 
+    @property
+    def followers(self) -> NDArray[np.int64]:
+        """Positions of the tokens that have one before them in their example."""
+        follows = np.ones(self.n_tokens, dtype=bool)
+        follows[self.offsets[:-1][self.lengths > 0]] = False
+        return np.flatnonzero(follows)
+
     def __len__(self) -> int:
         return self.n_examples
 

@@ -18,7 +18,8 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.persistence import write_arrays
-from cliquewise.solvers.base import Solver, choose, get
+from cliquewise.problems.base import Problem
+from cliquewise.solvers.base import choose
 from cliquewise.solvers.progress import training_line
 from cliquewise.solvers.run import Fit, run
 from cliquewise.trace import Trace
@@ -64,21 +65,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 least = "a positive number" if name == "C" else "a number that is not negative"
                 raise DataError(f"{name} = {value!r}; it must be {least}")
 
-    def _choose(self, problem: Any) -> Solver:
-        return choose(problem, self.solver, self.max_memory * 2**30)
-
     def _train(
-        self,
-        problem: Any,
-        solver: Solver,
-        callback: Callable[..., Any] | None = None,
-        **options: Any,
+        self, problem: Problem, callback: Callable[..., Any] | None = None, **options: Any
     ) -> Fit:
         """Run a solver on a problem and keep what it proves; ``options`` are those of `run`."""
-        # Dual ascent is slow where the penalty is weak or features are badly scaled; ``auto`` then
-        # goes on with L-BFGS.
-        automatic = isinstance(self.solver, str) and self.solver == "auto"
-        smooth = automatic and solver.name == "sdca" and problem.loss == "log"
+        choice = choose(problem, self.solver, self.max_memory * 2**30)
         with training_line(self.verbose, self.tol) as show:
 
             def report(row: dict[str, float]) -> None:
@@ -88,13 +79,13 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
             fit = run(
                 problem,
-                solver,
+                choice.solver,
                 tol=self.tol,
                 max_epochs=self.max_epochs,
                 max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
                 random_state=self.random_state,
                 callback=report,
-                fallback=get("lbfgs") if smooth else None,
+                fallback=choice.fallback,
                 **options,
             )
         self.solver_, self.n_iter_ = fit.solver, fit.epochs

@@ -15,6 +15,7 @@ from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs
 from cliquewise.problems.graph import GraphProblem
+from cliquewise.solvers.base import get
 
 #: Solvers on the local polytope, in files of version 1, which do not say whether theirs is one.
 _RELAXED_1 = {"idal", "soft_sdca", "soft_bcfw", "gdmm_graph", "gdmm_multilabel"}
@@ -41,9 +42,9 @@ class GraphEstimator(Estimator):
         self._fit_problem(problem, model)
 
     def _fit_problem(self, problem: Any, model: PairwiseModel) -> None:
-        solver = self._choose(problem)
-        self.coef_ = self._train(problem, solver).weights
-        self.model_, self.relaxed_ = model, solver.relaxed
+        self.coef_ = self._train(problem).weights
+        trained = get(self.solver_, problem.kind)
+        self.model_, self.relaxed_ = model, problem.kind in trained.relaxed_on
         self.n_features_in_ = model.n_features
 
     def _method(self, method: str | None) -> str:

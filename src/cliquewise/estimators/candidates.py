@@ -99,7 +99,7 @@ class CandidateRanker(Estimator):
             threads(self.n_jobs),
             check_sample_weight(sample_weight, len(data)),
         )
-        self.coef_ = self._train(problem, self._choose(problem)).weights
+        self.coef_ = self._train(problem).weights
         self.n_features_in_ = data.features.n_features
         return self
 

@@ -104,7 +104,7 @@ class Matcher(Estimator):
             self.cost_wrong,
             check_sample_weight(sample_weight, len(data)),
         )
-        self.coef_ = self._train(problem, self._choose(problem)).weights
+        self.coef_ = self._train(problem).weights
         return self
 
     def _set(self, n_features: int) -> None:

@@ -27,6 +27,7 @@ from cliquewise.models.label_sets import (
 )
 from cliquewise.oracles.relaxed_label_sets import relaxed_labels
 from cliquewise.problems.label_sets import MultiLabelProblem
+from cliquewise.solvers.base import accepts
 
 
 @dataclass(eq=False, repr=False)
@@ -91,12 +92,12 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         pairs = label_pairs(self.n_labels_, self.label_graph, targets)
         model = multilabel_model(self.n_labels_, X.shape[1], pairs, self.intercept, self.pairs)
         weights = check_sample_weight(sample_weight, X.shape[0])
-        if self._is_sparse(pairs):
+        problem = self._sparse_problem(X, targets, pairs)
+        if problem is not None:
             if np.ptp(weights) > 0 or weights.max(initial=1.0) != 1.0:
                 raise UnsupportedError(
                     'pairs="co-occurrence" with gdmm takes no sample_weight; use pairs="table"'
                 )
-            problem = MultiLabelProblem(csr_matrix(X), targets, self.C, self.intercept)
             self._fit_problem(problem, model)
         else:
             check_size(X.shape[0], self.n_labels_, pairs, self.max_memory)
@@ -104,19 +105,13 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
             self._fit_graphs(model, data, weights)
         return self
 
-    def _is_sparse(self, pairs: Any) -> bool:
-        """Whether the solver is the one that never lists the pairs of a row."""
+    def _sparse_problem(self, X: Any, targets: Any, pairs: Any) -> MultiLabelProblem | None:
+        """The problem that never lists the pairs of a row, where model and solver allow it."""
         n = self.n_labels_
         if self.loss != "hinge" or self.pairs == "table" or len(pairs) != n * (n - 1) // 2:
-            return False
-        if isinstance(self.solver, str):
-            return self.solver in ("auto", "gdmm", "gdmm_multilabel")
-        from cliquewise.solvers.gdmm_graph import parameters_of
-
-        greedy = parameters_of(self.solver).get("step", "bgcd") == "bgcd"
-        return bool(
-            self.solver.name == "gdmm_multilabel" or (self.solver.name == "gdmm" and greedy)
-        )
+            return None
+        problem = MultiLabelProblem(csr_matrix(X), targets, self.C, self.intercept)
+        return problem if accepts(problem, self.solver) else None
 
     def _checked(self, X: Any) -> csr_matrix:
         check_is_fitted(self, "coef_")

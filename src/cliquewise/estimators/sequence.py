@@ -218,7 +218,6 @@ class SequenceTagger(ChainInspection, Estimator):
         )
         fit = self._train(
             problem,
-            self._choose(problem),
             callback,
             warm=warm,
             checkpoint=self.checkpoint,

@@ -426,9 +426,7 @@ def augment(data: Dataset, intercept: bool, boundaries: bool) -> Dataset:
 def _seen_transitions(data: Dataset, n_labels: int) -> Mask:
     assert data.labels is not None
     seen = np.zeros((n_labels, n_labels), dtype=bool)
-    inside = np.ones(data.n_tokens, dtype=bool)
-    inside[data.offsets[:-1][data.lengths > 0]] = False
-    at = np.flatnonzero(inside)
+    at = data.followers
     before, after = data.labels[at - 1], data.labels[at]
     known = (before >= 0) & (after >= 0)
     seen[before[known], after[known]] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
 from cliquewise.models.candidates import CandidateModel, CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
-from cliquewise.problems.examples import ExampleProblem, Rows
-from cliquewise.ragged import first_best, offsets_of
+from cliquewise.problems.base import check_weights
+from cliquewise.problems.examples import ExampleProblem, Rows, stacked
+from cliquewise.ragged import first_best
 
 
 class CandidateProblem(ExampleProblem):
@@ -40,6 +42,7 @@ class CandidateProblem(ExampleProblem):
 
     kind = "candidates"
     losses_known = ("hinge", "log")
+    has_exp = True
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class CandidateProblem(ExampleProblem):
             )
         self.true_rows = data.offsets[:-1] + self.truth
         self.cost = self._cost(cost)
-        self.weights = np.ones(len(data)) if sample_weight is None else np.asarray(sample_weight)
+        self.weights = check_weights(sample_weight, len(data))
 
     def _cost(self, cost: Any) -> Floats:
         total = int(self.data.offsets[-1])
@@ -118,28 +121,32 @@ class CandidateProblem(ExampleProblem):
     def top_k_all(self, w: Floats, k: int) -> list[tuple[Floats, Rows]]:
         """The k best candidates of every example; the scores are made all at once."""
         parts = self.data.split(self.model.potentials(w, self.data))
-        found: list[Any] = [None] * self.n_examples
 
-        def part(first: int, last: int) -> None:
-            for i in range(first, last):
-                found[i] = self._top_k(parts[i], i, k)
+        def part(first: int, last: int) -> list[tuple[Floats, Rows]]:
+            return [self._top_k(parts[i], i, k) for i in range(first, last)]
 
-        self.over_examples(part)
-        return found
+        return [found for several in self.over_examples(part) for found in several]
 
-    def exp(self, w: Floats, i: int, mu: float = 1.0) -> tuple[float, Rows]:
-        """``mu log sum_y exp(psi / mu)`` and its gradient, a single row."""
-        p, value = candidate_marginals(self._psi(self._scores(w, i), i), mu)
+    def exp(self, w: Floats, i: int, mu: float = 1.0) -> tuple[float, float, Rows]:
+        """``mu log sum_y exp(psi / mu)``, the mean of psi, and the mean of its gradients."""
+        psi = self._psi(self._scores(w, i), i)
+        p, value = candidate_marginals(psi, mu)
         first, c = int(self.data.offsets[i]), self.weights[i]
         factors = c * p
         factors[self.truth[i]] -= c
         rows = np.arange(first, first + len(p))
-        return value, stacked([self.data.features.combination(rows, factors)])
+        return value, float(p @ psi), stacked([self.data.features.combination(rows, factors)])
 
     @property
     def row_entries(self) -> float:
         """Those of two candidates."""
         return min(2 * self.data.features.row_entries, float(self.dimension))
+
+    def content(self, n: int) -> Iterator[Any]:
+        """Candidates, costs, truths and weights."""
+        end = int(self.data.offsets[n])
+        yield from (self.data.offsets[: n + 1], self.truth[:n], self.weights[:n], self.cost[:end])
+        yield self.data.features.scores(np.ones(self.dimension), 0, end)
 
     # ---- all examples at once
 
@@ -173,13 +180,3 @@ class CandidateProblem(ExampleProblem):
         self.model.accumulate(mu, self.data, gradient)
         gradient = gradient / max(self.n_examples, 1) + self.lam * w
         return self.value(float(w @ w), float(losses.sum())), gradient
-
-
-def stacked(parts: list[tuple[Ints, Floats]]) -> Rows:
-    """Sparse vectors as rows."""
-    lengths = [len(index) for index, _ in parts]
-    return Rows(
-        np.concatenate([np.empty(0, dtype=np.int64), *(index for index, _ in parts)]),
-        np.concatenate([np.empty(0), *(values for _, values in parts)]),
-        offsets_of(lengths),
-    )

@@ -1,29 +1,26 @@
-"""Problem: the regularized objective of one data set. Only it knows the objective.
-
-    P(w) = lam / 2 ||w||^2 + 1/n sum_i c_i loss_i(w),   lam = 1 / (C n)
-
-Values are per example; ``C`` multiplies the sum of the losses, as in scikit-learn.
-"""
+"""ChainProblem: likelihood and hinge losses of labeled sequences."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from cliquewise.certificate import Certificate
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.chain import ChainModel, Mask
+from cliquewise.problems.base import Problem
 
+#: Most work (tokens times squared labels) in one call of a kernel: about two seconds.
+WORK = 400_000_000
 #: The losses of chains.
 LOSSES = ("log", "hinge", "smooth_hinge")
 
 
-class ChainProblem:
+class ChainProblem(Problem):
     """Likelihood or structured hinge loss of chains, with an L2 penalty.
 
     Parameters
@@ -48,6 +45,9 @@ class ChainProblem:
     top : int, default=5
     """
 
+    kind = "chain"
+    losses_known = LOSSES
+
     def __init__(
         self,
         model: ChainModel,
@@ -60,24 +60,16 @@ class ChainProblem:
         smoother: str = "l2",
         top: int = 5,
     ):
-        if loss not in LOSSES:
-            raise UnsupportedError(
-                f"loss {loss!r} is not available for chains; the losses are: {', '.join(LOSSES)}"
-            )
-        if not C > 0:
-            raise DataError(f"C = {C}; it must be positive (or infinite: no penalty)")
+        super().__init__(C, loss, n_jobs)
         if loss == "smooth_hinge":
             _check_smoothing(gamma, smoother, top)
         if data.labels is None:
             raise DataError("training needs labels")
         self.model = model
         self.data = data
-        self.C = float(C)
-        self.n_jobs = n_jobs
         self.partial = partial
         self.form = model.form(data)
         self.chains = self.form.chains
-        self.loss = loss
         self.gamma, self.smoother, self.top = float(gamma), smoother, int(top)
         self._check_truth()
         self.edge_chains: Any = None
@@ -96,14 +88,35 @@ class ChainProblem:
         return len(self.data)
 
     @property
-    def lam(self) -> float:
-        """Weight of the penalty in the per-example objective."""
-        return 1.0 / (self.C * max(self.n_examples, 1))
-
-    @property
     def dimension(self) -> int:
         """Length of the weight vector."""
         return self.model.dimension
+
+    @property
+    def has_pair_attributes(self) -> bool:  # type: ignore[override]
+        """Whether the model has attributes of token pairs."""
+        return self.model.n_edge_attributes > 0
+
+    @property
+    def portion(self) -> int:
+        """Sequences whose dynamic programs take about two seconds."""
+        work = self.data.n_tokens * self.model.n_labels**2
+        return -(-self.n_examples // (1 + int(work // WORK)))
+
+    def cuts(self, parts: int) -> list[int]:
+        """Where sequences are to be cut into parts of equal tokens."""
+        marks = np.linspace(0, self.data.n_tokens, parts + 1)
+        cuts = np.searchsorted(self.data.offsets, marks)
+        cuts[0], cuts[-1] = 0, self.n_examples
+        return cuts.tolist()  # type: ignore[no-any-return]
+
+    def content(self, n: int) -> Iterator[Any]:
+        """Features, labels, constraints and weights of the first sequences, and the model."""
+        c, tokens = self.chains, int(self.chains.offsets[n])
+        entries = slice(0, int(c.indptr[tokens]))
+        yield from (c.offsets[: n + 1], c.indptr[: tokens + 1], c.indices[entries])
+        yield from (c.values[entries], c.labels[:tokens], c.weights[:n], c.allowed[:tokens])
+        yield from (c.pair_start, c.pair_label, c.edge_free, c.edge_allowed)
 
     @cached_property
     def is_convex(self) -> bool:
@@ -124,9 +137,7 @@ class ChainProblem:
                 )
         edges = self.model.edge_allowed
         if len(edges):
-            inside = np.ones(len(labels), dtype=bool)
-            inside[self.data.offsets[:-1][self.data.lengths > 0]] = False
-            at = np.flatnonzero(inside)
+            at = self.data.followers
             at = at[(labels[at] >= 0) & (labels[at - 1] >= 0)]
             bad = at[~edges[labels[at - 1], labels[at]]]
             if len(bad):
@@ -137,10 +148,6 @@ class ChainProblem:
                 )
 
     # ---- values
-
-    def value(self, penalty_norm: float, total_loss: float) -> float:
-        """The objective from ``||w||^2`` and the weighted sum of the losses."""
-        return 0.5 * self.lam * penalty_norm + total_loss / max(self.n_examples, 1)
 
     def losses(self, w: Floats) -> Floats:
         """Loss of every example (all labels known)."""
@@ -190,9 +197,8 @@ class ChainProblem:
         partial = self.partial
         if partial is None:
             partial = np.empty((0, self.model.n_labels), dtype=bool)
-        parts: dict[int, tuple[float, Floats]] = {}
 
-        def part(first: int, last: int) -> None:
+        def part(first: int, last: int) -> tuple[float, Floats]:
             out = form.zeros()
             if self.loss == "hinge":
                 loss = subgradient(chains, packed, first, last, out)
@@ -205,41 +211,13 @@ class ChainProblem:
                 )
             else:
                 loss = gradient(chains, partial, packed, first, last, out)
-            parts[first] = loss, form.unpack(out)
+            return float(loss), form.unpack(out)
 
-        self.over_examples(part)
-        n, total = max(self.n_examples, 1), 0.0
-        grad = self.lam * w
-        # In the order of the examples, whichever thread was first: the same bits every time.
-        for first in sorted(parts):
-            total += parts[first][0]
-            grad += parts[first][1] / n
+        n, total, grad = max(self.n_examples, 1), 0.0, self.lam * w
+        for loss, slope in self.over_examples(part):
+            total += loss
+            grad += slope / n
         return self.value(float(w @ w), total), grad
-
-    def certificate(self, w: Floats) -> Certificate:
-        """Primal and dual at ``w``: strong convexity gives ``P* >= P - ||grad||^2 / (2 lam)``.
-
-        That is the dual value of the distributions ``p(. | x_i; w)``, or of the labelings
-        that a subgradient of the hinge loss is made of: true, but very loose.
-        """
-        value, grad = self.primal_and_gradient(w)
-        if not self.is_convex:
-            return Certificate(value)
-        if self.lam == 0:
-            return Certificate(value, 0.0, "exact")  # no loss is negative
-        return Certificate(value, value - float(grad @ grad) / (2 * self.lam), "exact")
-
-    def over_examples(self, part: Any) -> None:
-        """Run ``part(first, last)`` over all examples, in ``n_jobs`` threads of equal tokens."""
-        n, jobs = self.n_examples, max(1, self.n_jobs)
-        if jobs == 1 or n < 2 * jobs:
-            part(0, n)
-            return
-        marks = np.linspace(0, self.data.n_tokens, jobs + 1)
-        cuts = np.searchsorted(self.data.offsets, marks)
-        cuts[0], cuts[-1] = 0, n
-        with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(part, cuts[:-1].tolist(), cuts[1:].tolist()))
 
 
 def _check_smoothing(gamma: float, smoother: str, top: int) -> None:

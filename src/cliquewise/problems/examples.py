@@ -3,22 +3,22 @@
     P(w) = lam / 2 ||w||^2 + 1/n sum_i max over y of psi_i(y; w),      lam = 1 / (C n)
     psi_i(y; w) = cost_i(y) + <w, phi(x_i, y) - phi(x_i, y_i)>
 
-A solver sees nothing of the outputs but :meth:`ExampleProblem.top_k`: values of psi and their
-gradients. What an output is (a matching, a candidate, a box) is the subclass's affair.
+A solver sees nothing of the outputs but :meth:`ExampleProblem.top_k` and, where marginals can be
+had, :meth:`ExampleProblem.exp`: values of psi and their gradients. What an output is (a labeling
+of a graph, a matching, a candidate, a box) is the subclass's affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cliquewise.certificate import Certificate
-from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
+from cliquewise.problems.base import Problem
+from cliquewise.ragged import offsets_of
 
 
 class Rows(NamedTuple):
@@ -46,51 +46,80 @@ class Rows(NamedTuple):
         at = slice(int(self.indptr[r]), int(self.indptr[r + 1]))
         out[self.indices[at]] += factor * self.values[at]
 
+    def combined(self, factors: Floats) -> Rows:
+        """The sum of the rows times their factors, a single row; those without one are left out."""
+        n = len(factors)
+        end, counts = int(self.indptr[n]), np.diff(self.indptr[: n + 1])
+        values = self.values[:end] * np.repeat(factors, counts)
+        indices, place = np.unique(self.indices[:end], return_inverse=True)
+        sums = np.bincount(place, values, minlength=len(indices))
+        return Rows(indices, np.asarray(sums, dtype=np.float64), np.array([0, len(indices)]))
 
-class ExampleProblem:
+
+def stacked(parts: list[tuple[Ints, Floats]]) -> Rows:
+    """Sparse vectors as rows."""
+    lengths = [len(index) for index, _ in parts]
+    return Rows(
+        np.concatenate([np.empty(0, dtype=np.int64), *(index for index, _ in parts)]),
+        np.concatenate([np.empty(0), *(values for _, values in parts)]),
+        offsets_of(lengths),
+    )
+
+
+class Best(NamedTuple):
+    """The best output found: psi, its gradient as a single row, and what is proved.
+
+    No output has a psi above ``bound``, which is psi itself where the answer is ``exact``.
+    """
+
+    value: float
+    row: Rows
+    bound: float
+    exact: bool
+
+
+class ExampleProblem(Problem):
     """Base of the problems that solvers drive through a top-K oracle.
 
     Parameters
     ----------
     n_examples, dimension : int
-    C : float, default=1.0
-        Weight of the sum of the losses against ``1/2 ||w||^2``; infinity leaves the penalty
-        out, which only solver ``casimir`` can do with.
-    loss : str, default="hinge"
-    n_jobs : int, default=1
-        Threads for passes over all examples.
+    C, loss, n_jobs
+        As of :class:`~cliquewise.problems.base.Problem`.
 
     Attributes
     ----------
-    kind : str
-        ``candidates``, ``matching``; ``examples`` for a class of your own.
-    losses_known : tuple of str
-        What ``loss`` may be.
+    truth_costs : float array (n_examples,)
+        Cost of each true output, psi of the truth; zero unless a subclass says otherwise.
     """
 
     kind: ClassVar[str] = "examples"
     losses_known: ClassVar[tuple[str, ...]] = ("hinge",)
-    is_convex: ClassVar[bool] = True
+    has_exp: ClassVar[bool] = False
 
     def __init__(
         self, n_examples: int, dimension: int, C: float = 1.0, loss: str = "hinge", n_jobs: int = 1
     ):
-        if loss not in self.losses_known:
-            raise UnsupportedError(
-                f"loss {loss!r} is not available for a {self.kind} problem; "
-                f"the losses are: {', '.join(self.losses_known)}"
-            )
-        if not C > 0:
-            raise DataError(f"C = {C}; it must be positive (or infinite: no penalty)")
-        self.n_examples, self.dimension = n_examples, dimension
-        self.C, self.loss, self.n_jobs = float(C), loss, n_jobs
+        super().__init__(C, loss, n_jobs)
+        self._n_examples, self._dimension = n_examples, dimension
+        self.truth_costs = np.zeros(n_examples)
 
     @property
-    def lam(self) -> float:
-        """Weight of the penalty in the per-example objective."""
-        return 1.0 / (self.C * max(self.n_examples, 1))
+    def n_examples(self) -> int:
+        """Number of examples."""
+        return self._n_examples
 
-    # ---- the oracle
+    @property
+    def dimension(self) -> int:
+        """Length of the weight vector."""
+        return self._dimension
+
+    @property
+    def floor(self) -> float:
+        """Mean cost of the true outputs."""
+        return float(self.truth_costs.sum()) / max(self.n_examples, 1)
+
+    # ---- the oracles
 
     def top_k(self, w: Floats, i: int, k: int) -> tuple[Floats, Rows]:
         """The k best outputs of example ``i``: their psi and its gradients.
@@ -110,45 +139,58 @@ class ExampleProblem:
         """
         raise NotImplementedError
 
-    def top_k_all(self, w: Floats, k: int) -> list[tuple[Floats, Rows]]:
-        """:meth:`top_k` of every example, in ``n_jobs`` threads."""
-        found: list[Any] = [None] * self.n_examples
+    def exp(self, w: Floats, i: int, mu: float = 1.0) -> tuple[float, float, Rows]:
+        """``mu log sum over y of exp(psi / mu)``, the mean of psi, and the mean of its gradients.
 
-        def part(first: int, last: int) -> None:
-            for i in range(first, last):
-                found[i] = self.top_k(w, i, k)
-
-        self.over_examples(part)
-        return found
-
-    def over_examples(self, part: Callable[[int, int], Any]) -> None:
-        """Run ``part(first, last)`` over all examples, in ``n_jobs`` threads."""
-        n, jobs = self.n_examples, max(1, self.n_jobs)
-        if jobs == 1 or n < 2 * jobs:
-            part(0, n)
-            return
-        cuts = np.linspace(0, n, jobs + 1).astype(int).tolist()
-        with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(part, cuts[:-1], cuts[1:]))
-
-    def exp(self, w: Floats, i: int, mu: float = 1.0) -> tuple[float, Rows]:
-        """``mu log sum over y of exp(psi / mu)`` and its gradient, a single row."""
+        Means are over ``p(y) ~ exp(psi / mu)``; the last is a single row, the first's gradient.
+        """
         raise UnsupportedError(f"a {self.kind} problem has no exp oracle; smooth with top-K")
+
+    def best(self, w: Floats, i: int, method: str = "auto", options: Any = ()) -> Best:
+        """The best output, by a method of the user's choice where a kind of problem has several."""
+        if method != "auto" or options:
+            raise UnsupportedError(f"a {self.kind} problem has one way to find its best outputs")
+        scores, rows = self.top_k(w, i, 1)
+        return Best(float(scores[0]), rows, float(scores[0]), True)
 
     @property
     def row_entries(self) -> float:
-        """About how many entries a row of :meth:`top_k` has, to foretell memory."""
+        """About how many entries a row of :meth:`top_k` has, to estimate memory."""
         return float(self.dimension)
 
-    # ---- values
+    def curvature(self, k: int) -> float:
+        """By how much gradients may differ, squared: the greatest of k outputs, for a mean example.
 
-    def value(self, penalty_norm: float, total_loss: float) -> float:
-        """The objective from ``||w||^2`` and the sum of the losses."""
-        return 0.5 * self.lam * penalty_norm + total_loss / max(self.n_examples, 1)
+        It sets the first learning rate of `svrg` and `casimir`.
+        """
+        n, norms = self.n_examples, []
+        for i in range(0, n, max(1, n // 50)):
+            _, rows = self.top_k(np.zeros(self.dimension), i, k)
+            squares = np.append(rows.values**2, 0.0)
+            sums = np.add.reduceat(squares, rows.indptr[:-1]) * (np.diff(rows.indptr) > 0)
+            norms.append(sums.max(initial=0.0))
+        return float(np.mean(norms)) if norms else 0.0
+
+    # ---- all examples
+
+    def top_k_all(self, w: Floats, k: int) -> list[tuple[Floats, Rows]]:
+        """:meth:`top_k` of every example, in ``n_jobs`` threads."""
+
+        def part(first: int, last: int) -> list[tuple[Floats, Rows]]:
+            return [self.top_k(w, i, k) for i in range(first, last)]
+
+        return [found for several in self.over_examples(part) for found in several]
 
     def losses(self, w: Floats) -> Floats:
         """Exact loss of every example."""
         return np.array([scores[0] for scores, _ in self.top_k_all(w, 1)], dtype=np.float64)
+
+    def bounds(self, w: Floats, method: str = "auto", options: Any = ()) -> tuple[Floats, bool]:
+        """An upper bound of every loss by :meth:`best`, and whether all are exact."""
+        if method == "auto" and not options:
+            return self.losses(w), True
+        found = [self.best(w, i, method, options) for i in range(self.n_examples)]
+        return np.array([b.bound for b in found]), all(b.exact for b in found)
 
     def primal(self, w: Floats) -> float:
         """The objective."""
@@ -162,20 +204,3 @@ class ExampleProblem:
             rows.add_to(gradient, 0)
         gradient /= max(self.n_examples, 1)
         return self.value(float(w @ w), total), gradient + self.lam * w
-
-    def certificate(self, w: Floats) -> Certificate:
-        """Primal and dual at ``w``: strong convexity gives ``P* >= P - ||grad||^2 / (2 lam)``.
-
-        True, but loose for the hinge loss; a solver with dual variables proves more.
-        """
-        value, gradient = self.primal_and_gradient(w)
-        if self.lam == 0:
-            return Certificate(value, 0.0, "exact")  # no loss is negative
-        lower = value - float(gradient @ gradient) / (2 * self.lam)
-        return Certificate(value, lower, "exact")
-
-    def resolve(self, solver: Any) -> Any:
-        """What ``auto`` and ``bcfw`` mean here."""
-        if solver == "auto":
-            solver = "bcfw" if self.loss == "hinge" else "lbfgs"
-        return "bcfw_examples" if solver == "bcfw" else solver

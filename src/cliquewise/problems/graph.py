@@ -10,32 +10,32 @@ ever looked at. Which of the two is solved depends on the solver.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from cliquewise.certificate import Certificate
 from cliquewise.data.graphs import GraphDataset
-from cliquewise.errors import DataError, TooLargeError, UnsupportedError
+from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.structure import Ints, Structure
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.oracles.base import get, registered
+from cliquewise.problems.base import check_weights
+from cliquewise.problems.examples import Best, ExampleProblem, Rows, stacked
 from cliquewise.ragged import offsets_of
 
 LOSSES = ("log", "softmax_margin", "hinge")
 ENTROPIES = ("gini", "gini-otrw")
-#: What names of solvers mean on graphs.
-ON_GRAPHS = {
-    "auto": "idal",
-    "sdca": "sdca_graph",
-    "bcfw": "bcfw_graph",
-    "subgradient": "subgradient_graph",
-    "gdmm": "gdmm_graph",
-}
+#: What to do where no exact method is within reach.
+REMEDY = "use solver bcfw or subgradient, which make do with bounds"
+#: What each call asks of an oracle.
+QUESTIONS = {"max": "map", "top_k": "top_k", "exp": "marginals"}
 
 
-class GraphProblem:
+class GraphProblem(ExampleProblem):
     """Regularized loss of labeled graphs.
 
     Parameters
@@ -76,7 +76,8 @@ class GraphProblem:
     """
 
     kind = "graph"
-    is_convex = True
+    losses_known = LOSSES
+    has_exp = True
 
     def __init__(
         self,
@@ -90,34 +91,29 @@ class GraphProblem:
         cost: Floats | None = None,
         weights: Floats | None = None,
     ):
-        if not C > 0:
-            raise DataError(f"C = {C}; it must be positive (or infinite: no penalty)")
+        super().__init__(len(data), model.dimension, C, loss)
         if not (np.isfinite(gamma) and gamma > 0):
             raise DataError(f'gamma = {gamma}; it must be positive (loss="hinge" has none)')
-        if loss not in LOSSES:
-            raise UnsupportedError(f"loss {loss!r}; the losses of graphs are: {', '.join(LOSSES)}")
         if entropy not in ENTROPIES:
             raise UnsupportedError(f"entropy is one of {', '.join(ENTROPIES)}, not {entropy!r}")
         if not 0 <= epsilon <= 1:
             raise DataError(f"epsilon = {epsilon}; it must be in [0, 1]")
         if data.labels is None:
             raise DataError("training needs labels")
-        self.model, self.data, self.C, self.loss = model, data, float(C), loss
+        self.model, self.data = model, data
         self.gamma = 0.0 if loss == "hinge" else float(gamma)
         self.entropy, self.epsilon = entropy, float(epsilon)
         self._check_truth()
         if loss != "log" and cost is None:
             cost = self._hamming()
         self.cliques = model.cliques(data, None if loss == "log" else cost)
-        self.weights = np.ones(len(data)) if weights is None else np.asarray(weights, np.float64)
-        self._check_weights()
+        self.weights = check_weights(weights, len(data))
         if not np.all(self.weights == 1.0):
             self.cliques = _weighted(self.cliques, self.clique_weights, self.owners)
-
-    def _check_weights(self) -> None:
-        c = self.weights
-        if c.shape != (len(self.data),) or not np.all(np.isfinite(c)) or (c < 0).any():
-            raise DataError(f"weights must be {len(self.data)} finite numbers, none negative")
+        paid = self.costs * self.truth
+        costs = np.bincount(self.state_owners, paid, minlength=len(data))
+        self.truth_costs = np.asarray(costs, dtype=np.float64)
+        self._room = np.zeros(self.dimension), np.zeros(self.dimension, dtype=bool)
 
     @cached_property
     def owners(self) -> Ints:
@@ -126,6 +122,11 @@ class GraphProblem:
         return np.concatenate(
             [np.repeat(each, np.diff(o)) for o in (d.node_offsets, d.edge_offsets)]
         )
+
+    @cached_property
+    def state_owners(self) -> Ints:
+        """The example of every state of every clique."""
+        return np.repeat(self.owners, np.diff(self.cliques.offsets))
 
     @property
     def clique_weights(self) -> Floats:
@@ -159,28 +160,9 @@ class GraphProblem:
     # ---- sizes
 
     @property
-    def n_examples(self) -> int:
-        """Number of examples."""
-        return len(self.data)
-
-    @property
     def n_cliques(self) -> int:
         """Nodes and edges of all examples."""
         return len(self.cliques.type)
-
-    @property
-    def lam(self) -> float:
-        """Weight of the penalty in the per-example objective."""
-        return 1.0 / (self.C * max(self.n_examples, 1))
-
-    @property
-    def dimension(self) -> int:
-        """Length of the weight vector."""
-        return self.model.dimension
-
-    def value(self, penalty_norm: float, total_loss: float) -> float:
-        """The objective from ``||w||^2`` and the sum of the losses."""
-        return 0.5 * self.lam * penalty_norm + total_loss / max(self.n_examples, 1)
 
     # ---- the relaxed problem
 
@@ -223,17 +205,6 @@ class GraphProblem:
     def structures(self) -> list[Structure]:
         """Topology of every example."""
         return self.model.structures(self.data)
-
-    def too_large(self) -> TooLargeError | None:
-        """Why exact inference is out of reach, if it is."""
-        from cliquewise.oracles.base import get
-
-        oracle = get("junction-tree")
-        for structure in {id(s): s for s in self.structures}.values():
-            refusal = oracle.too_large(structure, "marginals", {})
-            if refusal is not None:
-                return refusal
-        return None
 
     def potentials(self, w: Floats) -> Floats:
         """Scores of all states of all cliques, costs not included."""
@@ -310,29 +281,175 @@ class GraphProblem:
         grad = self.lam * w + grad / max(self.n_examples, 1)
         return self.value(float(w @ w), float(values.sum() - scores @ self.truth)), grad
 
-    def certificate(self, w: Floats) -> Certificate:
-        """Exact primal and dual at ``w``: ``P* >= P - ||grad||^2 / (2 lam)``.
+    def content(self, n: int) -> Iterator[Any]:
+        """All arrays of the cliques; a part of the examples is not told apart."""
+        yield np.array([n, self.n_examples, self.gamma])
+        yield from self.cliques
 
-        That is the dual value at the distributions of ``w``; it holds for any gamma.
+    # ---- one example
+
+    def ranges(self, i: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """First and last node, first and last edge of example ``i``."""
+        v, e = self.data.node_offsets, self.data.edge_offsets
+        return (int(v[i]), int(v[i + 1])), (int(e[i]), int(e[i + 1]))
+
+    def scores(self, w: Floats, i: int) -> Floats:
+        """Scores of the states of example ``i``, costs not included."""
+        from cliquewise._kernels.cliques.features import example_scores
+
+        out = np.empty(len(self.entries(i)))
+        example_scores(self.cliques, w, *self.ranges(i), out)
+        return out
+
+    def image(self, i: int, d: Floats) -> Floats:
+        """``B_i d``: the weights' part in a change of example ``i``'s mean parameters."""
+        from cliquewise._kernels.cliques.features import add_example
+
+        out = np.zeros(self.dimension)
+        add_example(self.cliques, d, *self.ranges(i), out)
+        return out
+
+    def marginals(self, i: int, tables: Floats) -> tuple[Floats, float]:
+        """Exact marginals of example ``i``'s states under given scores, and their log Z."""
+        answer = FactorGraph.from_structure(self.structures[i], tables).marginals()
+        return answer.factors.flat, answer.log_z
+
+    def _row(self, i: int, mean: Floats) -> tuple[Ints, Floats]:
+        """``B_i (mean - truth)`` without its zeros."""
+        from cliquewise._kernels.cliques.features import collect_example
+
+        sums, seen = self._room
+        d = mean - self.truth[self.entries(i)]
+        at = np.empty(self.dimension, dtype=np.int64)
+        at = at[: collect_example(self.cliques, d, *self.ranges(i), sums, seen, at)].copy()
+        values = sums[at]
+        sums[at], seen[at] = 0.0, False
+        return at, values
+
+    def _asked(self, w: Floats, i: int) -> tuple[FactorGraph, float]:
+        """Example ``i`` with its costs, and the score of its truth without them."""
+        at, plain = self.entries(i), self.scores(w, i)
+        graph = FactorGraph.from_structure(self.structures[i], plain + self.costs[at])
+        return graph, float(plain @ self.truth[at])
+
+    def best(self, w: Floats, i: int, method: str = "auto", options: Any = ()) -> Best:
+        """The best labeling by any MAP method; where it proves nothing, with a bound."""
+        from cliquewise.oracles._pairwise import table_bound
+
+        graph, start = self._asked(w, i)
+        found = graph.map(method, **dict(options))
+        bound = found.upper_bound if found.exact else min(found.upper_bound, table_bound(graph))
+        row = stacked([self._row(i, _mean(graph, [found], np.ones(1)))])
+        return Best(found.score - start, row, float(bound) - start, bool(found.exact))
+
+    def top_k(self, w: Floats, i: int, k: int) -> tuple[Floats, Rows]:
+        """The k best labelings, by an exact method."""
+        graph, start = self._asked(w, i)
+        with _said_of(i):
+            found = [graph.map()] if k == 1 else graph.top_k(k)
+            _demand_exact(found[0])
+        rows = [self._row(i, _mean(graph, [one], np.ones(1))) for one in found]
+        return np.array([one.score for one in found]) - start, stacked(rows)
+
+    def exp(self, w: Floats, i: int, mu: float = 1.0) -> tuple[float, float, Rows]:
+        """``mu log sum_y exp(psi / mu)``, the mean of psi, and the mean of its gradients."""
+        graph, start = self._asked(w, i)
+        with _said_of(i):
+            found = FactorGraph.from_structure(graph.structure, graph.tables / mu).marginals()
+            _demand_exact(found)
+        mean = np.asarray(found.factors.flat)
+        value, psi = mu * float(found.value) - start, float(graph.tables @ mean) - start
+        return value, psi, stacked([self._row(i, mean)])
+
+    def losses(self, w: Floats) -> Floats:
+        """Exact hinge loss of every example."""
+        return np.array([self.top_k(w, i, 1)[0][0] for i in range(self.n_examples)])
+
+    def bounds(self, w: Floats, method: str = "auto", options: Any = ()) -> tuple[Floats, bool]:
+        """An upper bound of every loss, and whether all are exact."""
+        found = [self.best(w, i, method, options) for i in range(self.n_examples)]
+        return np.array([one.bound for one in found]), all(one.exact for one in found)
+
+    # ---- what is out of reach
+
+    def refuses_method(self, method: str, options: dict[str, Any]) -> str | None:
+        """What a MAP method refuses of one of the graphs."""
+        if method == "auto":
+            return None
+        oracle = get(method)
+        for structure in {id(s): s for s in self.structures}.values():
+            why = oracle.refuses(structure, "map") or oracle.too_large(structure, "map", {})
+            if why is not None:
+                return f"asks the method {method!r}, which {why}"
+        return None
+
+    def refuses_call(self, call: str) -> str | None:
+        """Why no exact method answers calls of a kind on some of the graphs; None if one may.
+
+        What depends on the scores (whether they are submodular) is only known in the course of it.
         """
-        value, grad = self.primal_and_gradient(w)
-        if self.lam == 0:
-            # All mass on the truth: its cost, and no weights.
-            lower = float(self.costs @ self.truth) / max(self.n_examples, 1)
-            return Certificate(value, lower, "exact")
-        return Certificate(value, value - float(grad @ grad) / (2 * self.lam), "exact")
+        exact = [o for o in registered() if o.exact and o.automatic]
+        for structure in {id(s): s for s in self.structures}.values():
+            wants = [QUESTIONS[call]]
+            able = [o for o in exact if o.name != "bmmf" and o.accepts(structure, wants[0])]
+            if not able and call == "top_k":
+                wants = ["map", "max_marginals"]  # what bmmf makes its labelings from
+                able = [o for o in exact if all(o.accepts(structure, want) for want in wants)]
+            if not able:
+                what = {"max": "best labelings", "top_k": "k best labelings", "exp": "marginals"}
+                return (
+                    f"needs the exact {what[call]} of every graph, and a graph of "
+                    f"{structure.n_variables} nodes and {len(structure.edges)} edges is too much "
+                    f"for every exact method; {REMEDY}"
+                )
+        return None
 
-    # ---- which solver
+    # ---- sizes of gradients
 
-    def resolve(self, solver: Any) -> Any:
-        """What ``auto`` and the names of solvers for chains mean on graphs."""
-        if isinstance(solver, str):
-            return ON_GRAPHS.get(solver, solver)
-        if solver.name == "gdmm":
-            from cliquewise.solvers.gdmm_graph import GraphGDMM
+    @property
+    def row_entries(self) -> float:
+        """Half of the features of an example's states, at most all weights."""
+        g = self.cliques
+        states, features = np.diff(g.offsets), np.diff(g.indptr)[g.row]
+        each = float(states @ features) / max(self.n_examples, 1) / 2
+        return min(each, float(self.dimension))
 
-            return GraphGDMM.like(solver)
-        return solver
+    def curvature(self, k: int) -> float:
+        """Between what one node moves and what all nodes of an example do: their geometric mean.
+
+        Where features are sparse few labels share weights, and one node counts; with a handful
+        of weights for all nodes the others count as well.
+        """
+        g = self.cliques
+        total = np.concatenate(([0.0], np.cumsum(g.values**2)))
+        squares = (total[g.indptr[1:]] - total[g.indptr[:-1]])[g.row]
+        nodes, edges = squares[: len(g.degree)].copy(), squares[len(g.degree) :]
+        np.add.at(nodes, g.left, edges)
+        np.add.at(nodes, g.right, edges)
+        whole = np.bincount(self.owners, squares, minlength=1).mean()
+        return float(np.sqrt(nodes.max(initial=0.0) * whole))
+
+
+def _mean(graph: FactorGraph, labelings: list[Any], shares: Floats) -> Floats:
+    """Mean parameters of labelings in their shares."""
+    mean = np.zeros(len(graph.tables))
+    for entries in graph._entries(np.array([one.labels for one in labelings])):
+        np.add.at(mean, entries, shares[:, None])
+    return mean
+
+
+def _demand_exact(found: Any) -> None:
+    if not found.exact:
+        raise UnsupportedError(f"method {found.method!r} does not prove its answer")
+
+
+@contextmanager
+def _said_of(i: int) -> Iterator[None]:
+    """What an oracle refuses is said with the example and the remedy."""
+    try:
+        yield
+    except UnsupportedError as error:
+        raise UnsupportedError(f"example {i}, at these weights: {error}; {REMEDY}") from error
 
 
 def _weighted(g: Any, c: Floats, owners: Ints) -> Any:

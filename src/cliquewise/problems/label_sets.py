@@ -25,9 +25,10 @@ from cliquewise.models.label_sets import (
     unpack_weights,
 )
 from cliquewise.oracles.relaxed_label_sets import relaxed_sets
+from cliquewise.problems.base import Problem
 
 
-class MultiLabelProblem:
+class MultiLabelProblem(Problem):
     """Regularized hinge loss of rows with sets of labels.
 
     Parameters
@@ -46,14 +47,12 @@ class MultiLabelProblem:
     (2, 2, 9)
     """
 
-    kind = "multilabel"
-    loss = "hinge"
-    is_convex = True
+    kind = "label_sets"
+    losses_known = ("hinge",)
 
     def __init__(self, X: csr_matrix, Y: Any, C: float = 1.0, intercept: bool = True):
-        if not (np.isfinite(C) and C > 0):
-            raise DataError(f"C = {C}; it must be a positive number")
-        self.X, self.C, self.intercept = csr_matrix(X, dtype=np.float64), float(C), intercept
+        super().__init__(C, "hinge")
+        self.X, self.intercept = csr_matrix(X, dtype=np.float64), intercept
         self.X.sum_duplicates()
         self.Y = csr_matrix(Y)
         self.Y.eliminate_zeros()
@@ -87,15 +86,6 @@ class MultiLabelProblem:
         """Length of the weight vector: features x 2 per label, one per pair."""
         n = self.n_labels
         return 2 * n * self.n_columns + n * (n - 1) // 2
-
-    @property
-    def lam(self) -> float:
-        """Weight of the penalty in the per-example objective."""
-        return 1.0 / (self.C * max(self.n_examples, 1))
-
-    def value(self, penalty_norm: float, total_loss: float) -> float:
-        """The objective from ``||w||^2`` and the sum of the losses."""
-        return 0.5 * self.lam * penalty_norm + total_loss / max(self.n_examples, 1)
 
     # ---- views
 
@@ -151,13 +141,3 @@ class MultiLabelProblem:
         found = relaxed_sets(self.rows, U, V, self.Y, 1.0, tol, max_sweeps)
         norm = float(w @ w)
         return self.value(norm, found.lower), self.value(norm, found.upper)
-
-    def resolve(self, solver: Any) -> Any:
-        """What ``auto`` and ``gdmm`` mean here."""
-        if isinstance(solver, str):
-            return "gdmm_multilabel" if solver in ("auto", "gdmm") else solver
-        if solver.name == "gdmm":
-            from cliquewise.solvers.gdmm_multilabel import MultiLabelGDMM
-
-            return MultiLabelGDMM.like(solver)
-        return solver

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
 from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.oracles.matching import k_best_assignments, no_exp_oracle
-from cliquewise.problems.candidates import stacked
-from cliquewise.problems.examples import ExampleProblem, Rows
+from cliquewise.problems.base import check_weights
+from cliquewise.problems.examples import ExampleProblem, Rows, stacked
 
 
 class MatchingProblem(ExampleProblem):
@@ -65,7 +66,7 @@ class MatchingProblem(ExampleProblem):
         self.model, self.data = model, data
         self.truth = check_truth(truth, data.shapes, model.is_partial)
         self.costs = float(cost_missing), float(cost_wrong)
-        self.weights = np.ones(len(data)) if sample_weight is None else np.asarray(sample_weight)
+        self.weights = check_weights(sample_weight, len(data))
         self.true_pairs = [_pairs(t, int(q)) for t, q in zip(self.truth, data.shapes[:, 1])]
 
     # ---- one example
@@ -111,33 +112,33 @@ class MatchingProblem(ExampleProblem):
         pairs = float(self.data.shapes.min(axis=1).mean()) if self.n_examples else 0.0
         return min(2 * pairs * self.data.features.row_entries, float(self.dimension))
 
+    def content(self, n: int) -> Iterator[Any]:
+        """Pairs, costs, truths and weights."""
+        yield from (self.data.shapes[:n], self.weights[:n], np.array(self.costs), *self.truth[:n])
+        yield self.model.potentials(np.ones(self.dimension), self.data, 0, n)
+
     # ---- all examples
 
     def top_k_all(self, w: Floats, k: int) -> list[tuple[Floats, Rows]]:
         """The k best matchings of every example; the scores are made all at once."""
         scores, o = self.model.potentials(w, self.data), self.data.offsets
-        found: list[Any] = [None] * self.n_examples
 
-        def part(first: int, last: int) -> None:
-            for i in range(first, last):
-                found[i] = self._top_k(scores[o[i] : o[i + 1]], i, k)
+        def part(first: int, last: int) -> list[tuple[Floats, Rows]]:
+            return [self._top_k(scores[o[i] : o[i + 1]], i, k) for i in range(first, last)]
 
-        self.over_examples(part)
-        return found
+        return [found for several in self.over_examples(part) for found in several]
 
     def losses(self, w: Floats) -> Floats:
         """Exact loss of every example."""
         scores, o = self.model.potentials(w, self.data), self.data.offsets
-        out = np.zeros(self.n_examples)
 
-        def part(first: int, last: int) -> None:
-            for i in range(first, last):
-                out[i] = self._best(scores[o[i] : o[i + 1]], i, 1)[0][0]
+        def part(first: int, last: int) -> Floats:
+            best = [self._best(scores[o[i] : o[i + 1]], i, 1)[0][0] for i in range(first, last)]
+            return np.array(best, dtype=np.float64)
 
-        self.over_examples(part)
-        return out
+        return np.concatenate(self.over_examples(part))
 
-    def exp(self, w: Floats, i: int, mu: float = 1.0) -> tuple[float, Rows]:
+    def exp(self, w: Floats, i: int, mu: float = 1.0) -> tuple[float, float, Rows]:
         """Refused: it is a permanent."""
         raise no_exp_oracle()
 

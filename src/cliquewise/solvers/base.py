@@ -1,4 +1,4 @@
-"""What a solver is, and how one is chosen.
+"""What a solver is, where it is found, and how one is chosen.
 
 A solver is a frozen dataclass of hyper-parameters. It makes a state (``init``), moves it
 (``step``) and says what its state proves (``certify``). It has no loop over epochs, no
@@ -11,18 +11,19 @@ import importlib
 import pkgutil
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from cliquewise.certificate import Certificate
-from cliquewise.errors import UnsupportedError
+from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.graph.factor_graph import Floats
+from cliquewise.problems.base import Problem
 
 State = Any
-
-#: From here on a pass over factors is much cheaper than one over whole chains.
-MANY_LABELS = 200
+Arrays = dict[str, np.ndarray[Any, Any]]
+#: The kinds of problems that are asked example by example.
+EXAMPLES = ("candidates", "matching", "examples")
 
 
 @dataclass
@@ -51,6 +52,12 @@ class Info:
     finished: bool = False
 
 
+class Start(NamedTuple):
+    """Weights to start from, in the problem's form; any solver takes them as ``warm``."""
+
+    w: Floats
+
+
 @dataclass(frozen=True)
 class Solver:
     """Base of all solvers.
@@ -59,44 +66,59 @@ class Solver:
     ----------
     name : str
         What users write as ``solver=``.
-    losses : frozenset of str
-        The losses it can minimize.
-    problems : frozenset of str
-        The kinds of problems it works on: ``chain``, ``graph``.
+    works_on : dict of str to frozenset of str
+        The losses it can minimize, for every kind of problem it works on.
+    rank : int
+        ``auto`` takes the solver of lowest rank that suits the problem.
     columns : tuple of str
         What it adds to the columns of the trace.
+    takes_pair_attributes : bool
+        Whether chains may have attributes of token pairs.
+    takes_no_penalty : bool
+        Whether there may be no penalty (C infinite).
+    relaxed_on : frozenset of str
+        The kinds on which it trains over the local polytope, so that prediction should, too.
     """
 
     name: ClassVar[str]
-    losses: ClassVar[frozenset[str]]
-    #: Whether chains may have attributes of token pairs.
-    takes_edges: ClassVar[bool] = False
-    #: Whether there may be no penalty (C infinite).
-    takes_no_penalty: ClassVar[bool] = False
-    #: Whether it trains on the local polytope; prediction then uses the same relaxation.
-    relaxed: ClassVar[bool] = False
-    problems: ClassVar[frozenset[str]] = frozenset({"chain"})
+    works_on: ClassVar[dict[str, frozenset[str]]]
+    rank: ClassVar[int] = 100
     columns: ClassVar[tuple[str, ...]] = ()
+    takes_pair_attributes: ClassVar[bool] = False
+    takes_no_penalty: ClassVar[bool] = False
+    relaxed_on: ClassVar[frozenset[str]] = frozenset()
 
-    def refuses(self, problem: Any) -> str | None:
+    # ---- which problems
+
+    def refuses(self, problem: Problem) -> str | None:
         """Why it cannot work on this problem, as the end of a sentence; None if it can."""
-        kind = getattr(problem, "kind", "chain")
-        if kind not in self.problems:
-            return f"does not work on a {kind} problem"
-        if problem.loss not in self.losses:
-            return f"minimizes {' or '.join(sorted(self.losses))}, not {problem.loss}"
-        if getattr(problem, "edge_chains", None) is not None and not self.takes_edges:
+        if problem.kind not in self.works_on:
+            return f"does not work on a {problem.kind} problem"
+        losses = self.works_on[problem.kind]
+        if problem.loss not in losses:
+            return f"minimizes {' or '.join(sorted(losses))}, not {problem.loss}"
+        if problem.has_pair_attributes and not self.takes_pair_attributes:
             return "does not know attributes of token pairs (B rules with %x in a template)"
-        if getattr(problem, "lam", 1.0) == 0.0 and not self.takes_no_penalty:
+        if not problem.has_penalty and not self.takes_no_penalty:
             return "needs a penalty: C must be finite"
+        return None
+
+    def suits(self, problem: Problem) -> bool:
+        """Whether ``auto`` may take it for a problem that it does not refuse."""
+        return True
+
+    def successor(self, problem: Problem) -> Solver | None:
+        """Who goes on from its weights if it turns out to be slow on this problem."""
         return None
 
     def memory(self, problem: Any) -> float:
         """Bytes of the state, estimated before it is allocated."""
         return float(8.0 * problem.dimension)
 
+    # ---- the algorithm
+
     def init(self, problem: Any, warm: State | None = None) -> State:
-        """A state to start from; ``warm`` may be one of a similar problem."""
+        """A state to start from; ``warm`` may be one of a similar problem, of any solver."""
         raise NotImplementedError
 
     def step(self, problem: Any, state: State, rng: np.random.Generator) -> tuple[State, Info]:
@@ -119,22 +141,68 @@ class Solver:
         """Its own columns of the trace, for the state that was certified last."""
         return {}
 
-    def pack(self, state: State) -> dict[str, np.ndarray[Any, Any]]:
+    def pack(self, state: State) -> Arrays:
         """The state as named arrays, for a checkpoint."""
         raise NotImplementedError
 
-    def unpack(self, problem: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> State:
+    def unpack(self, problem: Any, arrays: Arrays) -> State:
         """Back from :meth:`pack`."""
         raise NotImplementedError
 
 
-_registry: dict[str, type[Solver]] = {}
+def other_data(what: str = "its arrays have other shapes") -> DataError:
+    """A checkpoint does not belong to the problem."""
+    return DataError(f"the checkpoint is of other data: {what}")
+
+
+# ---- checks of hyper-parameters
+
+
+def one_of(solver: Solver, name: str, *known: Any) -> None:
+    """Refuse a hyper-parameter that is not one of the known words."""
+    value = getattr(solver, name)
+    if value not in known:
+        *most, last = map(str, known)
+        words = f"{', '.join(most)} or {last}" if most else last
+        raise DataError(f"{name} is {words}, not {value!r}")
+
+
+def at_least(solver: Solver, least: float, *names: str) -> None:
+    """Refuse hyper-parameters that are no finite numbers, or below ``least``."""
+    for name in names:
+        value = getattr(solver, name)
+        number = isinstance(value, int | float | np.number) and np.isfinite(value)
+        if not number or value < least:
+            raise DataError(f"{name} = {value!r}; it must be a number of at least {least:g}")
+
+
+def share(solver: Solver, name: str) -> None:
+    """Refuse a hyper-parameter outside [0, 1]."""
+    if not 0 <= getattr(solver, name) <= 1:
+        raise DataError(f"{name} = {getattr(solver, name)}; it must be in [0, 1]")
+
+
+def positive(solver: Solver, name: str, *words: Any) -> None:
+    """Refuse a hyper-parameter that is no positive number, nor one of the words."""
+    value = getattr(solver, name)
+    if any(value is word or (isinstance(word, str) and value == word) for word in words):
+        return
+    if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
+        also = "".join(f" or {word!r}" for word in words)
+        raise DataError(f"{name} = {value!r}; it must be a positive number{also}")
+
+
+# ---- the registry
+
+_registry: dict[tuple[str, str], type[Solver]] = {}
 S = TypeVar("S", bound=type[Solver])
 
 
 def register(cls: S) -> S:
-    """Make a solver known under its name."""
-    _registry[cls.name] = cls
+    """Make a solver known under its name, for every kind of problem it works on."""
+    for kind in cls.works_on:
+        if _registry.setdefault((cls.name, kind), cls).__qualname__ != cls.__qualname__:
+            raise UnsupportedError(f"two solvers are called {cls.name!r} on {kind} problems")
     return cls
 
 
@@ -146,20 +214,21 @@ def _load_all() -> None:
         importlib.import_module(f"{package.__name__}.{module.name}")
 
 
-def registered() -> list[type[Solver]]:
-    """All solver classes.
+def registered(kind: str | None = None) -> list[type[Solver]]:
+    """All solver classes, or those for one kind of problem; by rank, then by name.
 
     Examples
     --------
-    >>> "sdca" in [solver.name for solver in registered()]
+    >>> "sdca" in [solver.name for solver in registered("chain")]
     True
     """
     _load_all()
-    return list(_registry.values())
+    found = {cls for (_, k), cls in _registry.items() if kind in (None, k)}
+    return sorted(found, key=lambda cls: (cls.rank, cls.name))
 
 
-def get(solver: str | Solver) -> Solver:
-    """A solver by its name, or itself.
+def get(solver: str | Solver, kind: str | None = None) -> Solver:
+    """A solver by its name (and the kind of problem, where names are shared), or itself.
 
     Examples
     --------
@@ -168,57 +237,86 @@ def get(solver: str | Solver) -> Solver:
     """
     if isinstance(solver, Solver):
         return solver
-    _load_all()
-    if solver not in _registry:
-        raise UnsupportedError(
-            f"unknown solver {solver!r}; the solvers are: auto, {', '.join(sorted(_registry))}"
-        )
-    return _registry[solver]()
+    for cls in registered(kind):
+        if cls.name == solver:
+            return cls()
+    known = sorted({cls.name for cls in registered(kind)})
+    where = "" if kind is None else f" of {kind} problems"
+    other = {cls.name for cls in registered()}
+    what = (
+        f"solver {solver!r} does not work on a {kind} problem"
+        if solver in other
+        else (f"unknown solver {solver!r}")
+    )
+    raise UnsupportedError(f"{what}; the solvers{where} are: auto, {', '.join(known)}")
 
 
-def choose(problem: Any, solver: str | Solver = "auto", max_memory: float = 8 * 2**30) -> Solver:
-    """The named solver, or the one that suits the problem.
+# ---- the choice
 
-    ``auto`` takes ``sdca`` where the problem is convex and its dual variables fit into
-    ``max_memory`` bytes; otherwise ``lbfgs``, or for the hinge loss ``bcfw``, and ``gdmm`` on
-    chains with at least `MANY_LABELS` labels. For the smoothed hinge loss it takes ``lbfgs``, or
-    ``casimir`` where the smoother is l2, whose few labelings leave kinks; and ``casimir``
-    where there is no penalty.
+
+class Choice(NamedTuple):
+    """A solver, who goes on if it turns out to be slow, and why it was taken."""
+
+    solver: Solver
+    fallback: Solver | None
+    explanation: str
+
+
+def choose(
+    problem: Problem, solver: str | Solver = "auto", max_memory: float = 8 * 2**30
+) -> Choice:
+    """The named solver; or the one of lowest rank that suits the problem and fits.
 
     Raises
     ------
     UnsupportedError
         If the solver does not fit the problem; the message names those that do.
     """
-    if solver == "auto" and getattr(problem, "lam", 1.0) == 0.0:
-        solver = "casimir"
-    if hasattr(problem, "resolve"):
-        solver = problem.resolve(solver)
-    if solver == "auto" and problem.loss == "smooth_hinge":
-        solver = "lbfgs" if problem.smoother == "entropy" else "casimir"
-    if solver == "auto":
-        first = get("sdca")
-        if first.refuses(problem) is None and first.memory(problem) <= max_memory:
-            return first
-        if problem.loss != "hinge":
-            return get("lbfgs")
-        many = get("gdmm")
-        if many.refuses(problem) is None and problem.model.n_labels >= MANY_LABELS:
-            return many
-        return get("bcfw")
-    chosen = get(solver)
-    reason = chosen.refuses(problem)
-    if reason is None and chosen.memory(problem) > max_memory:
-        reason = (
-            f"needs {chosen.memory(problem) / 2**30:.3g} GiB for its state "
-            f"(limit: max_memory = {max_memory / 2**30:.3g} GiB)"
-        )
+    if isinstance(solver, str) and solver == "auto":
+        return _automatic(problem, max_memory)
+    chosen = get(solver, problem.kind)
+    reason = _refusal(chosen, problem, max_memory)
+    if reason is None:
+        return Choice(chosen, None, f"{chosen.name}: asked for")
+    fit = [s.name for s in registered(problem.kind) if _refusal(s(), problem, max_memory) is None]
+    others = ", ".join(fit) or "none of the solvers"
+    raise UnsupportedError(f"solver {chosen.name!r} {reason}; these do: {others}")
+
+
+def accepts(problem: Problem, solver: str | Solver) -> bool:
+    """Whether a solver works on a problem, whatever memory it needs."""
+    try:
+        choose(problem, solver, np.inf)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _automatic(problem: Problem, max_memory: float) -> Choice:
+    reasons: list[str] = []
+    for cls in registered(problem.kind):
+        solver = cls()
+        reason = _refusal(solver, problem, max_memory)
+        if reason is None and not solver.suits(problem):
+            reason = "is not the best choice here"
+        if reason is None:
+            passed = "".join(f"\n  not {r}" for r in reasons)
+            doc = (cls.__doc__ or "").strip().splitlines()[0]
+            return Choice(solver, solver.successor(problem), f"{solver.name}: {doc}{passed}")
+        reasons.append(f"{solver.name}: it {reason}")
+    listed = "".join(f"\n  {r}" for r in reasons)
+    raise UnsupportedError(f"no solver can minimize this {problem.kind} problem:{listed}")
+
+
+def _refusal(solver: Solver, problem: Problem, max_memory: float) -> str | None:
+    """Why a solver cannot be used, for want of memory too."""
+    reason = solver.refuses(problem)
     if reason is not None:
-        fit = [
-            s.name
-            for s in registered()
-            if s().refuses(problem) is None and s().memory(problem) <= max_memory
-        ]
-        others = ", ".join(fit) or "none of the solvers"
-        raise UnsupportedError(f"solver {chosen.name!r} {reason}; these do: {others}")
-    return chosen
+        return reason
+    needed = solver.memory(problem)
+    if needed <= max_memory:
+        return None
+    return (
+        f"needs {needed / 2**30:.3g} GiB for its state "
+        f"(limit: max_memory = {max_memory / 2**30:.3g} GiB)"
+    )

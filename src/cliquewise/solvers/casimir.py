@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
-from cliquewise.solvers._variance_reduced import Iterates, VarianceReduced
-from cliquewise.solvers.base import register
+from cliquewise.problems.base import Problem
+from cliquewise.solvers.base import one_of, positive, register
+from cliquewise.solvers.svrg import SVRG, Iterates
 
 #: The first alpha without a penalty (Corollaries 19 and 20).
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
@@ -21,7 +21,7 @@ MAX_ROUNDS = 20
 
 @register
 @dataclass(frozen=True)
-class Casimir(VarianceReduced):
+class Casimir(SVRG):
     """Catalyst with smoothing (Pillutla et al. 2019), with SVRG inside.
 
     An outer step minimizes the smoothed objective plus ``kappa/2 ||w - z||^2`` approximately,
@@ -61,6 +61,7 @@ class Casimir(VarianceReduced):
     """
 
     name: ClassVar[str] = "casimir"
+    rank: ClassVar[int] = 30
     takes_no_penalty: ClassVar[bool] = True
     mu: float = 0.5
     smoothing: str = "adaptive"
@@ -71,15 +72,14 @@ class Casimir(VarianceReduced):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (
-            ("smoothing", ("adaptive", "constant")),
-            ("warm_start", ("prox_center", "extrapolation", "previous")),
-            ("inner", ("budget", "gradient")),
-        ):
-            if getattr(self, name) not in known:
-                raise DataError(f"{name} is {' or '.join(known)}, not {getattr(self, name)!r}")
-        if self.kappa is not None and not (np.isfinite(self.kappa) and self.kappa > 0):
-            raise DataError(f"kappa = {self.kappa}; it must be a positive number, or None")
+        one_of(self, "smoothing", "adaptive", "constant")
+        one_of(self, "warm_start", "prox_center", "extrapolation", "previous")
+        one_of(self, "inner", "budget", "gradient")
+        positive(self, "kappa", None)
+
+    def suits(self, problem: Problem) -> bool:
+        """Where there is no penalty, or few outputs share a smoothed maximum and leave kinks."""
+        return not problem.has_penalty or problem.loss == "smooth_hinge"
 
     # ---- the sequences of Corollaries 17 to 20
 

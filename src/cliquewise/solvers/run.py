@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,11 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
-from cliquewise.solvers.base import Info, Solver
+from cliquewise.problems.base import Problem
+from cliquewise.solvers.base import Info, Solver, Start
 from cliquewise.trace import COLUMNS, Trace
 
-#: Share of the passes that certificates may take before the solver believes to be done.
+#: Share of the passes that certificates may take before the solver itself claims to be done.
 CHECK_SHARE = 0.1
 #: Passes before a solver may be called slow.
 PATIENCE = 30
@@ -49,7 +49,7 @@ class Run:
 
     def __init__(
         self,
-        problem: Any,
+        problem: Problem,
         solver: Solver,
         *,
         tol: float,
@@ -113,7 +113,7 @@ class Run:
     def change(self, state: Any) -> Any:
         """Go on with the other solver, from the weights of this one; its dual bound stays."""
         assert self.fallback is not None
-        start = SimpleNamespace(w=self.solver.weights(self.problem, state))
+        start = Start(self.solver.weights(self.problem, state))
         self.solver, self.fallback = self.fallback, None
         return self.solver.init(self.problem, start)
 
@@ -163,7 +163,7 @@ class Run:
 
 
 def run(
-    problem: Any,
+    problem: Problem,
     solver: Solver,
     *,
     tol: float = 1e-3,

@@ -14,9 +14,9 @@ import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.solvers.base import Info, Solver, register
+from cliquewise.solvers.base import Arrays, Info, Solver, other_data, register, share
+from cliquewise.solvers.sampling import Order
 
 #: Arrays of the state that are one entry, or one row, per example, token or linked example.
 STORED = ("mu", "mu_edges", "losses", "smoothness", "patience", "wait")
@@ -29,8 +29,7 @@ class Averages:
     memory: Any  # the kernels' named tuple
     w: Floats  # packed, as all weight vectors here
     d: Floats
-    visits: int
-    order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    order: Order = field(default_factory=Order)
 
 
 @register
@@ -59,12 +58,12 @@ class SAG(Solver):
     """
 
     name: ClassVar[str] = "sag"
-    losses: ClassVar[frozenset[str]] = frozenset({"log"})
+    works_on: ClassVar[dict[str, frozenset[str]]] = {"chain": frozenset({"log"})}
+    rank: ClassVar[int] = 85
     uniform_share: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.uniform_share <= 1:
-            raise DataError(f"uniform_share = {self.uniform_share}; it must be in [0, 1]")
+        share(self, "uniform_share")
 
     def refuses(self, problem: Any) -> str | None:
         """Refuse other losses, and labels that are not known."""
@@ -101,9 +100,7 @@ class SAG(Solver):
         """Marginals of the truth: a gradient of zero."""
         labels, data = problem.chains.labels, problem.data
         memory.mu[np.arange(data.n_tokens), labels] = 1.0
-        inside = np.ones(data.n_tokens, dtype=bool)
-        inside[data.offsets[:-1][data.lengths > 0]] = False
-        at = np.flatnonzero(inside)
+        at = data.followers
         row = np.repeat(memory.edge_row, data.lengths)[at]
         np.add.at(memory.mu_edges, (row, labels[at - 1], labels[at]), 1.0)
 
@@ -111,38 +108,28 @@ class SAG(Solver):
         """Zero weights, or the gradients of ``warm`` for the examples it has and their weights."""
         memory = self._empty(problem)
         if not isinstance(warm, Averages):
-            return self._with_sum(problem, memory, 0)
+            return self._with_sum(problem, memory)
         for name in STORED:
             source, target = getattr(warm.memory, name), getattr(memory, name)
             if source.shape[1:] != target.shape[1:] or len(source) > len(target):
                 raise DataError("a warm start needs the same labels and at least the same examples")
             target[: len(source)] = source
-        state = self._with_sum(problem, memory, 0)
+        state = self._with_sum(problem, memory)
         if len(warm.w) == len(state.w):
             state.w[:] = warm.w
         else:  # where the gradients that are stored would hold the weights in balance
             state.w[:] = -problem.C * state.d
         return state
 
-    def _with_sum(self, problem: ChainProblem, memory: Any, visits: int) -> Averages:
+    def _with_sum(self, problem: ChainProblem, memory: Any, visits: int = 0) -> Averages:
         from cliquewise._kernels.chain.sdca import weights_of_duals
 
         form = problem.form
-        state = Averages(memory, form.zeros(), form.zeros(), visits)
+        state = Averages(memory, form.zeros(), form.zeros(), Order(visits))
         weights_of_duals(form.chains, memory, -1.0, state.d)
         return state
 
     # ---- one step
-
-    def _order(self, n: int, state: Averages, count: int, rng: np.random.Generator) -> Ints:
-        """The examples of the next visits; -1 for one to be drawn by its smoothness."""
-        if state.visits >= n:
-            order = rng.integers(0, n, count)
-            order[rng.random(count) >= self.uniform_share] = -1
-            return order
-        if len(state.order) != n:
-            state.order = rng.permutation(n)
-        return state.order[state.visits : state.visits + count]
 
     def step(
         self, problem: ChainProblem, state: Averages, rng: np.random.Generator
@@ -153,16 +140,13 @@ class SAG(Solver):
         n = problem.n_examples
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        work = problem.data.n_tokens * problem.model.n_labels**2
-        pieces = min(n, 1 + int(work // 400_000_000))
-        count = min(-(-n // pieces), n - state.visits % n)
-        order = self._order(n, state, count, rng)
+        count = state.order.count(n, problem.portion)
+        order = state.order.draw(n, count, rng, "gap", self.uniform_share)
         calls = chain_sag.epoch(
             problem.chains, state.memory, state.w, state.d, problem.lam, order, rng.random(count)
         )
-        state.visits += count
         estimate = np.nan
-        if state.visits >= n:
+        if state.order.visits >= n:
             slope = problem.lam * state.w + state.d / n
             gap = float(slope @ slope) / (2 * problem.lam)
             total = float(problem.chains.weights @ state.memory.losses)
@@ -174,21 +158,21 @@ class SAG(Solver):
         """The iterate."""
         return problem.form.unpack(state.w)
 
-    def pack(self, state: Averages) -> dict[str, np.ndarray[Any, Any]]:
+    def pack(self, state: Averages) -> Arrays:
         """The weights and what is stored of every example; the sum follows from it."""
         arrays = {name: getattr(state.memory, name) for name in STORED}
-        return {**arrays, "w": state.w, "visits": np.array([state.visits])}
+        return {**arrays, "w": state.w, "visits": np.array([state.order.visits])}
 
-    def unpack(self, problem: ChainProblem, arrays: dict[str, np.ndarray[Any, Any]]) -> Averages:
+    def unpack(self, problem: ChainProblem, arrays: Arrays) -> Averages:
         """Back from :meth:`pack`."""
         memory = self._empty(problem)
         for name in STORED:
             target = getattr(memory, name)
             if target.shape != arrays[name].shape:
-                raise DataError("the checkpoint is of other data: its arrays have other shapes")
+                raise other_data()
             target[:] = arrays[name]
         state = self._with_sum(problem, memory, int(arrays["visits"][0]))
         if state.w.shape != arrays["w"].shape:
-            raise DataError("the checkpoint is of other data: its arrays have other shapes")
+            raise other_data()
         state.w[:] = arrays["w"]
         return state

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cliquewise.solvers._cliquewise import Ascent, Cliquewise
+from cliquewise.solvers.backends.graph.cliques import CliqueAscent
 from cliquewise.solvers.base import register
+from cliquewise.solvers.idal import Cliquewise
 
 
 @register
@@ -28,6 +29,6 @@ class SoftSDCA(Cliquewise):
     name: ClassVar[str] = "soft_sdca"
     inner_tol: float = 1e-7
 
-    def _is_finished(self, state: Ascent) -> bool:
+    def _is_finished(self, state: CliqueAscent) -> bool:
         """The penalized problem is solved; the true gap will not get smaller."""
         return bool(state.inner_gap <= self.inner_tol * abs(state.primal))

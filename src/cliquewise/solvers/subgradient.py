@@ -1,13 +1,14 @@
 """Subgradient: stochastic steps on the primal objective of a structural support vector machine.
 
 Steps of length ``1 / (lam s)`` at time ``s`` make the weights a plain average of subgradients
-(Shalev-Shwartz et al. 2011). After whole passes every example has its share in that average, so
-that the labelings met are a point of the dual, and its value is a true lower bound.
+(Shalev-Shwartz et al. 2011), ``z / s`` with s in passes. After whole passes every example has its
+share in that average, so that the outputs met are a point of the dual, and its value is a true
+lower bound.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,30 +16,35 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
-from cliquewise.problems.chain import ChainProblem
-from cliquewise.solvers._pegasos import AveragedSteps
-from cliquewise.solvers.base import Info, Solver, register
+from cliquewise.solvers.backends.base import Sums
+from cliquewise.solvers.backends.chain.sums import ChainSums
+from cliquewise.solvers.backends.examples import ExampleSums
+from cliquewise.solvers.base import EXAMPLES, Arrays, Info, at_least, other_data, register
+from cliquewise.solvers.bcfw import MapCalls
+from cliquewise.solvers.sampling import Order
+
+BACKENDS: dict[str, Any] = {"chain": ChainSums} | dict.fromkeys(("graph", *EXAMPLES), ExampleSums)
 
 
 @dataclass
 class Steps:
     """Sums of subgradients and what they prove."""
 
-    chains: Any  # the data it is about
-    z: Floats  # the weights are z n / s, packed
+    backend: Sums
+    z: Floats  # the weights are z / time
     sums: Floats  # visits before a change times that change; empty if no average is wanted
-    strength: float
-    visits: int
-    mistakes: float  # sum of c_i Hamming over the labelings of all visits
-    dual: float  # after the last whole pass
-    order: Ints
+    strength: float  # the problem's C
+    identity: bytes  # of the examples: the sums are worth nothing for others
+    examples: int
+    order: Order = field(default_factory=Order)
+    mistakes: float = 0.0  # sum of the costs of the outputs of all visits
+    dual: float = 0.0  # best value after a whole pass
     averaged: bool = False
 
 
 @register
 @dataclass(frozen=True)
-class Subgradient(AveragedSteps, Solver):
+class Subgradient(MapCalls):
     """Stochastic subgradient descent in reshuffled passes (Pegasos).
 
     Parameters
@@ -48,6 +54,8 @@ class Subgradient(AveragedSteps, Solver):
     average : bool, default=True
         Keep the average of all iterates, weighted by time, and return it where its objective
         is lower.
+    map_method, map_options
+        See :class:`~cliquewise.solvers.bcfw.MapCalls`.
 
     Examples
     --------
@@ -62,100 +70,127 @@ class Subgradient(AveragedSteps, Solver):
     """
 
     name: ClassVar[str] = "subgradient"
-    losses: ClassVar[frozenset[str]] = frozenset({"hinge"})
+    works_on: ClassVar[dict[str, frozenset[str]]] = dict.fromkeys(BACKENDS, frozenset({"hinge"}))
+    rank: ClassVar[int] = 90
     delay: float = 1.0
     average: bool = True
 
     def __post_init__(self) -> None:
-        self._check_delay()
+        super().__post_init__()
+        at_least(self, 0.0, "delay")
 
     def memory(self, problem: Any) -> float:
         """Three weight vectors and an order of the examples."""
-        return float(8 * (3 * problem.form.size + problem.n_examples + 16))
+        return float(8 * (3 * BACKENDS[problem.kind].size(problem) + problem.n_examples + 16))
 
     # ---- state
 
-    def init(self, problem: ChainProblem, warm: Steps | None = None) -> Steps:
+    def init(self, problem: Any, warm: Any = None) -> Steps:
         """Zero weights; or the sums of ``warm``, if it ended with a whole pass."""
-        form, chains, n = problem.form, problem.chains, problem.n_examples
-        sums = form.zeros() if self.average else np.empty(0)
-        none = np.empty(0, dtype=np.int64)
-        state = Steps(chains, form.zeros(), sums, problem.C, 0, 0.0, 0.0, none)
-        if not isinstance(warm, Steps):
-            return state
-        old = len(warm.chains.offsets) - 1
-        if old == 0 or warm.visits % old or warm.z.shape != state.z.shape:
-            return state
-        if old > n or not np.array_equal(
-            warm.chains.labels, chains.labels[: len(warm.chains.labels)]
-        ):
-            raise DataError("a warm start needs the same labels and at least the same examples")
-        # The new examples count as if every pass had found them right.
-        ratio = problem.C / warm.strength
-        state.z[:], state.visits, state.mistakes = (
-            ratio * warm.z,
-            warm.visits // old * n,
-            warm.mistakes,
+        backend = BACKENDS[problem.kind](problem, self)
+        sums = backend.zeros() if self.average else np.empty(0)
+        state = Steps(
+            backend, backend.zeros(), sums, problem.C, problem.identity(), problem.n_examples
         )
-        if len(state.sums) == len(warm.sums):
-            state.sums[:] = ratio * n / old * warm.sums
+        if isinstance(warm, Steps) and warm.z.shape == state.z.shape:
+            self._continue_from(problem, state, warm)
         state.dual = self._dual(problem, state)
         return state
 
+    def _continue_from(self, problem: Any, state: Steps, warm: Steps) -> None:
+        old, n = warm.examples, problem.n_examples
+        if old > n or problem.identity(old) != warm.identity:
+            raise DataError(
+                "a warm start needs the same labels, features and costs, and at least the same "
+                "examples"
+            )
+        if old == 0 or not warm.order.is_whole(old):
+            return
+        # New examples count as if every pass had found them right.
+        ratio = problem.C / warm.strength
+        state.z[:] = ratio * warm.z
+        state.order.visits, state.mistakes = warm.order.visits // old * n, warm.mistakes
+        if len(state.sums) == len(warm.sums):
+            state.sums[:] = ratio * n / old * warm.sums
+
     # ---- one step
 
-    def step(
-        self, problem: ChainProblem, state: Steps, rng: np.random.Generator
-    ) -> tuple[Steps, Info]:
+    def step(self, problem: Any, state: Steps, rng: np.random.Generator) -> tuple[Steps, Info]:
         """Visit a pass of examples, or as many as keep one call below about two seconds."""
-        from cliquewise._kernels.chain.hinge import pegasos
-
-        n = problem.n_examples
+        n, before = problem.n_examples, state.order.visits
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        work = problem.data.n_tokens * problem.model.n_labels**2
-        pieces = min(n, 1 + int(work // 400_000_000))
-        at = state.visits % n
-        count = min(-(-n // pieces), n - at)
-        if at == 0:
-            state.order = rng.permutation(n)
-        calls, mistakes = pegasos(
-            state.chains, state.z, state.sums, problem.C, state.order[at : at + count],
-            state.visits, self.delay * n,
-        )  # fmt: skip
-        state.visits += count
+        count = state.order.count(n, problem.portion)
+        calls, mistakes = state.backend.visit(
+            state.order.draw(n, count, rng), state.z, state.sums, before, self.delay * n
+        )
         state.mistakes += mistakes
-        self._end_visits(problem, state)
+        state.averaged = False
+        if state.order.is_whole(n):
+            state.dual = max(state.dual, self._dual(problem, state))
         return state, Info(count / n, calls)
+
+    def _time(self, problem: Any, state: Steps) -> float:
+        """The time s, in passes."""
+        return float(self.delay + state.order.visits / max(problem.n_examples, 1))
+
+    def _current(self, problem: Any, state: Steps) -> Floats:
+        time = self._time(problem, state)
+        return state.z / time if time > 0 else state.z
+
+    def _mean(self, problem: Any, state: Steps) -> Floats:
+        """The average of the iterates after each visit, weighted by their times."""
+        visits, n = float(state.order.visits), problem.n_examples
+        total = visits * self.delay * n + 0.5 * visits * (visits + 1)
+        return n * (visits * state.z - state.sums) / total  # type: ignore[no-any-return]
 
     # ---- what it proves
 
-    def certify(self, problem: ChainProblem, state: Steps) -> Certificate:
-        """Exact objective of the better of iterate and average, and the best dual value met."""
-        primal = problem.packed_primal(self._current(problem, state))
+    def _dual(self, problem: Any, state: Steps) -> float:
+        """Value of the dual point that the outputs of all visits make, after whole passes."""
+        n, time = max(problem.n_examples, 1), self._time(problem, state)
+        if time == 0:
+            return float(problem.floor)
+        norm = float(state.z @ state.z) / time**2
+        costs = (state.mistakes / n + self.delay * problem.floor) / time
+        return float(costs - 0.5 * problem.lam * norm)
+
+    def certify(self, problem: Any, state: Steps) -> Certificate:
+        """Objective of the better of iterate and average, and the best dual value met."""
+        primal, exact = state.backend.primal(self._current(problem, state))
         state.averaged = False
-        if self.average and state.visits > 0:
-            other = problem.packed_primal(self._mean(problem, state))
-            state.averaged = other < primal
-            primal = min(primal, other)
-        return Certificate(primal, state.dual, "exact")
+        if self.average and state.order.visits > 0:
+            other, also = state.backend.primal(self._mean(problem, state))
+            if other < primal:
+                state.averaged, primal, exact = True, other, also
+        return Certificate(primal, state.dual, "exact" if exact else "bound")
 
-    def weights(self, problem: ChainProblem, state: Steps) -> Floats:
+    def weights(self, problem: Any, state: Steps) -> Floats:
         """The iterate, or the average if that was certified."""
-        w = (self._mean if state.averaged else self._current)(problem, state)
-        return problem.form.unpack(w)
+        mean = state.averaged
+        return state.backend.unpacked((self._mean if mean else self._current)(problem, state))
 
-    def pack(self, state: Steps) -> dict[str, np.ndarray[Any, Any]]:
+    def pack(self, state: Steps) -> Arrays:
         """The sums, the order of the pass under way, and the numbers."""
+        numbers = [state.strength, state.order.visits, state.mistakes, state.dual]
         return {
-            "z": state.z, "sums": state.sums, "order": state.order,
-            "offsets": state.chains.offsets,
-            "numbers": np.array([state.strength, state.visits, state.mistakes, state.dual]),
+            "z": state.z, "sums": state.sums, "order": state.order.order,
+            "identity": np.frombuffer(state.identity, dtype=np.uint8),
+            "numbers": np.array(numbers),
         }  # fmt: skip
 
-    def unpack(self, problem: ChainProblem, arrays: dict[str, np.ndarray[Any, Any]]) -> Steps:
-        """Back from :meth:`pack`."""
-        state: Steps = self._take_up(
-            problem, self.init(problem), arrays, "offsets", problem.data.offsets
-        )
+    def unpack(self, problem: Any, arrays: Arrays) -> Steps:
+        """Back from :meth:`pack`; under another C the sums are scaled."""
+        state = self.init(problem)
+        same = state.z.shape == arrays["z"].shape and state.sums.shape == arrays["sums"].shape
+        if not same or arrays["identity"].tobytes() != state.identity:
+            raise other_data("its examples are others")
+        strength, visits, state.mistakes, dual = arrays["numbers"].tolist()
+        ratio = problem.C / strength
+        state.z[:], state.sums[:] = ratio * arrays["z"], ratio * arrays["sums"]
+        state.order = Order(int(visits), np.array(arrays["order"]))
+        if ratio == 1.0:
+            state.dual = dual
+        elif problem.n_examples and state.order.is_whole(problem.n_examples):
+            state.dual = max(state.dual, self._dual(problem, state))
         return state

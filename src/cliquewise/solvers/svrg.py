@@ -1,17 +1,96 @@
-"""SVRG: stochastic gradients of the smoothed hinge loss, with reduced variance."""
+"""SVRG: stochastic gradients of the smoothed hinge loss, with reduced variance.
+
+Casimir is this with prox centers and less and less smoothing; see ``casimir.py``.
+
+An outer step asks for the full gradient at an anchor and makes an epoch of steps of
+
+    min over w of  lam/2 ||w||^2 + mean of the smoothed losses + kappa/2 ||w - z||^2
+
+with reduced variance (Johnson and Zhang 2013; Algorithm 4 of casimir). The distributions over
+outputs behind a full gradient are a point of the dual; combinations of such points, with the
+best share of the newest, give the lower bound. It never needs an oracle call of its own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import time
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from cliquewise.solvers._variance_reduced import VarianceReduced
-from cliquewise.solvers.base import register
+import numpy as np
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.base import Problem
+from cliquewise.smoothers import get_smoother
+from cliquewise.solvers.backends.base import LEAST, Pass, Smoothing, kind_of_call
+from cliquewise.solvers.backends.chain.smooth import ChainSmoothing
+from cliquewise.solvers.backends.examples import ExampleSmoothing
+from cliquewise.solvers.base import EXAMPLES, Info, Solver, Start, other_data, register
+
+#: Outer steps without a relative fall of PROGRESS after which the learning rate is halved; where
+#: steps along the full gradient would make less, a part EXPECTED of what they would make is enough.
+#: It never falls by more than the factor LARGEST.
+STALL, PROGRESS, EXPECTED, LARGEST = 2, 0.02, 0.1, 128
+
+#: Share of the penalty's pull below which the losses are said to pull too little; the factors
+#: that are tried then.
+PULL, SCALES = 0.5, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+
+VECTORS = ("w", "z", "z_before", "slope", "best")
+NUMBERS = ("alpha", "outer", "rate", "cost", "dual", "best_value", "full_passes", "exact", "mu",
+           "lowest", "least_slack", "stalled", "cool", "max_calls", "top_k_calls", "exp_calls",
+           "full_calls", "full_seconds", "lam", "gamma")  # fmt: skip
+
+BACKENDS: dict[str, Any] = {"chain": ChainSmoothing} | dict.fromkeys(
+    ("graph", *EXAMPLES), ExampleSmoothing
+)
+
+#: Calls of each kind, those of full gradients among them; these apart, with their seconds.
+COUNTS = ("max_calls", "top_k_calls", "exp_calls", "full_calls", "full_seconds")
+
+
+@dataclass
+class Iterates:
+    """Where the outer loop stands; vectors are in the backend's own form."""
+
+    backend: Smoothing
+    examples: int
+    w: Floats
+    z: Floats  # the prox center
+    z_before: Floats
+    slope: Floats  # of the dual point: the mean gradient of its distributions
+    best: Floats  # the weights of least certified objective
+    lam: float  # of the problem, as is gamma: what was proved holds for no other
+    gamma: float
+    inner: Floats = field(default_factory=lambda: np.empty(0))  # of a subproblem under way
+    alpha: float = 1.0
+    outer: int = 0
+    rate: float = 0.0
+    cost: float = 0.0
+    dual: float = 0.0
+    best_value: float = float("inf")
+    full_passes: int = 0
+    exact: float = 1.0
+    mu: float = 0.0
+    lowest: float = float("inf")  # objective at an anchor, since the rate changed
+    least_slack: float = float("inf")  # the least bound of its error, likewise
+    stalled: int = 0  # outer steps since then
+    cool: float = 1.0  # times the smoothing of the schedule
+    max_calls: int = 0
+    top_k_calls: int = 0
+    exp_calls: int = 0
+    full_calls: int = 0  # calls of whole passes, which may be made in threads
+    full_seconds: float = 0.0
+    rounds: int = 0  # epochs of the subproblem under way
+    proved: bool = False  # whether ``best`` was certified since the last step
 
 
 @register
 @dataclass(frozen=True)
-class SVRG(VarianceReduced):
+class SVRG(Solver):
     """Stochastic variance-reduced gradient (Johnson and Zhang 2013).
 
     Each step of the run is a full gradient (counted as a pass of its own, and apart in the
@@ -49,3 +128,300 @@ class SVRG(VarianceReduced):
     """
 
     name: ClassVar[str] = "svrg"
+    works_on: ClassVar[dict[str, frozenset[str]]] = {
+        "chain": frozenset({"hinge", "smooth_hinge"})
+    } | dict.fromkeys(("graph", *EXAMPLES), frozenset({"hinge"}))
+    rank: ClassVar[int] = 80
+    columns: ClassVar[tuple[str, ...]] = (
+        "full_passes", "exact_share", "mu", "learning_rate", *COUNTS
+    )  # fmt: skip
+    smoother: str = "l2"
+    mu: float = 1.0
+    k: int = 5
+    learning_rate: float | None = None
+    average: bool = True
+    warm_up: int = 1
+
+    def __post_init__(self) -> None:
+        get_smoother(self.smoother)
+        if self.k < 1:
+            raise DataError(f"k = {self.k}; at least one output is needed")
+        if not (np.isfinite(self.mu) and self.mu >= 0):
+            raise DataError(f"mu = {self.mu}; it must be a number that is not negative")
+        rate = self.learning_rate
+        if rate is not None and not (np.isfinite(rate) and rate > 0):
+            raise DataError(f"learning_rate = {rate}; it must be a positive number, or None")
+        if self.warm_up < 0:
+            raise DataError(f"warm_up = {self.warm_up}; it must not be negative")
+
+    def refuses(self, problem: Problem) -> str | None:
+        """As all solvers; and what is asked of the oracles must be within their reach."""
+        reason = super().refuses(problem)
+        if reason is not None:
+            return reason
+        smoother = self._smoother(problem)
+        mu = 0.0 if smoother == "none" else self.mu
+        return problem.refuses_call(kind_of_call(smoother, self.k, mu))
+
+    def memory(self, problem: Any) -> float:
+        """Ten weight vectors, and the distributions at the anchor."""
+        return float(BACKENDS[problem.kind].memory(problem, self._smoother(problem), self.k))
+
+    # ---- the smoothing
+
+    def _smoother(self, problem: Problem) -> str:
+        return problem.smoother if problem.loss == "smooth_hinge" else self.smoother
+
+    def _backend(self, problem: Problem) -> Smoothing:
+        smoother = self._smoother(problem)
+        k = problem.top if problem.loss == "smooth_hinge" else self.k
+        backend: Smoothing = BACKENDS[problem.kind](
+            problem, "l2" if smoother == "none" else smoother, k
+        )
+        return backend
+
+    def _mu(self, problem: Any, state: Iterates, outer: int) -> float:
+        """Amount of smoothing of an outer step (from 1 on)."""
+        if problem.loss == "smooth_hinge":
+            return float(problem.gamma)
+        mu = 0.0 if self.smoother == "none" else self._schedule(problem, state, outer)
+        mu *= state.cool
+        return mu if mu >= LEAST else 0.0
+
+    def _schedule(self, problem: Any, state: Iterates, outer: int) -> float:
+        return self.mu
+
+    def _kappa(self, problem: Any, state: Iterates, outer: int) -> float:
+        return 0.0
+
+    # ---- state
+
+    def init(self, problem: Any, warm: Any = None) -> Iterates:
+        """Zero weights, or those of ``warm`` where it has as many."""
+        backend, old = self._backend(problem), None
+        w = backend.zeros()
+        if isinstance(warm, Start):
+            old = warm.w
+        elif isinstance(warm, Iterates):
+            if warm.examples > problem.n_examples:
+                raise DataError("a warm start needs at least the same examples")
+            old = warm.backend.unpacked(warm.best if warm.proved else warm.w)
+        if old is not None and len(old) == problem.dimension:
+            w = backend.packed(np.asarray(old, dtype=np.float64))
+        state = Iterates(
+            backend, problem.n_examples, w, w.copy(), w.copy(), backend.zeros(), w.copy(),
+            problem.lam, problem.gamma, cost=problem.floor, dual=problem.floor,
+        )  # fmt: skip
+        if old is not None:
+            state.outer = self.warm_up  # plain steps would only lose what is there
+        if isinstance(warm, Iterates):
+            state.rate = warm.rate
+        return state
+
+    # ---- one step
+
+    def _start(self, problem: Any, state: Iterates) -> Floats:
+        """Where the steps of the next subproblem begin."""
+        return state.w
+
+    def step(
+        self, problem: Any, state: Iterates, rng: np.random.Generator
+    ) -> tuple[Iterates, Info]:
+        """A full gradient, and an epoch of steps from there."""
+        n = problem.n_examples
+        if n == 0:
+            return state, Info(1.0, 0, 0.0)
+        k = state.outer + 1
+        state.rate = self._rate(problem, state)
+        mu, kappa = self._mu(problem, state, k), self._kappa(problem, state, k)
+        start = state.inner if len(state.inner) else self._start(problem, state)
+        gradient, calls, passes, loss = np.zeros_like(start), 0, 1.0, np.inf
+        state.mu, state.proved = mu, False
+        if state.outer < self.warm_up and not len(state.inner):
+            state.backend.forget()
+        else:
+            begin = time.perf_counter()
+            found = state.backend.full_gradient(start, mu)
+            state.full_seconds += time.perf_counter() - begin
+            self._count(state, mu, found.calls, whole=True)
+            self._bound(problem, state, found)
+            gradient, calls, passes, loss = found.gradient, found.calls, 2.0, found.loss
+            state.full_passes, state.exact = state.full_passes + 1, found.exact
+            slope = gradient + problem.lam * start
+            slack = float(slope @ slope) / (2 * problem.lam) if problem.lam > 0 else np.inf
+            value = loss + 0.5 * problem.lam * float(start @ start)
+            smoothed = 0.0 if problem.loss == "smooth_hinge" else -found.omega
+            expected = EXPECTED * n * state.rate * float(slope @ slope)
+            self._watch(state, value, slack, smoothed, expected)
+            if self._is_solved(problem, state, start, gradient, kappa):
+                self._move(problem, state, start, kappa)
+                return state, Info(1.0, calls)
+        order = rng.permutation(n)
+        new, asked = self._epoch(problem, state, start, gradient, kappa, order)
+        self._count(state, mu, asked)
+        if self._is_last(state):
+            self._move(problem, state, new, kappa)
+            # Where the losses count and pull less than the penalty, all weights are too large.
+            norm = problem.lam * float(start @ start)
+            if loss < 0.5 * norm and -float(gradient @ start) < PULL * norm:
+                more = self._shrink(problem, state, mu)
+                passes, asked = passes + more, asked + int(more * n)
+                self._count(state, mu, int(more * n), whole=True)
+        else:
+            state.inner, state.rounds = new, state.rounds + 1
+        return state, Info(passes, calls + asked)
+
+    def _count(self, state: Iterates, mu: float, calls: int, whole: bool = False) -> None:
+        """Oracle calls by kind; those of whole passes apart, too."""
+        name = f"{state.backend.kind(mu)}_calls"
+        setattr(state, name, getattr(state, name) + calls)
+        state.full_calls += calls if whole else 0
+
+    def _shrink(self, problem: Any, state: Iterates, mu: float) -> float:
+        """Scale the weights down while that lowers the smoothed objective; passes made.
+
+        Steps along the penalty alone would take ``1 / (lam learning_rate)`` visits.
+        """
+        low, passes = np.inf, 0.0
+        scale = 1.0
+        for factor in SCALES:
+            w = factor * state.w
+            value = 0.5 * problem.lam * float(w @ w) + state.backend.smooth_loss(w, mu)
+            passes += 1.0
+            if not value < low:
+                break
+            low, scale = value, factor
+        for name in ("w", "z", "z_before"):
+            setattr(state, name, scale * getattr(state, name))
+        return passes
+
+    def _is_last(self, state: Iterates) -> bool:
+        """Whether a subproblem gets no more epochs."""
+        return True
+
+    def _is_solved(
+        self, problem: Any, state: Iterates, w: Floats, gradient: Floats, kappa: float
+    ) -> bool:
+        """Whether the full gradient at ``w`` says that its subproblem is solved well enough."""
+        return False
+
+    def _move(self, problem: Any, state: Iterates, new: Floats, kappa: float) -> None:
+        """End an outer step at ``new``."""
+        state.w, state.z = new, new
+        self._close(state)
+
+    def _close(self, state: Iterates) -> None:
+        state.outer += 1
+        state.inner, state.rounds = np.empty(0), 0
+
+    # ---- learning rates
+
+    def _rate(self, problem: Any, state: Iterates) -> float:
+        """The user's learning rate; or an estimate of 1 / L, until steps no longer help."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        if state.rate == 0.0:
+            return float(1.0 / max(state.backend.curvature, problem.lam, 1e-300))
+        return state.rate
+
+    def _watch(
+        self, state: Iterates, value: float, slack: float, smoothed: float, expected: float
+    ) -> None:
+        """Halve the learning rate where the objective at the anchors no longer falls.
+
+        ``slack`` bounds how far the smoothed objective is from its own optimum, ``smoothed``
+        is what the smoothing adds to it, and a fall by ``expected`` is as much as can be asked
+        of an epoch of few or short steps.
+        """
+        if self._cools(state, slack, smoothed):
+            state.cool, state.stalled = 0.5 * state.cool, 0
+            state.lowest = state.least_slack = np.inf
+            return
+        needed = min(PROGRESS * state.lowest, expected) if np.isfinite(state.lowest) else 0.0
+        if value < state.lowest - needed or slack < 0.9 * state.least_slack:
+            state.lowest, state.stalled = min(value, state.lowest), 0
+            state.least_slack = min(slack, state.least_slack)
+            return
+        state.stalled += 1
+        least = 1.0 / max(state.backend.curvature, 1e-300) / LARGEST
+        if state.stalled >= STALL and self.learning_rate is None and state.rate > least:
+            state.rate, state.stalled = 0.5 * state.rate, 0
+            state.lowest, state.least_slack = value, slack
+
+    def _cools(self, state: Iterates, slack: float, smoothed: float) -> bool:
+        """Whether the smoothing is now the greater part of the error."""
+        return False
+
+    def _epoch(
+        self, problem: Any, state: Iterates, start: Floats, gradient: Floats, kappa: float,
+        order: Ints,
+    ) -> tuple[Floats, int]:  # fmt: skip
+        strong = problem.lam + kappa
+        a = min(state.rate, 0.99 / strong)
+        c = (kappa * state.z - gradient) / strong
+        return state.backend.epoch(start, c, state.mu, order, a, 1.0 - a * strong, self.average)
+
+    # ---- what it proves
+
+    def _bound(self, problem: Any, state: Iterates, found: Pass) -> None:
+        """Mix the newest dual point into the old one, by an exact line search."""
+        lam = problem.lam
+        cost = found.cost - (found.omega if problem.loss == "smooth_hinge" else 0.0)
+        step = found.gradient - state.slope
+        curve = float(step @ step)
+        if curve > 0:
+            share = (lam * (cost - state.cost) - float(state.slope @ step)) / curve
+            share = min(max(share, 0.0), 1.0)
+            state.slope = state.slope + share * step
+            state.cost += share * (cost - state.cost)
+        norm = float(state.slope @ state.slope)
+        # Without a penalty only a point of slope zero proves anything: the truth's.
+        value = state.cost - (norm / (2 * lam) if lam > 0 else np.inf if norm > 0 else 0.0)
+        state.dual = max(state.dual, value)
+
+    def certify(self, problem: Any, state: Iterates) -> Certificate:
+        """Exact objective of the best weights so far, and the value of the dual point."""
+        total = state.backend.total_loss(state.w)
+        value = problem.value(float(state.w @ state.w), total)
+        if value < state.best_value:
+            state.best, state.best_value = state.w.copy(), value
+        state.proved = True
+        return Certificate(state.best_value, state.dual, "exact")
+
+    def weights(self, problem: Any, state: Iterates) -> Floats:
+        """The best certified weights, or the newest if they were not certified yet."""
+        return state.backend.unpacked(state.best if state.proved else state.w)
+
+    def extras(self, problem: Any, state: Iterates) -> dict[str, float]:
+        """Full gradients asked for, share of exact calls in the last, smoothing, rate, calls."""
+        counts = {name: float(getattr(state, name)) for name in COUNTS}
+        return {
+            "full_passes": state.full_passes, "exact_share": state.exact, "mu": state.mu,
+            "learning_rate": state.rate, **counts,
+        }  # fmt: skip
+
+    def pack(self, state: Iterates) -> dict[str, np.ndarray[Any, Any]]:
+        """The vectors and the numbers; distributions at the anchor are found again."""
+        numbers = [float(getattr(state, name)) for name in NUMBERS]
+        return {
+            **{name: getattr(state, name) for name in VECTORS},
+            "numbers": np.array([state.examples, *numbers]),
+        }
+
+    def unpack(self, problem: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Iterates:
+        """Back from :meth:`pack`."""
+        state = self.init(problem)
+        numbers = arrays["numbers"].tolist()
+        same = all(arrays[name].shape == state.w.shape for name in VECTORS)
+        if not same or int(numbers[0]) != problem.n_examples:
+            raise other_data()
+        known = dict(zip(NUMBERS, numbers[1:], strict=True))
+        same = (known["lam"], known["gamma"]) == (state.lam, state.gamma)
+        proofs = () if same else ("slope", "best", "cost", "dual", "best_value", "lam", "gamma")
+        for name in VECTORS:
+            if name not in proofs:
+                setattr(state, name, np.array(arrays[name]))
+        for name, value in known.items():
+            if name not in proofs:
+                setattr(state, name, type(getattr(state, name))(value))
+        return state

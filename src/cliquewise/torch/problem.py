@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
+from cliquewise.problems.base import Problem
 from cliquewise.torch.heads import Scorer, Scores
-from cliquewise.torch.losses import check_loss
+from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.smoothing import check_gamma
 
 
@@ -30,7 +32,7 @@ class Batch(NamedTuple):
     extra: Tensor | None
 
 
-class DeepProblem:
+class DeepProblem(Problem):
     """Structured loss of a network, with an L2 penalty on all its weights.
 
     Parameters
@@ -62,6 +64,7 @@ class DeepProblem:
     """
 
     kind = "deep"
+    losses_known = LOSSES
 
     def __init__(
         self,
@@ -75,7 +78,6 @@ class DeepProblem:
         gamma: float = 1.0,
         batch_size: int = 32,
     ) -> None:
-        check_loss(loss)
         check_gamma(gamma)
         if not lam >= 0:
             raise DataError(f"lam = {lam}; it must not be negative")
@@ -88,7 +90,8 @@ class DeepProblem:
         lengths = {len(x) for x in given}
         if len(lengths) != 1 or len(target) == 0:
             raise DataError(f"inputs, target and extra have unequal or no examples: {lengths}")
-        self.loss, self.lam, self.gamma, self.batch_size = loss, lam, gamma, batch_size
+        super().__init__(1.0 / (lam * len(target)) if lam > 0 else np.inf, loss)
+        self.gamma, self.batch_size = gamma, batch_size
         named = [(n, p) for n, p in scorer.named_parameters() if p.requires_grad]
         self.names = [n for n, _ in named]
         self.shapes = [p.shape for _, p in named]
@@ -103,6 +106,11 @@ class DeepProblem:
     def dimension(self) -> int:
         """Number of weights."""
         return sum(self.sizes)
+
+    @property
+    def is_convex(self) -> bool:
+        """Never taken for granted: nothing is proved about a network."""
+        return False
 
     # ---- weights
 
@@ -156,7 +164,7 @@ class DeepProblem:
         loss, gamma = smoothing or (self.loss, self.gamma)
         return self.scorer.head.losses(scores, batch.target, batch.extra, loss, gamma)
 
-    def value(self, w: Tensor) -> float:
+    def objective(self, w: Tensor) -> float:
         """The objective F(w), one pass over the data."""
         total = 0.5 * self.lam * float(w.double().square().sum())
         with torch.no_grad():
@@ -183,4 +191,4 @@ class DeepProblem:
     def certificate(self, w: Any) -> Certificate:
         """The objective; nothing is proved about a network."""
         vector = torch.as_tensor(w, dtype=self.weights().dtype, device=self.target.device)
-        return Certificate(self.value(vector), status="none")
+        return Certificate(self.objective(vector), status="none")

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.solvers.base import Info, Solver
+from cliquewise.solvers.base import Info, Solver, register
 from cliquewise.torch.heads import Scores
+from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import Batch, DeepProblem
 
 # PyTorch types them by their rarest form.
@@ -139,6 +140,7 @@ def hold(problem: DeepProblem, w: Tensor, rng: np.random.Generator) -> tuple[flo
     return total, Held(batches, kept)
 
 
+@register
 @dataclass(frozen=True)
 class ProxLinear(Solver):
     """Prox-linear algorithm with Casimir-SVRG inside, for the scores of a network.
@@ -192,8 +194,8 @@ class ProxLinear(Solver):
     lipschitz: float | None = None
 
     name: ClassVar[str] = "prox_linear"
-    losses: ClassVar[frozenset[str]] = frozenset({"log", "hinge", "smooth_hinge", "softmax_margin"})
-    problems: ClassVar[frozenset[str]] = frozenset({"deep"})
+    works_on: ClassVar[dict[str, frozenset[str]]] = {"deep": frozenset(LOSSES)}
+    takes_no_penalty: ClassVar[bool] = True
     columns: ClassVar[tuple[str, ...]] = ("prox_gradient", "eta", "accepted", "inner")
 
     def __post_init__(self) -> None:
@@ -212,7 +214,7 @@ class ProxLinear(Solver):
     def init(self, problem: DeepProblem, warm: Any = None) -> ProxLinearState:
         """Start from the network's weights, or those of another state."""
         w = problem.weights() if warm is None else torch.as_tensor(warm.w).to(problem.weights())
-        return ProxLinearState(w.clone(), 0, self.eta, problem.value(w))
+        return ProxLinearState(w.clone(), 0, self.eta, problem.objective(w))
 
     def step(
         self, problem: DeepProblem, state: ProxLinearState, rng: np.random.Generator

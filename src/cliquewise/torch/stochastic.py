@@ -11,7 +11,8 @@ from torch import Tensor
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.solvers.base import Info, Solver
+from cliquewise.solvers.base import Info, Solver, register
+from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import DeepProblem
 
 SCHEDULES = ("constant", "sqrt", "inverse")
@@ -36,8 +37,8 @@ class _Stochastic(Solver):
     schedule: str = "constant"
     t0: float = 100.0
     average: float = 0.0
-    losses: ClassVar[frozenset[str]] = frozenset({"log", "hinge", "smooth_hinge", "softmax_margin"})
-    problems: ClassVar[frozenset[str]] = frozenset({"deep"})
+    works_on: ClassVar[dict[str, frozenset[str]]] = {"deep": frozenset(LOSSES)}
+    takes_no_penalty: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
@@ -90,7 +91,7 @@ class _Stochastic(Solver):
 
     def certify(self, problem: DeepProblem, state: StochasticState) -> Certificate:
         """The objective, from a pass over the data; nothing is proved."""
-        return Certificate(problem.value(self.answer(state)), status="none")
+        return Certificate(problem.objective(self.answer(state)), status="none")
 
     def pack(self, state: StochasticState) -> dict[str, Any]:
         """For a checkpoint."""
@@ -106,6 +107,7 @@ class _Stochastic(Solver):
         return StochasticState(w, first, second, int(arrays["steps"][0]), *mean)
 
 
+@register
 @dataclass(frozen=True)
 class SGD(_Stochastic):
     """Stochastic (sub)gradient descent.
@@ -135,6 +137,7 @@ class SGD(_Stochastic):
         state.w = state.w.add(grad, alpha=-rate)
 
 
+@register
 @dataclass(frozen=True)
 class Adam(_Stochastic):
     """Adam (Kingma and Ba 2015).

@@ -151,3 +151,29 @@ def add_example(g, d, nodes, edges, w):
     for c in range(n_nodes + edges[0], n_nodes + edges[1]):
         _add(g, c, d[at:], 1.0, w)
         at += g.offsets[c + 1] - g.offsets[c]
+
+
+@kernel
+def collect_example(g, d, nodes, edges, sums, seen, indices):
+    """``sums += B d`` over one example's states, and where: the number of places, listed.
+
+    ``sums`` is zero and ``seen`` false before; the caller clears the places again.
+    """
+    n_nodes, at, count = len(g.degree), 0, 0
+    n = nodes[1] - nodes[0]
+    for q in range(n + edges[1] - edges[0]):
+        c = nodes[0] + q if q < n else n_nodes + edges[0] + q - n
+        k, t, r = g.offsets[c + 1] - g.offsets[c], g.type[c], g.row[c]
+        for s in range(k):
+            p = g.tie[g.tie_start[t] + s]
+            if d[at + s] == 0.0 or p < 0:
+                continue
+            for e in range(g.indptr[r], g.indptr[r + 1]):
+                j = g.base[t] + g.indices[e] * g.params[t] + p
+                if not seen[j]:
+                    seen[j] = True
+                    indices[count] = j
+                    count += 1
+                sums[j] += g.values[e] * d[at + s]
+        at += k
+    return count

@@ -151,6 +151,27 @@ def weights_of_atoms(atoms, C, w):
     return total
 
 
+@kernel
+def limit(atoms, most, C, w):
+    """Give the lightest atoms beyond ``most`` of an example up; their weight goes to the truth."""
+    for i in range(atoms.head.shape[0]):
+        while True:
+            count, lightest, a = 0, -1, atoms.head[i]
+            while a >= 0:
+                if atoms.alpha[a] > 0:
+                    count += 1
+                    if lightest < 0 or atoms.alpha[a] < atoms.alpha[lightest]:
+                        lightest = a
+                a = atoms.next[a]
+            if count <= most:
+                break
+            share = atoms.alpha[lightest]
+            for e in range(atoms.indptr[lightest], atoms.indptr[lightest + 1]):
+                w[atoms.indices[e]] += C * share * atoms.values[e]
+            atoms.alpha[lightest] = 0.0
+            atoms.rest[i] += share
+
+
 @kernel(helper=True)
 def _unlink(atoms):
     """Take the atoms without weight out of the lists."""

@@ -30,7 +30,7 @@ class ActiveSets:
     passes: int = 0
     work: float = 0.0  # cost of a pass (a running mean), and of the last certificate
     check_work: float = 0.0
-    residual: float = 0.0
+    disagreement: float = 0.0
     primal: float = np.nan  # of the last certificate
     violations: Floats = field(default_factory=lambda: np.zeros(2))
 

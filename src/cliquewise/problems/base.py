@@ -1,0 +1,198 @@
+"""Problem: the regularized objective of one data set. Only it knows the objective.
+
+    P(w) = lam / 2 ||w||^2 + 1/n sum_i c_i loss_i(w),   lam = 1 / (C n)
+
+Values are per example; ``C`` multiplies the sum of the losses, as in scikit-learn. What a solver
+may want to know of a problem is an attribute here, so that nobody has to ask whether it has one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.graph.factor_graph import Floats
+
+T = TypeVar("T")
+
+
+class Problem:
+    """What problems of all kinds share.
+
+    Parameters
+    ----------
+    C : float
+        Weight of the sum of the losses against ``1/2 ||w||^2``; infinity leaves the penalty out,
+        which only solver ``casimir`` allows.
+    loss : str
+        One of ``losses_known``.
+    n_jobs : int, default=1
+        Threads for passes over all examples.
+
+    Attributes
+    ----------
+    kind : str
+        ``chain``, ``graph``, ``label_sets``, ``candidates``, ``matching``, ``examples`` or
+        ``deep``: solvers say which kinds they work on.
+    is_convex : bool
+        Whether a dual value bounds the objective from below.
+    has_pair_attributes : bool
+        Whether chains have attributes of token pairs.
+    has_exp : bool
+        Whether marginals can be had, so that losses can be smoothed by an entropy.
+    gamma, smoother, top
+        How loss ``smooth_hinge`` is smoothed; ``gamma`` is also the temperature of graphs.
+    floor : float
+        The mean cost of the true outputs: the dual value with all mass on them, so that no
+        objective is below it.
+    portion : int
+        Examples that a step may visit so that it takes seconds at most.
+    """
+
+    kind: ClassVar[str]
+    losses_known: ClassVar[tuple[str, ...]]
+    has_exp: ClassVar[bool] = True
+    has_pair_attributes: bool = False
+    gamma: float = 0.0
+    smoother: str = "l2"
+    top: int = 0
+
+    def __init__(self, C: float, loss: str, n_jobs: int = 1):
+        if loss not in self.losses_known:
+            raise UnsupportedError(
+                f"loss {loss!r} is not available for a {self.kind} problem; "
+                f"the losses are: {', '.join(self.losses_known)}"
+            )
+        if not C > 0:
+            raise DataError(f"C = {C}; it must be positive (or infinite: no penalty)")
+        self.C, self.loss, self.n_jobs = float(C), loss, n_jobs
+
+    # ---- sizes
+
+    @property
+    def n_examples(self) -> int:
+        """Number of examples."""
+        raise NotImplementedError
+
+    @property
+    def dimension(self) -> int:
+        """Length of the weight vector."""
+        raise NotImplementedError
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether a dual value bounds the objective from below."""
+        return True
+
+    @property
+    def portion(self) -> int:
+        """Examples that a step may visit so that it takes seconds at most."""
+        return 256
+
+    # ---- values
+
+    @property
+    def lam(self) -> float:
+        """Weight of the penalty in the per-example objective; 0 if there is none."""
+        return 1.0 / (self.C * max(self.n_examples, 1))
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether C is finite."""
+        return self.lam > 0
+
+    @property
+    def floor(self) -> float:
+        """Mean cost of the true outputs."""
+        return 0.0
+
+    def value(self, penalty_norm: float, total_loss: float) -> float:
+        """The objective from ``||w||^2`` and the weighted sum of the losses."""
+        return 0.5 * self.lam * penalty_norm + total_loss / max(self.n_examples, 1)
+
+    def primal(self, w: Floats) -> float:
+        """The objective."""
+        return self.primal_and_gradient(w)[0]
+
+    def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
+        """The objective and its gradient (of the hinge loss: a subgradient)."""
+        raise NotImplementedError
+
+    def certificate(self, w: Floats) -> Certificate:
+        """Primal and dual at ``w``: strong convexity gives ``P* >= P - ||grad||^2 / (2 lam)``.
+
+        That is the dual value of the distributions ``p(. | x_i; w)``, or of the outputs that a
+        subgradient of the hinge loss is made of: true, but then very loose.
+        """
+        return self.certified(w, *self.primal_and_gradient(w))
+
+    def certified(self, w: Floats, value: float, gradient: Floats) -> Certificate:
+        """The certificate of an objective and its gradient at ``w`` that are at hand."""
+        if not self.is_convex:
+            return Certificate(value)
+        if not self.has_penalty:
+            return Certificate(value, self.floor, "exact")
+        return Certificate(value, value - float(gradient @ gradient) / (2 * self.lam), "exact")
+
+    # ---- who it is
+
+    def content(self, n: int) -> Iterator[Any]:
+        """Arrays (or named tuples of them) that the first ``n`` examples' losses depend on."""
+        yield np.array([n, self.dimension])
+
+    def identity(self, n: int | None = None) -> bytes:
+        """A digest of what the losses of the first ``n`` examples depend on, C and loss apart."""
+        digest = hashlib.blake2b(self.kind.encode(), digest_size=16)
+        for part in self.content(self.n_examples if n is None else n):
+            array = np.ascontiguousarray(part)
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(array.tobytes())
+        return digest.digest()
+
+    # ---- what may be asked of it
+
+    def refuses_method(self, method: str, options: dict[str, Any]) -> str | None:
+        """Why the best outputs cannot be found by a method, as the end of a sentence; or None."""
+        if method != "auto" or options:
+            return f"has no choice of a map_method on a {self.kind} problem"
+        return None
+
+    def refuses_call(self, call: str) -> str | None:
+        """Why calls for ``max``, ``top_k`` or ``exp`` are out of reach; None if they are not."""
+        if call == "exp" and not self.has_exp:
+            return 'needs marginals for smoother="entropy", which this problem has not; use "l2"'
+        return None
+
+    # ---- passes
+
+    def cuts(self, parts: int) -> list[int]:
+        """Where examples are to be cut into ``parts`` of about equal work."""
+        return np.linspace(0, self.n_examples, parts + 1).astype(int).tolist()  # type: ignore[no-any-return]
+
+    def over_examples(self, part: Callable[[int, int], T]) -> list[T]:
+        """``part(first, last)`` over all examples, in ``n_jobs`` threads; the results in order.
+
+        In the order of the examples whichever thread was first: sums have the same bits always.
+        """
+        n, jobs = self.n_examples, max(1, self.n_jobs)
+        if jobs == 1 or n < 2 * jobs:
+            return [part(0, n)]
+        cuts = self.cuts(jobs)
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(part, cuts[:-1], cuts[1:]))
+
+
+def check_weights(weights: Any, n: int) -> Floats:
+    """One finite weight per example, none negative; ones if there are none."""
+    if weights is None:
+        return np.ones(n)
+    c = np.asarray(weights, dtype=np.float64)
+    if c.shape != (n,) or not np.all(np.isfinite(c)) or (c < 0).any():
+        raise DataError(f"weights must be {n} finite numbers, none negative")
+    return c

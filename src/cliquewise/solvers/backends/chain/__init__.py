@@ -1,0 +1,1 @@
+"""Chains: whole epochs run inside kernels."""

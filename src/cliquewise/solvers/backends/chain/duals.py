@@ -1,0 +1,133 @@
+"""SDCA's blocks on chains: a distribution per sequence, kept as scores and marginals.
+
+See ``_kernels/chain/sdca.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.errors import DataError
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.solvers.base import Arrays, other_data
+
+#: Arrays with one entry, or one row, per example, token or linked example.
+STORED = ("theta", "theta_edges", "mu", "mu_edges", "log_z", "gaps")
+
+
+class ChainDuals:
+    """Dual distributions of all sequences and the weights they give."""
+
+    draws: ClassVar[bool] = True
+
+    def __init__(self, problem: ChainProblem, start: float, gamma: float, by_gap: bool):
+        from cliquewise._kernels.chain import sdca
+
+        self.problem, self.form, self.gamma = problem, problem.form, gamma
+        self.arrays = self._empty(by_gap)
+        sdca.start(problem.chains, self.arrays, start)
+        labels = max(problem.model.n_labels, 2)
+        self.arrays.gaps[:] = problem.data.lengths * np.log(labels)
+        self.w = self.form.zeros()
+
+    @staticmethod
+    def memory(problem: ChainProblem) -> float:
+        """Two numbers per token and label, and per sequence and label pair."""
+        k = problem.model.n_labels
+        edges = int(np.count_nonzero(problem.data.lengths > 1))
+        return float(8.0 * (2 * problem.data.n_tokens * k + 2 * edges * k * k + problem.form.size))
+
+    def _empty(self, by_gap: bool) -> Any:
+        from cliquewise._kernels.chain.sdca import Duals
+
+        n, k, data = self.problem.n_examples, self.problem.model.n_labels, self.problem.data
+        linked = data.lengths > 1
+        rows = np.where(linked, np.cumsum(linked) - 1, -1).astype(np.int64)
+        tokens, edges = (data.n_tokens, k), (int(linked.sum()), k, k)
+        leaves = 1 << max(n - 1, 1).bit_length() if by_gap else 0
+        return Duals(
+            np.zeros(tokens), np.zeros(edges), np.zeros(tokens), np.zeros(edges),
+            np.zeros(n), np.zeros(n), np.zeros(2 * leaves), rows,
+        )  # fmt: skip
+
+    @property
+    def gaps(self) -> Floats:
+        """What each example's gap was when it was last visited."""
+        return self.arrays.gaps  # type: ignore[no-any-return]
+
+    # ---- from elsewhere
+
+    def continue_from(self, warm: ChainDuals) -> None:
+        """Keep the duals of the examples that were there before (new ones come after them)."""
+        for name in STORED:
+            source, target = getattr(warm.arrays, name), getattr(self.arrays, name)
+            if source.shape[1:] != target.shape[1:] or len(source) > len(target):
+                raise DataError("a warm start needs the same labels and at least the same examples")
+            target[: len(source)] = source
+        if self.problem.loss == "hinge":
+            self.gamma = warm.gamma
+
+    def pack(self) -> Arrays:
+        """The dual scores and marginals."""
+        arrays = {name: getattr(self.arrays, name) for name in STORED}
+        return {**arrays, "gamma": np.array([self.gamma])}
+
+    def unpack(self, arrays: Arrays) -> None:
+        """Back from :meth:`pack`."""
+        for name in STORED:
+            target = getattr(self.arrays, name)
+            if target.shape != arrays[name].shape:
+                raise other_data()
+            target[:] = arrays[name]
+        if self.problem.loss == "hinge":
+            self.gamma = float(arrays["gamma"][0])
+
+    # ---- the algorithm's questions
+
+    def refresh(self) -> None:
+        """The weights from the duals afresh: rounding errors of the updates do not pile up."""
+        from cliquewise._kernels.chain.sdca import weights_of_duals
+        from cliquewise._kernels.common.sum_tree import rebuild_tree
+
+        if len(self.arrays.tree):
+            rebuild_tree(self.arrays.tree, self.arrays.gaps)
+        weights_of_duals(self.form.chains, self.arrays, self.problem.C / self.gamma, self.w)
+
+    def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
+        """Visits inside one kernel; the number of inferences."""
+        from cliquewise._kernels.chain.sdca import epoch
+
+        margin = 1 / self.gamma if self.problem.loss == "hinge" else 0.0
+        strength = self.problem.C / self.gamma
+        return int(
+            epoch(self.form.chains, self.arrays, self.w, strength, margin, order, uniforms, step)
+        )
+
+    def gap(self) -> float:
+        """Mean of the examples' gaps when they were last visited."""
+        return self.gamma * float(self.arrays.gaps.sum()) / self.problem.n_examples
+
+    def dual(self) -> tuple[float, float]:
+        """The dual value, and what the entropy would add to it where it does not count."""
+        from cliquewise._kernels.chain.sdca import entropies, wrong_mass
+
+        problem, n = self.problem, max(self.problem.n_examples, 1)
+        entropy = np.zeros(problem.n_examples)
+        entropies(problem.chains, self.arrays, entropy)
+        mean = self.gamma * float(problem.chains.weights @ entropy) / n
+        penalty = 0.5 * problem.lam * self.gamma**2 * float(self.w @ self.w)
+        if problem.loss == "log":
+            return mean - penalty, 0.0
+        return wrong_mass(problem.chains, self.arrays.mu) / n - penalty, mean
+
+    def primal(self, w: Floats) -> tuple[float, bool]:
+        """The objective, exactly."""
+        return self.problem.packed_primal(w), True
+
+    def unpacked(self, w: Floats) -> Floats:
+        """Weights in the problem's form."""
+        return self.form.unpack(w)

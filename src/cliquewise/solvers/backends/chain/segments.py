@@ -1,0 +1,163 @@
+"""BCFW's blocks on chains: segments of wrong labels, whose weights are those of labelings.
+
+See ``_kernels/chain/bcfw.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.errors import DataError
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.solvers.base import Arrays, other_data
+
+#: Arrays of the pool with one entry per segment.
+PER_SEGMENT = ("next", "start", "begin", "length", "alpha", "norm", "idle")
+
+
+class ChainSegments:
+    """Convex combinations of labelings, one per sequence, and the weights they give."""
+
+    draws: ClassVar[bool] = True
+    cached_passes: ClassVar[int] = 10
+    inner_rounds: ClassVar[int] = 2
+    max_outputs: ClassVar[int] = 200
+    average: ClassVar[bool] = True
+
+    def __init__(self, problem: ChainProblem, solver: Any):
+        self.problem, self.form = problem, problem.form
+        self.by_segments = solver.step_rule == "segments"
+        self.rounds = solver.setting("inner_rounds", self)
+        self.most = solver.setting("max_outputs", self)
+        self.leaves = _leaves(problem.n_examples) if solver.sampling == "gap" else 0
+        self.pool = self._empty(0, 0)
+        self.w, self.direction = self.form.zeros(), self.form.zeros()
+
+    @staticmethod
+    def memory(problem: ChainProblem, solver: Any) -> float:
+        """Three weight vectors, and about one wrong segment of five labels per token."""
+        data = problem.data
+        return float(24.0 * problem.form.size + 76.0 * data.n_tokens + 100.0 * (len(data) + 1))
+
+    def _empty(self, n_segments: int, n_labels: int) -> Any:
+        from cliquewise._kernels.chain.segments import Segments
+
+        whole = [np.zeros(n_segments, dtype=np.int64) for _ in range(5)]
+        return Segments(
+            np.full(self.problem.n_examples, -1, dtype=np.int64),
+            whole[0], whole[1], whole[2], whole[3], np.zeros(n_segments), np.zeros(n_segments),
+            whole[4], np.zeros(n_labels, dtype=np.int32), np.zeros(2, dtype=np.int64),
+            self.problem.data.lengths.astype(np.float64), np.zeros(2 * self.leaves),
+        )  # fmt: skip
+
+    @property
+    def gaps(self) -> Floats:
+        """What each example's gap was when it was last visited."""
+        return self.pool.gaps  # type: ignore[no-any-return]
+
+    # ---- from elsewhere
+
+    def continue_from(self, warm: ChainSegments) -> None:
+        """Take up the segments of the first examples, if they are all still possible."""
+        old, new = warm.form.chains, self.form.chains
+        n, tokens = len(old.offsets), len(old.labels)
+        same = (
+            np.array_equal(old.offsets, new.offsets[:n])
+            and np.array_equal(old.labels, new.labels[:tokens])
+            and warm.pool.labels.max(initial=0) < self.problem.model.n_labels
+        )
+        if not same:
+            raise DataError("a warm start needs the same labels and at least the same examples")
+        possible = np.array_equal(old.allowed, new.allowed[:tokens]) and np.array_equal(
+            old.edge_allowed, new.edge_allowed
+        )
+        if possible:
+            self.unpack(warm.pack(), first=n - 1)
+
+    def pack(self) -> Arrays:
+        """The segments and their weights."""
+        pool = self.pool
+        arrays = {name: getattr(pool, name)[: pool.used[0]] for name in PER_SEGMENT}
+        return {
+            **arrays, "head": pool.head, "labels": pool.labels[: pool.used[1]],
+            "gaps": pool.gaps, "offsets": self.form.chains.offsets,
+        }  # fmt: skip
+
+    def unpack(self, arrays: Arrays, first: int | None = None) -> None:
+        """Back from :meth:`pack`, for all examples or the first ones."""
+        whole = first is None and not np.array_equal(arrays["offsets"], self.problem.data.offsets)
+        if whole or arrays["labels"].max(initial=0) >= self.problem.model.n_labels:
+            raise other_data()
+        self.pool = self._empty(len(arrays["alpha"]), len(arrays["labels"]))
+        for name in (*PER_SEGMENT, "labels"):
+            getattr(self.pool, name)[:] = arrays[name]
+        self.pool.head[:first], self.pool.gaps[:first] = arrays["head"], arrays["gaps"]
+        self.pool.used[:] = len(arrays["alpha"]), len(arrays["labels"])
+
+    # ---- the algorithm's questions
+
+    def refresh(self) -> float:
+        """The weights from the segments afresh; returns the mean of the labelings' costs."""
+        from cliquewise._kernels.chain.segments import weights_of_segments
+        from cliquewise._kernels.common.sum_tree import rebuild_tree
+
+        if len(self.pool.tree):
+            rebuild_tree(self.pool.tree, self.pool.gaps)
+        total = weights_of_segments(self.form.chains, self.pool, self.problem.C, self.w)
+        return float(total) / max(self.problem.n_examples, 1)
+
+    def visit(self, order: Ints, uniforms: Floats) -> tuple[int, float]:
+        """Ask for the best labelings and improve; calls, and the rise of n duals."""
+        return self._epoch(order, uniforms, True)
+
+    def cached_pass(self, order: Ints) -> float:
+        """Steps among the segments at hand; the rise of n duals."""
+        return self._epoch(order, np.empty(len(order)), False)[1]
+
+    def _epoch(self, order: Ints, uniforms: Floats, exact: bool) -> tuple[int, float]:
+        """Visits in the given order, with a larger pool whenever it is full."""
+        from cliquewise._kernels.chain.bcfw import epoch
+
+        calls, rise = 0, 0.0
+        while len(order):
+            done, asked, gained = epoch(
+                self.form.chains, self.pool, self.w, self.direction, self.problem.C, order,
+                uniforms, exact, self.by_segments, self.most, self.rounds,
+            )  # fmt: skip
+            calls, rise = calls + asked, rise + gained
+            order, uniforms = order[done:], uniforms[done:]
+            if len(order):
+                self.pool = _grown(self.pool, int(self.problem.data.lengths.max()))
+        return calls, rise
+
+    def end_pass(self) -> bool:
+        """Nothing to tidy up; Viterbi always finds something new until the gap is closed."""
+        return False
+
+    def primal(self, w: Floats) -> tuple[float, bool]:
+        """The objective, exactly."""
+        return self.problem.packed_primal(w), True
+
+    def unpacked(self, w: Floats) -> Floats:
+        """Weights in the problem's form."""
+        return self.form.unpack(w)
+
+
+def _leaves(n: int) -> int:
+    return 1 << max(n - 1, 1).bit_length()
+
+
+def _grown(pool: Any, longest: int) -> Any:
+    """The same segments in a pool with room for more (half as many again)."""
+
+    def longer(array: Any, more: int) -> Any:
+        return np.concatenate([array, np.zeros(more, dtype=array.dtype)])
+
+    more = len(pool.next) // 2 + len(pool.head) + 2 * longest
+    new = {name: longer(getattr(pool, name), more) for name in PER_SEGMENT}
+    labels = longer(pool.labels, len(pool.labels) // 2 + 4 * len(pool.head) + 16 * longest)
+    return pool._replace(**new, labels=labels)

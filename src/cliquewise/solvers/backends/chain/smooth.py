@@ -1,0 +1,149 @@
+"""SVRG's and Casimir's backend on chains: everything in kernels, full gradients in threads."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.solvers.backends.base import Pass, kind_of_call
+
+
+class ChainSmoothing:
+    """Full gradients and epochs in kernels; see ``_kernels/chain/smooth.py``."""
+
+    def __init__(self, problem: ChainProblem, smoother: str, k: int):
+        from cliquewise._kernels.chain.smooth import Anchor
+
+        self.problem, self.form = problem, problem.form
+        n, labels = problem.n_examples, problem.model.n_labels
+        most = labels ** float(min(problem.data.lengths.max(initial=1), 60))
+        self.k = 0 if smoother == "entropy" else int(min(k, max(most, 1)))
+        entropy, tokens = self.k == 0, problem.data.n_tokens
+        self.anchor = Anchor(
+            np.zeros((0 if entropy else tokens, self.k), dtype=np.int32),
+            np.zeros((0 if entropy else n, self.k)),
+            np.zeros((tokens if entropy else 0, labels)),
+            np.zeros((n if entropy else 0, labels, labels)),
+        )
+
+    @staticmethod
+    def memory(problem: ChainProblem, smoother: str, k: int) -> float:
+        """Ten weight vectors, and the distributions at the anchor."""
+        n, tokens, labels = problem.n_examples, problem.data.n_tokens, problem.model.n_labels
+        anchor = 4.0 * k * tokens + 8.0 * k * n
+        if smoother == "entropy":
+            anchor = 8.0 * tokens * labels + 8.0 * n * labels**2 + 4 * tokens
+        return float(8.0 * (10 * problem.form.size + 16 * 10 + n) + anchor)
+
+    def _k(self, mu: float) -> int:
+        """Labelings to ask for: without smoothing, one."""
+        return self.k if mu > 0 else 1
+
+    def kind(self, mu: float) -> str:
+        return kind_of_call("l2" if self.k else "entropy", self.k, mu)
+
+    def _sparse_anchor(self, mu: float) -> Any:
+        """Room for labelings where the smoothing has vanished, but was an entropy."""
+        if mu == 0 and self.k == 0 and not len(self.anchor.shares):
+            n, tokens = self.problem.n_examples, self.problem.data.n_tokens
+            self.anchor = self.anchor._replace(
+                labels=np.zeros((tokens, 1), dtype=np.int32), shares=np.zeros((n, 1))
+            )
+        return self.anchor
+
+    def zeros(self) -> Floats:
+        return self.form.zeros()
+
+    def full_gradient(self, w: Floats, mu: float) -> Pass:
+        from cliquewise._kernels.chain.smooth import full_gradient
+
+        anchor, n = self._sparse_anchor(mu), max(self.problem.n_examples, 1)
+
+        def part(first: int, last: int) -> tuple[Floats, Any]:
+            out = self.zeros()
+            return out, full_gradient(
+                self.form.chains, w, mu, self._k(mu), anchor, first, last, out
+            )
+
+        results = self.problem.over_examples(part)
+        gradient = results[0][0]
+        for out, _ in results[1:]:
+            gradient += out
+        gradient /= n
+        loss, cost, omega, calls, exact = np.sum([totals for _, totals in results], axis=0)
+        share = exact / calls if calls else 1.0
+        return Pass(loss / n, cost / n, omega / n, gradient, int(calls), share)
+
+    def epoch(
+        self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
+        average: bool,
+    ) -> tuple[Floats, int]:  # fmt: skip
+        from cliquewise._kernels.chain.smooth import svrg_epoch
+
+        n = max(len(order), 1)
+        # The scale falls by ``shrink`` a step, and must not vanish within one call.
+        most = max(1, int(200 / max(-np.log(max(shrink, 1e-80)), 1e-300)))
+        count = min(self.problem.portion, most)
+        calls, total = 0, np.zeros_like(w)
+        sums = np.zeros_like(w) if average else np.empty(0)
+        for at in range(0, len(order), count):
+            visits = order[at : at + count]
+            v = w - c
+            sums[:] = 0.0
+            asked, scale, scales = svrg_epoch(
+                self.form.chains, c, v, sums, mu, self._k(mu), self.anchor, visits, step, shrink
+            )
+            calls += asked
+            if average:
+                total += len(visits) * c + scales * v - sums
+            w = c + scale * v
+        return (total / n if average and len(order) else w), calls
+
+    def forget(self) -> None:
+        problem, anchor, chains = self.problem, self._sparse_anchor(0.0), self.form.chains
+        if len(anchor.shares):
+            anchor.shares[:] = 0.0
+            anchor.shares[:, 0] = 1.0
+            anchor.labels[:, 0] = chains.labels
+        if len(anchor.nodes):
+            anchor.nodes[:] = 0.0
+            anchor.nodes[np.arange(len(chains.labels)), chains.labels] = 1.0
+            anchor.edges[:] = 0.0
+            at = problem.data.followers
+            example = np.repeat(np.arange(problem.n_examples), problem.data.lengths)[at]
+            np.add.at(anchor.edges, (example, chains.labels[at - 1], chains.labels[at]), 1.0)
+
+    def smooth_loss(self, w: Floats, mu: float) -> float:
+        from cliquewise._kernels.chain.smooth import smooth_losses
+
+        problem, out = self.problem, np.zeros(self.problem.n_examples)
+
+        def part(first: int, last: int) -> None:
+            smooth_losses(self.form.chains, w, mu, self._k(mu), first, last, out)
+
+        problem.over_examples(part)
+        return float(problem.chains.weights @ out) / max(problem.n_examples, 1)
+
+    def total_loss(self, w: Floats) -> float:
+        return float(self.problem.chains.weights @ self.problem.packed_losses(w))
+
+    @cached_property
+    def curvature(self) -> float:
+        chains = self.form.chains
+        square = np.diff(chains.indptr).astype(np.float64)
+        if len(chains.values):
+            total = np.concatenate(([0.0], np.cumsum(chains.values**2)))
+            square = np.diff(total[chains.indptr])
+        weights = np.repeat(chains.weights, np.diff(chains.offsets))
+        return float(np.max(weights * square, initial=0.0))
+
+    def unpacked(self, w: Floats) -> Floats:
+        return self.form.unpack(w)
+
+    def packed(self, w: Floats) -> Floats:
+        return self.form.pack(w)

@@ -1,0 +1,43 @@
+"""Subgradient's backend on chains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.chain import ChainProblem
+
+
+class ChainSums:
+    """Steps inside a kernel; see ``_kernels/chain/hinge.py``."""
+
+    def __init__(self, problem: ChainProblem, solver: Any):
+        self.problem, self.form = problem, problem.form
+
+    @staticmethod
+    def size(problem: ChainProblem) -> int:
+        """Length of a vector of weights."""
+        return problem.form.size
+
+    def zeros(self) -> Floats:
+        """A vector of weights."""
+        return self.form.zeros()
+
+    def visit(
+        self, order: Ints, z: Floats, sums: Floats, visits: int, delay: float
+    ) -> tuple[int, float]:
+        """Steps on the examples of ``order``; calls, and the mistakes met."""
+        from cliquewise._kernels.chain.hinge import pegasos
+
+        return pegasos(  # type: ignore[no-any-return]
+            self.form.chains, z, sums, self.problem.C, order, visits, delay
+        )
+
+    def primal(self, w: Floats) -> tuple[float, bool]:
+        """The objective, exactly."""
+        return self.problem.packed_primal(w), True
+
+    def unpacked(self, w: Floats) -> Floats:
+        """Weights in the problem's form."""
+        return self.form.unpack(w)

@@ -1,0 +1,335 @@
+"""Problems that are asked example by example: outputs at hand, sums of subgradients, smoothing.
+
+Graphs, matchings and candidates are all driven through `ExampleProblem.best`, `top_k` and `exp`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from cliquewise.errors import DataError
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.examples import Best, ExampleProblem, Rows
+from cliquewise.smoothers import get_smoother
+from cliquewise.solvers.backends.base import Pass, kind_of_call
+from cliquewise.solvers.base import Arrays, other_data
+
+#: Arrays of the atoms with one entry per atom.
+PER_ATOM = ("next", "cost", "alpha")
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Which way the best output of an example is found."""
+
+    method: str = "auto"
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def best(self, problem: ExampleProblem, w: Floats, i: int) -> Best:
+        """The best output of example ``i`` at the weights."""
+        return problem.best(w, i, self.method, self.options)
+
+    def primal(self, problem: ExampleProblem, w: Floats) -> tuple[float, bool]:
+        """An upper bound of the objective at ``w``, and whether it is the objective itself."""
+        bounds, exact = problem.bounds(w, self.method, self.options)
+        return problem.value(float(w @ w), float(bounds.sum())), exact
+
+
+class WorkingSets:
+    """BCFW's blocks: the outputs found so far, what each counts, and the weights they give.
+
+    See ``_kernels/common/working_sets.py``.
+    """
+
+    draws: ClassVar[bool] = False
+    cached_passes: ClassVar[int] = 200
+    inner_rounds: ClassVar[int] = 5
+    max_outputs: ClassVar[int] = 100
+    average: ClassVar[bool] = False
+
+    def __init__(self, problem: ExampleProblem, solver: Any):
+        self.problem = problem
+        self.asking = Asking(solver.map_method, tuple(solver.map_options or ()))
+        self.rounds = solver.setting("inner_rounds", self)
+        self.most = solver.setting("max_outputs", self)
+        n, d = problem.n_examples, problem.dimension
+        self.atoms, self.used = _no_atoms(n), 0
+        self.w, self.scratch = np.zeros(d), np.zeros(d)
+        self.gaps = np.full(n, np.inf)
+        self.taken, self.loose = 0, False  # outputs that joined in this pass; a bound was loose
+
+    @staticmethod
+    def memory(problem: ExampleProblem, solver: Any) -> float:
+        """Weights and scratch, and about ten outputs per example."""
+        return float(16.0 * (problem.dimension + 10 * problem.row_entries * problem.n_examples))
+
+    # ---- from elsewhere
+
+    def continue_from(self, warm: WorkingSets) -> None:
+        """Take up the outputs of the examples that ``warm`` has."""
+        n, known = len(self.gaps), len(warm.gaps)
+        if len(warm.w) != len(self.w) or known > n:
+            raise DataError("a warm start needs the same features and at least the examples")
+        copy = {name: getattr(warm.atoms, name).copy() for name in warm.atoms._fields}
+        copy["head"] = np.append(copy["head"], np.full(n - known, -1))
+        copy["rest"] = np.append(copy["rest"], np.ones(n - known))
+        self.atoms, self.used = warm.atoms._replace(**copy), warm.used
+
+    def pack(self) -> Arrays:
+        """The outputs and their weights."""
+        atoms, used = self.atoms, self.used
+        end = int(atoms.indptr[used])
+        return {
+            **{name: getattr(atoms, name)[:used] for name in PER_ATOM},
+            "head": atoms.head, "rest": atoms.rest, "indptr": atoms.indptr[: used + 1],
+            "indices": atoms.indices[:end], "values": atoms.values[:end],
+            "size": np.array([len(self.w)]),
+        }  # fmt: skip
+
+    def unpack(self, arrays: Arrays) -> None:
+        """Back from :meth:`pack`."""
+        n, used, d = len(arrays["head"]), len(arrays["alpha"]), len(self.w)
+        fits = (
+            n == len(self.gaps)
+            and arrays["size"][0] == d
+            and len(arrays["indptr"]) == used + 1
+            and arrays["indices"].max(initial=0) < max(d, 1)
+            and max(arrays["head"].max(initial=-1), arrays["next"].max(initial=-1)) < used
+        )
+        if not fits:
+            raise other_data()
+        fields = {name: np.array(arrays[name]) for name in self.atoms._fields}
+        self.atoms, self.used = self.atoms._replace(**fields), used
+
+    # ---- the algorithm's questions
+
+    def refresh(self) -> float:
+        """The weights from the outputs afresh; returns the mean of their costs."""
+        from cliquewise._kernels.common.working_sets import weights_of_atoms
+
+        total = weights_of_atoms(self.atoms, self.problem.C, self.w)
+        return float(total) / max(len(self.gaps), 1) + self.problem.floor
+
+    def visit(self, order: Ints, uniforms: Floats) -> tuple[int, float]:
+        """Ask for the most violating outputs and improve; calls, and the rise of n duals."""
+        from cliquewise._kernels.common.working_sets import visit
+
+        rise = 0.0
+        for i in order.tolist():
+            best = self.asking.best(self.problem, self.w, i)
+            self._append(best.value - float(self.problem.truth_costs[i]), best.row)
+            taken, more, gap = visit(
+                self.atoms, i, self.used, self.problem.C, self.rounds, self.w, self.scratch
+            )
+            self.gaps[i] = gap + max(best.bound - best.value, 0.0)
+            self.used, self.taken = self.used + int(taken), self.taken + int(taken)
+            self.loose = self.loose or not best.exact
+            rise += float(more)
+        return len(order), rise
+
+    def cached_pass(self, order: Ints) -> float:
+        """Steps among the outputs at hand; the rise of n duals."""
+        from cliquewise._kernels.common.working_sets import cached_pass
+
+        return float(
+            cached_pass(self.atoms, order, self.problem.C, self.rounds, self.w, self.scratch)
+        )
+
+    def end_pass(self) -> bool:
+        """Forget outputs without weight; whether an inexact method has found nothing new."""
+        from cliquewise._kernels.common.working_sets import compact, limit
+
+        limit(self.atoms, self.most, self.problem.C, self.w)
+        if 2 * np.count_nonzero(self.atoms.alpha[: self.used]) < self.used:
+            self.used = compact(self.atoms, self.used)
+        idle = self.taken == 0 and self.loose
+        self.taken, self.loose = 0, False
+        return idle
+
+    def primal(self, w: Floats) -> tuple[float, bool]:
+        """An upper bound of the objective, and whether it is the objective itself."""
+        return self.asking.primal(self.problem, w)
+
+    def unpacked(self, w: Floats) -> Floats:
+        """Weights in the problem's form."""
+        return w
+
+    def _append(self, score: float, row: Rows) -> None:
+        """Write an output after those in use; whether it stays is the kernel's choice."""
+        atoms, at = self.atoms, self.used
+        first, size = int(atoms.indptr[at]), int(row.indptr[1])
+        room = min(len(atoms.cost), len(atoms.indptr) - 1)
+        if at + 1 > room or first + size > len(atoms.values):
+            new = {name: _longer(getattr(atoms, name), at + 1) for name in PER_ATOM}
+            new["indptr"] = _longer(atoms.indptr, at + 2)
+            entries = ("indices", "values")
+            new |= {name: _longer(getattr(atoms, name), first + size) for name in entries}
+            self.atoms = atoms = atoms._replace(**new)
+        last, index, values = first + size, row.indices[:size], row.values[:size]
+        atoms.indices[first:last], atoms.values[first:last] = index, values
+        atoms.indptr[at + 1] = last
+        atoms.cost[at] = score - float(values @ self.w[index])
+        atoms.alpha[at], atoms.next[at] = 0.0, -1
+
+
+def _no_atoms(n: int) -> Any:
+    from cliquewise._kernels.common.working_sets import Atoms
+
+    whole = np.empty(0, dtype=np.int64)
+    return Atoms(
+        np.full(n, -1, dtype=np.int64), np.ones(n), whole, np.empty(0), np.empty(0),
+        np.zeros(1, dtype=np.int64), whole.copy(), np.empty(0),
+    )  # fmt: skip
+
+
+def _longer(array: Any, size: int) -> Any:
+    if len(array) >= size:
+        return array
+    out = np.zeros(max(size, 2 * len(array), 16), dtype=array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+class ExampleSums:
+    """Subgradient's blocks: one best output per visit, in Python."""
+
+    def __init__(self, problem: ExampleProblem, solver: Any):
+        self.problem = problem
+        self.asking = Asking(solver.map_method, tuple(solver.map_options or ()))
+
+    @staticmethod
+    def size(problem: ExampleProblem) -> int:
+        """Length of a vector of weights."""
+        return problem.dimension
+
+    def zeros(self) -> Floats:
+        """A vector of weights."""
+        return np.zeros(self.problem.dimension)
+
+    def visit(
+        self, order: Ints, z: Floats, sums: Floats, visits: int, delay: float
+    ) -> tuple[int, float]:
+        """``z -= C row`` for the best output under ``z n / (delay + visits)``; calls, costs."""
+        n, C, mistakes = self.problem.n_examples, self.problem.C, 0.0
+        for count, i in enumerate(order.tolist(), visits):
+            time = (delay + count) / n
+            w = z / time if time > 0 else z
+            best = self.asking.best(self.problem, w, i)
+            mistakes += best.value - float(best.row.dot(w)[0])
+            best.row.add_to(z, 0, -C)
+            if len(sums):
+                best.row.add_to(sums, 0, -C * count)
+        return len(order), mistakes
+
+    def primal(self, w: Floats) -> tuple[float, bool]:
+        """An upper bound of the objective, and whether it is the objective itself."""
+        return self.asking.primal(self.problem, w)
+
+    def unpacked(self, w: Floats) -> Floats:
+        """Weights in the problem's form."""
+        return w
+
+
+class Answer(NamedTuple):
+    """A smoothed maximum: the mean of psi and of its gradients, and whether k outputs sufficed."""
+
+    value: float
+    mean: float
+    row: Rows
+    exact: bool
+
+
+class ExampleSmoothing:
+    """SVRG's and Casimir's backend: one smoothed maximum per call, in Python."""
+
+    def __init__(self, problem: ExampleProblem, smoother: str, k: int):
+        self.problem, self.name, self.k = problem, smoother, k
+        self.smoother: Any = get_smoother(smoother)
+        self.anchor: list[Rows] = []
+
+    @staticmethod
+    def memory(problem: ExampleProblem, smoother: str, k: int) -> float:
+        """Ten weight vectors, and a row per example."""
+        n, entries = problem.n_examples, problem.row_entries
+        return float(8 * 10 * problem.dimension + 16.0 * k * entries * n + 400 * k * (n + 1))
+
+    @property
+    def floor(self) -> float:
+        return self.problem.floor
+
+    def zeros(self) -> Floats:
+        return np.zeros(self.problem.dimension)
+
+    def kind(self, mu: float) -> str:
+        return kind_of_call(self.name, self.k, mu)
+
+    def _smoothed(self, psi: Floats, rows: Rows, mu: float) -> Answer:
+        few = psi[: self.k if mu > 0 else 1]
+        u = self.smoother.gradient(few, mu)
+        enough = len(psi) <= len(few) or mu == 0
+        enough = enough or self.smoother.is_exact(few, float(psi[len(few)]), mu)
+        value = self.smoother.value(few, mu)
+        return Answer(value, float(u @ few), rows.combined(u), bool(enough))
+
+    def _answer(self, w: Floats, i: int, mu: float) -> Answer:
+        if self.kind(mu) == "exp":
+            return Answer(*self.problem.exp(w, i, mu), True)
+        return self._smoothed(*self.problem.top_k(w, i, self.k if mu > 0 else 1), mu)
+
+    def _answers(self, w: Floats, mu: float) -> list[Answer]:
+        """Of all examples; one output more than the k tells whether they were enough."""
+        if self.kind(mu) == "exp":
+            return [self._answer(w, i, mu) for i in range(self.problem.n_examples)]
+        found = self.problem.top_k_all(w, self.k + 1 if mu > 0 else 1)
+        return [self._smoothed(psi, rows, mu) for psi, rows in found]
+
+    def full_gradient(self, w: Floats, mu: float) -> Pass:
+        n = max(self.problem.n_examples, 1)
+        loss = cost = omega = 0.0
+        exact, gradient, found = 0, self.zeros(), self._answers(w, mu)
+        for a in found:
+            loss, omega, exact = loss + a.value, omega + a.mean - a.value, exact + a.exact
+            cost += a.mean - float(a.row.dot(w)[0])
+            a.row.add_to(gradient, 0)
+        self.anchor = [a.row for a in found]
+        share = exact / n if found else 1.0
+        return Pass(loss / n, cost / n, omega / n, gradient / n, len(found), share)
+
+    def epoch(
+        self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
+        average: bool,
+    ) -> tuple[Floats, int]:  # fmt: skip
+        w, total = w.copy(), self.zeros()
+        for i in order.tolist():
+            row = self._answer(w, i, mu).row
+            w += (1.0 - shrink) * (c - w)
+            row.add_to(w, 0, -step)
+            self.anchor[i].add_to(w, 0, step)
+            if average:
+                total += w
+        return (total / len(order) if average and len(order) else w), len(order)
+
+    def forget(self) -> None:
+        none = Rows(np.empty(0, dtype=np.int64), np.empty(0), np.zeros(2, dtype=np.int64))
+        self.anchor = [none] * self.problem.n_examples
+
+    def smooth_loss(self, w: Floats, mu: float) -> float:
+        found = self._answers(w, mu)
+        return sum(a.value for a in found) / max(len(found), 1)
+
+    def total_loss(self, w: Floats) -> float:
+        return float(self.problem.losses(w).sum())
+
+    @cached_property
+    def curvature(self) -> float:
+        return self.problem.curvature(max(self.k, 2))
+
+    def unpacked(self, w: Floats) -> Floats:
+        return w.copy()
+
+    packed = unpacked

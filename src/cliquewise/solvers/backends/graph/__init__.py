@@ -1,0 +1,1 @@
+"""Graphs: distributions over cliques."""

@@ -1,0 +1,228 @@
+"""Beliefs of all cliques of all graphs, multipliers that make them agree, and what they prove.
+
+What is certified is the relaxed problem itself and not the inner one of the paper:
+
+* upper: any messages make the cliques' own maxima an upper bound of the relaxed loss at w
+  (Prop. 5 of idal); the messages taken are ``xi - A mu / rho``;
+* lower: ``mu`` is repaired into the local polytope, where the dual objective is a lower bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.graph import GraphProblem
+from cliquewise.solvers.base import Arrays, other_data
+from cliquewise.solvers.sampling import Order
+
+#: Condition number of a node's problem up to which half a pass per outer step is enough.
+WELL = 2.5
+#: Passes between two looks at the certificate, at most.
+LOOK = 10.0
+
+
+@dataclass
+class CliqueAscent:
+    """Mean parameters, multipliers and what runs along with them."""
+
+    problem: GraphProblem
+    point: Any  # the kernels' named tuple: mu, the multipliers xi, their inflow, the weights
+    rho: float = 1.0  # the penalty for disagreement is ||A mu||^2 / (2 rho)
+    inner: float = 0.5  # visits per outer step, as a share of the cliques
+    steps: Floats = field(default_factory=lambda: np.empty(0))
+    gaps: Floats = field(default_factory=lambda: np.empty(0))
+    previous: Floats = field(default_factory=lambda: np.empty(0))
+    place: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    by_example: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    active: Any = None  # cliques that a greedy solver visits
+    order: Order = field(default_factory=Order)
+    outer: int = 0
+    momentum: float = 1.0
+    disagreement: float = float("nan")
+    inner_gap: float = float("nan")
+    primal: float = float("nan")
+    dual: float = float("nan")
+    next_look: int = 4  # outer step after which the solver certifies itself
+    share: float = float("nan")  # of the inner gap in the whole one, at the last look
+    lag: float = float("inf")  # the same, not taken away once it was acted upon
+    last_gap: float = float("nan")  # at the look before
+    last_passes: float = 0.0
+    factor: float = 2.0  # by which rho changes next
+    direction: float = 0.0  # of its last change
+    changed: bool = False  # whether it was changed at the last look
+    changes: int = 0  # of rho
+
+    @classmethod
+    def begin(
+        cls, problem: GraphProblem, mu: Floats, rho: float | None, inner: float | None
+    ) -> CliqueAscent:
+        """At the beliefs ``mu``, without multipliers; None is what suits the problem."""
+        from cliquewise._kernels.cliques.ascent import Point, cliques_by_example
+
+        g, data, n = problem.cliques, problem.data, problem.n_cliques
+        nodes = np.diff(g.offsets)[: len(g.degree)]
+        messages = int(g.degree.astype(np.int64) @ nodes)
+        sizes = messages, int(nodes.sum()), problem.dimension
+        state = cls(problem, Point(mu, *(np.zeros(size) for size in sizes)))
+        state.steps, state.gaps = np.empty(n), np.full(n, np.inf)
+        state.by_example = np.empty(n, dtype=np.int64)
+        state.place = np.zeros(problem.n_examples, dtype=np.int64)
+        cliques_by_example(data.n_nodes, data.node_offsets, data.edge_offsets, state.by_example)
+        state.refresh()
+        state.set_rho(balanced_rho(problem) if rho is None else rho)
+        state.inner = balanced_inner(problem, state.steps) if inner is None else float(inner)
+        return state
+
+    @staticmethod
+    def memory(problem: GraphProblem) -> float:
+        """Mean parameters and their repaired copies, multipliers, constants, weights."""
+        g = problem.cliques
+        messages = float(g.degree @ np.diff(g.offsets[: len(g.degree) + 1]))
+        states, weights = int(g.offsets[-1]), problem.dimension
+        return 8.0 * (3 * states + 2 * messages + 4 * len(g.type) + 3 * weights)
+
+    @property
+    def passes(self) -> float:
+        """Visits so far, in passes over all cliques."""
+        return self.order.visits / max(self.problem.n_cliques, 1)
+
+    def refresh(self) -> None:
+        """The weights from the beliefs: rounding errors of the updates are swept out."""
+        self.point.w[:] = weights_of_beliefs(self.problem, self.point.mu)
+
+    def set_rho(self, rho: float) -> None:
+        """Another penalty: new step lengths and inflows; mu and the multipliers stay."""
+        from cliquewise._kernels.cliques.ascent import lipschitz, multipliers
+
+        # A float always: kernels would be compiled again for an integer.
+        self.rho = rho = float(rho)
+        g, none = self.problem.cliques, np.empty(0)
+        lipschitz(g, self.problem.terms, rho, self.problem.model.layout["spread"], self.steps)
+        self.disagreement, _ = multipliers(g, self.point, rho, 0.0, 0.0, none)
+
+    # ---- from elsewhere
+
+    def continue_from(self, warm: CliqueAscent) -> None:
+        """Take up beliefs, multipliers and penalty of the same graphs."""
+        x, old = self.point, warm.point
+        if old.mu.shape != x.mu.shape or old.xi.shape != x.xi.shape:
+            raise DataError("a warm start needs the same graphs")
+        self._take(old.mu, old.xi, warm.rho)
+
+    def pack(self) -> Arrays:
+        """Mean parameters and multipliers."""
+        return {"mu": self.point.mu, "xi": self.point.xi, "rho": np.array([self.rho])}
+
+    def unpack(self, arrays: Arrays) -> None:
+        """Back from :meth:`pack`."""
+        x = self.point
+        if x.mu.shape != arrays["mu"].shape or x.xi.shape != arrays["xi"].shape:
+            raise other_data()
+        self._take(arrays["mu"], arrays["xi"], float(arrays["rho"][0]))
+
+    def _take(self, mu: Floats, xi: Floats, rho: float) -> None:
+        self.point.mu[:], self.point.xi[:] = mu, xi
+        self.refresh()
+        self.set_rho(rho)
+
+    # ---- what it proves
+
+    def look(self) -> Certificate | None:
+        """A certificate after a number of steps that grows up to ten passes.
+
+        The steps do not depend on the clock, so that the same seed gives the same bits. Rounding
+        errors of the running weights are swept out on the same occasion.
+        """
+        if self.outer != self.next_look:
+            return None
+        proof = self.certify()
+        self.share = self.lag = self.inner_gap / max(self.primal - self.dual, 1e-300)
+        self.refresh()
+        most = max(4, int(np.ceil(LOOK / self.inner)))
+        self.next_look = self.outer + min(max(4, self.outer // 4), most)
+        return proof
+
+    def certify(self) -> Certificate:
+        """True bounds of the relaxed problem, from its own messages and repaired beliefs."""
+        from cliquewise._kernels.cliques.local_polytope import repair, upper_bound
+
+        # The state is left as it is, so that a certificate more does not change the course.
+        problem, g = self.problem, self.problem.cliques
+        w = weights_of_beliefs(problem, self.point.mu)
+        x = self.point._replace(w=w)
+        loss, self.disagreement, inner = upper_bound(g, problem.terms, x, self.rho)
+        self.primal = problem.value(float(w @ w), loss)
+        self.inner_gap = inner / max(problem.n_examples, 1)
+        mu = np.empty_like(self.point.mu)
+        repair(g, self.point.mu, mu)
+        self.dual = dual_value(problem, mu)
+        return Certificate(self.primal, self.dual, "bound")
+
+    def extras(self) -> dict[str, float]:
+        """``||A mu||^2`` of all examples together, and the paper's gap of the inner problem."""
+        return {"disagreement": self.disagreement, "inner_gap": self.inner_gap}
+
+
+def uniform_beliefs(problem: GraphProblem) -> Floats:
+    """The same belief in every state of a clique."""
+    sizes = np.diff(problem.cliques.offsets)
+    return np.repeat(1.0 / np.maximum(sizes, 1), sizes)
+
+
+def balanced_rho(problem: GraphProblem) -> float:
+    """The rho at which the penalty's curvature on a typical edge equals that of the rest."""
+    from cliquewise._kernels.cliques.ascent import lipschitz
+
+    g, n_nodes = problem.cliques, problem.data.n_nodes
+    if not len(g.left):
+        return 1.0
+    both = []
+    for rho in (1.0, 1e30):
+        out = np.empty(problem.n_cliques)
+        plain = problem.terms._replace(slack=np.empty((0, 2)))
+        lipschitz(g, plain, rho, problem.model.layout["spread"], out)
+        both.append(out[n_nodes:])
+    bend = 2.0 * problem.gamma * problem.terms.curvature[n_nodes:]
+    ratio = (both[0] - both[1]) / np.maximum(both[1] + bend, 1e-12)
+    return float(np.clip(np.median(ratio), 1e-3, 1e3))
+
+
+def balanced_inner(problem: GraphProblem, steps: Floats) -> float:
+    """Half a pass per outer step where nodes are well conditioned, up to two where they are not.
+
+    ``steps`` are the curvatures of all terms but the entropy. Their ratio to the entropy's is
+    the condition number of a node's problem; visits grow with its square root.
+    """
+    g = problem.cliques
+    joined = np.flatnonzero(g.degree > 0)
+    bend = 2.0 * problem.gamma * problem.terms.curvature[joined]
+    if not len(joined) or not bend.min() > 0:
+        return 0.5
+    ratio = float(np.median(steps[joined] / bend))
+    return float(np.clip(0.5 * np.sqrt(ratio / WELL), 0.5, 2.0))
+
+
+def weights_of_beliefs(problem: GraphProblem, mu: Floats) -> Floats:
+    """``w = C sum_c B_c (y_c - mu_c)``, the representer theorem (Eq. 6 of idal)."""
+    from cliquewise._kernels.cliques.features import weights_of
+
+    w = np.empty(problem.dimension)
+    weights_of(problem.cliques, problem.C, mu, w)
+    return w
+
+
+def dual_value(problem: GraphProblem, mu: Floats) -> float:
+    """Dual objective per example (Eq. 4 of idal); a lower bound if mu is locally consistent."""
+    from cliquewise._kernels.cliques.local_polytope import entropy, node_costs
+
+    g, terms = problem.cliques, problem.terms
+    w = weights_of_beliefs(problem, mu)
+    total = node_costs(g, mu) + problem.gamma * entropy(g, terms, mu)
+    return problem.value(-float(w @ w), float(total))

@@ -1,0 +1,142 @@
+"""SDCA's blocks on graphs of small treewidth, by exact inference on one example at a time.
+
+The same mathematics as ``_kernels/chain/sdca.py``, without its speed: the dual distribution of
+an example is kept as log-potentials theta with their marginals and log partition A, and moves
+along ``theta + eta (s - theta)``, where s are the scores under the present weights. With
+``g = A(s) - A(theta) - <s - theta, mu>`` as block gap a step is accepted only if the dual
+objective, evaluated exactly, does not fall.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from cliquewise.errors import DataError
+from cliquewise.graph.factor_graph import Floats
+from cliquewise.graph.structure import Ints
+from cliquewise.problems.graph import GraphProblem
+from cliquewise.solvers.base import Arrays, other_data
+
+
+class GraphDuals:
+    """Distributions of all examples, flat over their cliques, and the weights they give."""
+
+    draws: ClassVar[bool] = False
+
+    def __init__(self, problem: GraphProblem, start: float, gamma: float, by_gap: bool):
+        self.problem, self.gamma = problem, gamma
+        self.theta = start * problem.truth
+        # Edges say nothing at the start: the nodes' scores suffice.
+        self.theta[problem.cliques.offsets[problem.data.n_nodes] :] = 0.0
+        n = problem.n_examples
+        self.mu, self.log_z = np.zeros_like(self.theta), np.zeros(n)
+        self.gaps, self.w = np.full(n, np.inf), np.zeros(problem.dimension)
+        self._infer()
+
+    @staticmethod
+    def memory(problem: GraphProblem) -> float:
+        """Two numbers per state of each clique."""
+        return 8.0 * (2.0 * int(problem.cliques.offsets[-1]) + 3 * problem.dimension)
+
+    def _infer(self) -> None:
+        for i in range(self.problem.n_examples):
+            at = self.problem.entries(i)
+            self.mu[at], self.log_z[i] = self.problem.marginals(i, self.theta[at])
+
+    # ---- from elsewhere
+
+    def continue_from(self, warm: GraphDuals) -> None:
+        """Take up the distributions of the same graphs."""
+        if warm.theta.shape != self.theta.shape:
+            raise DataError("a warm start needs the same graphs")
+        self.theta = warm.theta.copy()
+        self._infer()
+
+    def pack(self) -> Arrays:
+        """The dual scores; the rest follows from them."""
+        return {"theta": self.theta}
+
+    def unpack(self, arrays: Arrays) -> None:
+        """Back from :meth:`pack`."""
+        if arrays["theta"].shape != self.theta.shape:
+            raise other_data()
+        self.theta = np.array(arrays["theta"])
+        self._infer()
+
+    # ---- the algorithm's questions
+
+    def refresh(self) -> None:
+        """The weights from the distributions afresh."""
+        self.w[:] = 0.0
+        self.problem.accumulate(self.problem.truth - self.mu, self.w)
+        self.w *= self.problem.C
+
+    def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
+        """Move the distributions of the examples; the number of inferences."""
+        return sum(self._visit(i, step) for i in order.tolist())
+
+    def _visit(self, i: int, step: float) -> int:
+        problem = self.problem
+        at, gamma, C = problem.entries(i), float(problem.temperatures[i]), problem.C
+        if gamma == 0:  # an example without weight
+            self.gaps[i] = 0.0
+            return 0
+        cost, theta, mu = problem.costs[at], self.theta[at], self.mu[at]
+        scores = (problem.scores(self.w, i) + cost) / gamma
+        p, log_z = problem.marginals(i, scores)
+        self.gaps[i] = max(log_z - self.log_z[i] - float((scores - theta) @ mu), 0.0)
+        both = float((scores - theta) @ (p - mu))
+        if both <= 1e-15:
+            return 1
+        image = problem.image(i, p - mu)
+        curve = C * float(image @ image) / (gamma * both)
+        eta = step or _step_length(curve, both, float(self.gaps[i]))
+        entropy, calls = self.log_z[i] - float(theta @ mu), 1
+        while eta > 1e-6:
+            new_theta = theta + eta * (scores - theta)
+            new_mu, new_z = (p, log_z) if eta == 1.0 else problem.marginals(i, new_theta)
+            calls += eta < 1.0
+            image = problem.image(i, new_mu - mu)
+            spread = gamma * (new_z - float(new_theta @ new_mu) - entropy)
+            gained = spread + float(cost @ (new_mu - mu)) + float(self.w @ image)
+            if gained - 0.5 * C * float(image @ image) >= 0:
+                self.theta[at], self.mu[at], self.log_z[i] = new_theta, new_mu, new_z
+                self.w -= C * image
+                break
+            eta *= 0.5
+        return calls
+
+    def gap(self) -> float:
+        """Mean of the examples' gaps when they were last visited."""
+        return float(self.problem.temperatures @ self.gaps) / max(self.problem.n_examples, 1)
+
+    def dual(self) -> tuple[float, float]:
+        """The dual value; its entropy is part of the loss."""
+        problem, entropies = self.problem, self.log_z.copy()
+        products = self.theta * self.mu
+        entropies -= np.bincount(problem.state_owners, products, minlength=len(entropies))
+        total = float(problem.temperatures @ entropies) + float(problem.costs @ self.mu)
+        return problem.value(-float(self.w @ self.w), total), 0.0
+
+    def primal(self, w: Floats) -> tuple[float, bool]:
+        """The objective, exactly."""
+        return self.problem.primal(w), True
+
+    def unpacked(self, w: Floats) -> Floats:
+        """Weights in the problem's form."""
+        return w
+
+
+def _step_length(kappa: float, both: float, gap: float) -> float:
+    """Root of ``1 - eta = kappa eta^a`` with ``a = both / gap - 1``, by Newton's steps."""
+    power = max(both / max(gap, 1e-300) - 1.0, 0.1)
+    low, high, eta = 0.0, 1.0, 1.0 / (1.0 + kappa)
+    for _ in range(20):
+        value = 1.0 - eta - kappa * eta**power
+        low, high = (eta, high) if value > 0 else (low, eta)
+        slope = -1.0 - kappa * power * eta ** (power - 1.0)
+        new = eta - value / slope
+        eta = new if low < new < high else 0.5 * (low + high)
+    return 1.0 if eta > 0.99 else eta
