@@ -41,7 +41,7 @@ class Core:
         """Slice the observed variables and the constants out of ``graph``."""
         s = graph.structure
         n, m = s.n_variables, s.n_factors
-        if graph._evidence is None and (m == 0 or s.orders.min() > 0):
+        if graph._evidence is None and not s.has_constants:
             return cls(graph, graph, np.arange(n), np.arange(m), 0.0)
         evidence = np.full(n, -1, dtype=np.int64) if graph._evidence is None else graph._evidence
         free = np.flatnonzero(evidence < 0)

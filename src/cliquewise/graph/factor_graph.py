@@ -169,14 +169,11 @@ class FactorGraph(Shapes):
 
     def _entries(self, rows: Ints) -> Iterator[Ints]:
         """Flat positions of the entries that each labeling picks, factor order by factor order."""
-        s = self.structure
-        for order in np.unique(s.orders):
-            members = np.flatnonzero(s.orders == order)
-            position = np.zeros((len(rows), len(members)), dtype=np.int64)
-            for axis in range(int(order)):
-                variables = s.scopes[s.scope_offsets[members] + axis]
-                position = position * s.cardinalities[variables] + rows[:, variables]
-            yield position + s.table_offsets[members]
+        for variables, cards, starts in self.structure.by_order:
+            position = np.zeros((len(rows), len(starts)), dtype=np.int64)
+            for axis in range(len(variables)):
+                position = position * cards[axis] + rows[:, variables[axis]]
+            yield position + starts
 
     # ---- evidence
 

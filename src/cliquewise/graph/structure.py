@@ -161,7 +161,22 @@ class Structure:
         """Shape of the table of factor ``f``."""
         return tuple(self.cardinalities[self.scope(f)].tolist())
 
+    @cached_property
+    def by_order(self) -> list[tuple[Ints, Ints, Ints]]:
+        """Factors of each order: their variables (order, m), these' cardinalities, table starts."""
+        groups = []
+        for order in np.unique(self.orders):
+            members = np.flatnonzero(self.orders == order)
+            variables = self.scopes[self.scope_offsets[members] + np.arange(order)[:, None]]
+            groups.append((variables, self.cardinalities[variables], self.table_offsets[members]))
+        return groups
+
     # ---- what kind of graph it is
+
+    @cached_property
+    def has_constants(self) -> bool:
+        """Whether some factor has no variable."""
+        return bool((self.orders == 0).any())
 
     @cached_property
     def max_order(self) -> int:

@@ -12,6 +12,7 @@ import importlib
 import pkgutil
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -222,10 +223,8 @@ def register(cls: O) -> O:
 
 @cache
 def _load_all() -> None:
-    import cliquewise.oracles as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"{__package__}.{module.name}")
 
 
 def registered() -> list[Oracle]:
@@ -256,10 +255,22 @@ def get(name: str) -> Oracle:
 
 
 class Choice(NamedTuple):
-    """An oracle, and why it was taken."""
+    """An oracle, and those that were passed by with the reasons (None: it was asked for)."""
 
     oracle: Oracle
-    explanation: str
+    passed: list[tuple[Oracle, Any]] | None
+
+    @property
+    def explanation(self) -> str:
+        """Why it was taken."""
+        if self.passed is None:
+            return f"{self.oracle.name}: asked for"
+        doc = (self.oracle.__doc__ or "").strip().splitlines()[0]
+        return f"{self.oracle.name}: {doc}" + "".join(f"\n  not {_why(p)}" for p in self.passed)
+
+
+def _why(passed: tuple[Oracle, Any]) -> str:
+    return f"{passed[0].name}: it {passed[1]}"
 
 
 def choose(
@@ -296,28 +307,51 @@ def choose(
         oracle = get(method)
         reason = oracle.refusal(graph, want)
         if reason is None:
-            return Choice(oracle, f"{method}: asked for")
+            return Choice(oracle, None)
         raise UnsupportedError(
             f"method {method!r} {reason}; {_alternatives(graph, want, without=method)}"
         )
-    reasons: list[str] = []
-    large: TooLargeError | None = None
-    for oracle in registered():
-        if not oracle.automatic or want not in oracle.provides:
-            continue
-        reason = oracle.refusal(graph, want) or oracle.avoids(graph.structure, want)
-        if reason is None:
-            refusal = oracle.too_large(graph.structure, want, options or {})
-            if refusal is None:
-                passed = "".join(f"\n  not {r}" for r in reasons)
-                doc = (oracle.__doc__ or "").strip().splitlines()[0]
-                return Choice(oracle, f"{oracle.name}: {doc}{passed}")
-            large, reason = refusal, str(refusal)
-        reasons.append(f"{oracle.name}: it {reason}")
-    message = f"no method can answer {want!r} on this graph:" + "".join(f"\n  {r}" for r in reasons)
-    if large is not None:
-        raise TooLargeError(message, large.memory_bytes, large.operations)
+    passed: list[tuple[Oracle, Any]] = []
+    for oracle, standing in _standings(graph.structure, want, options or {}):
+        why = standing or oracle.refuses_tables(graph, want)
+        if why is None:
+            return Choice(oracle, passed)
+        passed.append((oracle, why))
+    message = f"no method can answer {want!r} on this graph:" + "".join(
+        f"\n  {_why(p)}" for p in passed
+    )
+    large = [why for _, why in passed if isinstance(why, TooLargeError)]
+    if large:
+        raise TooLargeError(message, large[-1].memory_bytes, large[-1].operations)
     raise UnsupportedError(message)
+
+
+def _standings(
+    structure: Structure, want: str, options: dict[str, Any]
+) -> list[tuple[Oracle, Any]]:
+    """What ``auto`` would try, and why not where the structure alone forbids it.
+
+    The list ends at the first oracle that takes whatever tables there are. It stays in the
+    structure's memo: many graphs of one structure ask for little more than its first entries.
+    """
+    limits = tuple((k, v) for k, v in sorted(options.items()) if isinstance(v, int | float))
+    key = ("oracles", len(_registry), want, limits)
+    known: list[tuple[Oracle, Any]] | None = structure.memo.get(key)
+    if known is None:
+        known = []
+        for oracle in registered():
+            if not oracle.automatic or want not in oracle.provides:
+                continue
+            why = (
+                oracle.refuses(structure, want)
+                or oracle.avoids(structure, want)
+                or oracle.too_large(structure, want, options)
+            )
+            known.append((oracle, why))
+            if why is None and type(oracle).refuses_tables is Oracle.refuses_tables:
+                break
+        structure.memo[key] = known
+    return known
 
 
 def ask(graph: FactorGraph, want: str, method: str = "auto", **options: Any) -> Any:

@@ -1,0 +1,52 @@
+"""Choosing an oracle: once for a structure, again only where the tables matter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cliquewise.errors import TooLargeError
+from cliquewise.graph import FactorGraph
+from cliquewise.oracles.base import Oracle, choose, registered
+
+
+def grid(sign: float, side: int = 40) -> FactorGraph:
+    """Too large for a junction tree; a cut solves it if neighbors attract each other."""
+    rng = np.random.default_rng(0)
+    return FactorGraph.grid(rng.normal(size=(side, side, 2)), sign * np.eye(2), sign * np.eye(2))
+
+
+def test_graphs_of_one_structure_may_need_different_oracles() -> None:
+    graph = grid(1.0)
+    again = FactorGraph.from_structure(graph.structure, -graph.tables)
+    for _ in range(2):
+        assert choose(graph, "map").oracle.name == "graph-cut"
+        assert choose(again, "map").oracle.name != "graph-cut"
+
+
+def test_what_a_structure_decides_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    tree = FactorGraph.tree([-1, 0, 0, 0], rng.normal(size=(4, 2)), np.eye(2))
+    asked: list[str] = []
+    for oracle in registered():
+        plain = type(oracle).refuses
+
+        def refuses(self: Oracle, structure, want="map", plain=plain):
+            asked.append(self.name)
+            return plain(self, structure, want)
+
+        monkeypatch.setattr(type(oracle), "refuses", refuses)
+    first = choose(tree, "map")
+    count = len(asked)
+    second = choose(FactorGraph.from_structure(tree.structure, 2.0 * tree.tables), "map")
+    assert count > 0 and len(asked) == count
+    assert first.oracle is second.oracle and first.explanation == second.explanation
+
+
+def test_limits_among_the_options_count_each_time() -> None:
+    rng = np.random.default_rng(0)
+    graph = FactorGraph.complete(rng.normal(size=(8, 3)), rng.normal(size=(3, 3)))
+    assert choose(graph, "marginals").oracle.exact
+    with pytest.raises(TooLargeError, match="junction-tree"):
+        choose(graph, "max_marginals", options={"max_memory": 1.0})
+    assert choose(graph, "max_marginals").oracle.name == "junction-tree"
