@@ -6,6 +6,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,18 @@ def test_the_examples_in_the_pages_run(page):
         pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
     result = doctest.testfile(str(page), module_relative=False, optionflags=FLAGS)
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_all_python_in_the_pages_is_fenced_and_made_of_examples(page):
+    """An example outside a fence is not shown as code; code without a prompt is never run."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    for block in blocks:
+        assert block.startswith(">>> "), block
+        assert block.endswith("\n\n"), f"the fence would be taken for output: {block}"
+    parser = doctest.DocTestParser()
+    fenced = sum(len(parser.get_examples(block)) for block in blocks)
+    assert fenced == len(parser.get_examples(text))
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"^ {4}\w+ = \w+[.(]", prose, flags=re.MULTILINE), "code that never runs"

@@ -117,7 +117,7 @@ def test_a_refused_graph_is_an_error_that_says_why(name: str) -> None:
             reason = oracle.refusal(graph.core.graph, question)
             if reason is None:
                 continue
-            assert isinstance(reason, str) and len(reason) > 5
+            assert " " in reason and not reason.endswith(".")  # it ends a sentence of ours
             assert not oracle.accepts(graph.core.graph.structure, question) or (
                 oracle.refuses_tables(graph.core.graph, question) == reason
             )

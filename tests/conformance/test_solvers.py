@@ -262,7 +262,7 @@ def test_limits_are_kept(solver: Solver) -> None:
     problem = ordinary()
     short = solve(problem, solver, tol=0, max_epochs=2)
     assert not short.converged
-    assert short.epochs <= 60
+    assert 2 <= short.epochs <= 4  # a step of several passes may end late
     assert solve(problem, solver, tol=0, max_seconds=0.0).epochs == 0
 
 
