@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.errors import FormatError
+from cliquewise.ragged import offsets_of
 
 #: Version of the file layout; files of a later version are refused. Models of version 1 lack the
 #: trace and some parameters; they load without them.
@@ -127,7 +128,7 @@ def pack_strings(name: str, strings: Sequence[str]) -> dict[str, NDArray[Any]]:
     ['a', 'bc']
     """
     encoded = [s.encode("utf-8", "surrogatepass") for s in strings]
-    offsets = np.concatenate(([0], np.cumsum([len(e) for e in encoded], dtype=np.int64)))
+    offsets = offsets_of([len(e) for e in encoded])
     return {
         f"{name}.bytes": np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(),
         f"{name}.offsets": offsets.astype(np.int64),

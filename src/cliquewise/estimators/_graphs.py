@@ -15,6 +15,7 @@ from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs
 from cliquewise.problems.graph import GraphProblem
+from cliquewise.ragged import first_best, offsets_of
 from cliquewise.solvers.base import get
 
 #: Solvers on the local polytope, in files of version 1, which do not say whether theirs is one.
@@ -98,7 +99,7 @@ class GraphEstimator(Estimator):
         if chosen == "relaxed":
             beliefs = self._relaxed(data)
             cards = np.asarray(self.model_.cardinalities, dtype=np.int64)[data.node_types]
-            return _argmax(beliefs, np.concatenate(([0], np.cumsum(cards))).astype(np.int64))
+            return first_best(beliefs, offsets_of(cards))
         found = [graph.map(chosen, **options).labels for graph in self._graphs(data)]
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
@@ -127,19 +128,6 @@ class GraphEstimator(Estimator):
         self.coef_ = checked_weights(arrays, self.model_.dimension)
         self.relaxed_ = bool(header.get("relaxed", self.solver_ in _RELAXED_1))
         self.n_features_in_ = self.model_.n_features
-
-
-def _argmax(beliefs: Floats, starts: Any) -> Any:
-    """The largest entry of every range."""
-    n = len(starts) - 1
-    if n == 0:
-        return np.empty(0, dtype=np.int64)
-    sizes = np.diff(starts)
-    width = int(sizes.max())
-    padded = np.full((n, width), -np.inf)
-    column = np.arange(int(starts[-1])) - np.repeat(starts[:-1], sizes)
-    padded[np.repeat(np.arange(n), sizes), column] = beliefs
-    return np.argmax(padded, axis=1)
 
 
 def as_lists(flat: Any, offsets: Any) -> list[Any]:

@@ -19,6 +19,7 @@ from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
 from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import ChainModel, transition_lists
+from cliquewise.ragged import offsets_of
 
 #: Numbers in one block of scores: bounds the memory of prediction (64 MB).
 BLOCK = 8_000_000
@@ -120,7 +121,7 @@ class ChainPrediction:
         if decoding == "marginal":
             best = [m.argmax(axis=1) for m in self.predict_marginals(X, allowed)]
             flat = np.concatenate([np.empty(0, dtype=np.int64), *best])
-            ends = np.concatenate(([0], np.cumsum([len(b) for b in best], dtype=np.int64)))
+            ends = offsets_of([len(b) for b in best])
             return self.labels_.decode(flat, ends)
         if decoding != "viterbi":
             raise DataError(f'decoding is "viterbi" or "marginal", not {decoding!r}')
@@ -166,7 +167,7 @@ class ChainPrediction:
         k = len(self.classes_)
         nodes_out = np.empty((data.n_tokens, k))
         links = np.maximum(data.lengths - 1, 0)
-        edge_offsets = np.concatenate(([0], np.cumsum(links)))
+        edge_offsets = offsets_of(links)
         edges_out = np.empty((int(edge_offsets[-1]) if pairwise else 0, k, k))
 
         def work(nodes: Floats, offsets: Ints, trans: Floats, first: int, last: int) -> None:

@@ -22,6 +22,7 @@ from cliquewise.estimators._inputs import (
 )
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.ragged import offsets_of
 
 
 @dataclass(eq=False, repr=False)
@@ -176,7 +177,7 @@ class GraphLabeler(GraphEstimator):
         if table is None:
             table = np.empty(len(every), dtype=object)
             table[:] = every
-        starts = np.concatenate(([0], np.cumsum([len(labels) for labels in self.labels_])))
+        starts = offsets_of([len(labels) for labels in self.labels_])
         return np.asarray(table[starts[data.node_types] + numbers])
 
     def predict(self, X: Any, method: str | None = None, **options: Any) -> list[NDArray[Any]]:
@@ -206,7 +207,7 @@ class GraphLabeler(GraphEstimator):
         data = self._new_data(X)
         beliefs = self._beliefs(data, method, **options)
         cards = np.asarray(self.model_.cardinalities, dtype=np.int64)[data.node_types]
-        starts = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
+        starts = offsets_of(cards)
         parts = as_lists(beliefs, starts[data.node_offsets])
         if len(self.labels_) == 1:
             return [part.reshape(-1, len(self.labels_[0])) for part in parts]

@@ -18,6 +18,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.structure import Ints
+from cliquewise.ragged import offsets_of
 
 #: Spare numbers at the end of a packed weight vector (see ``_kernels/chain/features.py``).
 PADDING = 8
@@ -405,7 +406,7 @@ def augment(data: Dataset, intercept: bool, boundaries: bool) -> Dataset:
     last[data.offsets[filled + 1] - 1] = True
     flags = ([np.ones(n, dtype=bool)] if intercept else []) + ([first, last] if boundaries else [])
     extra = np.sum(flags, axis=0, dtype=np.int64)
-    indptr = data.indptr + np.concatenate(([0], np.cumsum(extra)))
+    indptr = data.indptr + offsets_of(extra)
     moved = np.repeat(indptr[:-1] - data.indptr[:-1], np.diff(data.indptr))
     indices = np.empty(int(indptr[-1]), dtype=np.int32)
     indices[np.arange(len(data.indices)) + moved] = data.indices
@@ -449,5 +450,5 @@ def _pairs(data: Dataset, n_labels: int, feature_pairs: str) -> tuple[Ints, NDAr
     else:
         codes = np.unique(codes)
     counts = np.bincount(codes // n_labels, minlength=data.n_features)
-    start = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    start = offsets_of(counts)
     return start, (codes % n_labels).astype(np.int32)

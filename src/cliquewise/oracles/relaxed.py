@@ -6,7 +6,6 @@ each graph agree, and the gap between the messages' bound and the repaired belie
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from cliquewise.data.graphs import GraphDataset
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.graph import GraphProblem
+from cliquewise.ragged import first_best
 
 #: Sweeps between two looks at the gap.
 SWEEPS = 8
@@ -95,8 +95,7 @@ def relaxed_beliefs(
 
 def _best_states(scores: Floats, offsets: Any) -> Floats:
     out = np.zeros(int(offsets[-1]))
-    for first, last in pairwise(offsets.tolist()):
-        out[first + int(np.argmax(scores[first:last]))] = 1.0
+    out[offsets[:-1] + first_best(scores[: len(out)], offsets)] = 1.0
     return out
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from cliquewise._kernels.chain.decode import batch_viterbi
 from cliquewise._kernels.chain.sums import batch_forward_backward, batch_log_partition
 from cliquewise._kernels.chain.weighted import weighted_expectation
+from cliquewise.ragged import offsets_of
 from cliquewise.torch._plain import Gradient, _end_gradients
 from cliquewise.torch._scores import Scores
 
@@ -22,8 +23,7 @@ def _flat(scores: Scores) -> Arrays:
     nodes, _, begin, end, mask = scores
     size, length, k = nodes.shape
     lengths = np.full(size, length) if mask is None else mask.sum(1).numpy()
-    offsets = np.zeros(size + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = offsets_of(lengths)
     flat = nodes.detach()
     flat = flat.reshape(-1, k) if mask is None else flat[mask]
     array = flat.numpy()
