@@ -14,12 +14,9 @@ from cliquewise.oracles._pairwise import compile_pairwise
 def improved(graph, labels, moves=1, limit=64, reach=1e9, seed=0):
     """Labels after some moves, and the reach they ended with."""
     pairwise = compile_pairwise(graph)
-    t = pairwise.topology
-    labels, reach = np.array(labels, dtype=np.int64), np.full(1, float(min(reach, t.n_nodes)))
-    block_moves(moves, limit, reach, seed, labels, (
-        pairwise.nodes, t.node_offsets, t.edges, t.edge_offsets, pairwise.tables, t.cards,
-        t.starts, t.links,
-    ))  # fmt: skip
+    reach = np.full(1, float(min(reach, pairwise.topology.n_nodes)))
+    labels = np.array(labels, dtype=np.int64)
+    block_moves(moves, limit, reach, seed, labels, pairwise.arrays)
     return labels, float(reach[0])
 
 

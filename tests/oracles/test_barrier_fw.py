@@ -128,7 +128,8 @@ def test_the_slope_of_the_line_search_is_the_derivative():
     labels = np.array([[0, 1, 1, 0, 1]], dtype=np.int32)
     vertex = np.zeros_like(p.theta)
     none = np.zeros((0, len(p.theta)))
-    kernels.add_vertex(0, 1.0, vertex, labels, none, *p.layout)
+    hull = kernels.Hull(labels, none, 1, p.inner)
+    kernels.add_vertex(0, 1.0, vertex, hull, p.pairwise.arrays)
     d = vertex - p.inner
 
     def value(step):

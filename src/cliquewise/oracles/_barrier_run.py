@@ -244,7 +244,7 @@ class Run:
         init = None
         if self.n_atoms:
             value = np.empty(self.n_atoms)
-            scores(g, self.n_atoms, value, self.labels, self.dense, *self.p.layout)
+            scores(g, value, self.hull, self.p.pairwise.arrays)
             init = self.labels[int(np.argmax(value))].astype(np.int64)
         answer = self.mapper(graph, max(left, 0.0), init)
         new = self.visit(answer.labels)
@@ -260,7 +260,7 @@ class Run:
         self.mapper.calls += 1
         self.mapper.seconds += time.perf_counter() - started
         point = answer.columns.copy()
-        repair(point, *self.p.layout)
+        repair(point, self.p.pairwise.arrays)
         point[~self.p.possible] = 0.0
         labels = first_best(point[: self.p.topology.node_offsets[-1]],
                             self.p.topology.node_offsets)  # fmt: skip
@@ -276,21 +276,32 @@ class Run:
             if proposal < self.delta:
                 self.delta = min(proposal, self.delta / 2.0)
 
+    @property
+    def hull(self) -> Any:
+        """The visited vertices and the inner point as the kernels take them."""
+        from cliquewise._kernels.graphs.barrier_fw import Hull
+
+        return Hull(self.labels, self.dense, self.n_atoms, self.p.inner)
+
     def improve(self, new: int, tolerance: float) -> float:
         """Step to a vertex and correct over all of them (Algorithms 3 and 5)."""
-        from cliquewise._kernels.graphs.barrier_fw import step_and_correct
+        corrections = CORRECTIONS if self.settings.correction else 0
+        self.correction_gap, step = self._step(new, corrections, tolerance)
+        return step
+
+    def _step(self, new: int, corrections: int, tolerance: float) -> tuple[float, float]:
+        """The pairwise gap that corrections leave, and the step to ``new``."""
+        from cliquewise._kernels.graphs.barrier_fw import Objective, step_and_correct
 
         gap, _, step = step_and_correct(
-            new, self.delta, CORRECTIONS if self.settings.correction else 0, tolerance,
-            self.x, self.weights, self.n_atoms, self.p.inner, self.p.theta, self.coef,
-            self.labels, self.dense, *self.p.layout,
+            new, self.delta, corrections, tolerance, self.x, self.weights,
+            Objective(self.p.theta, self.coef), self.hull, self.p.pairwise.arrays,
         )  # fmt: skip
-        self.correction_gap = float(gap)
-        return float(step)
+        return float(gap), float(step)
 
     def search(self, new: int) -> None:
         """Algorithm 6: a few steps whose vertices come from iterated conditional modes."""
-        from cliquewise._kernels.graphs.barrier_fw import gradient, step_and_correct
+        from cliquewise._kernels.graphs.barrier_fw import gradient
 
         labels = self.labels[new].astype(np.int64)
         g = np.empty_like(self.x)
@@ -299,11 +310,7 @@ class Run:
             labels, _ = climb(self.p.graph(g), labels)
             if not self.p.possible[entries_of(self.p.topology, labels)].all():
                 return
-            _, _, step = step_and_correct(
-                self.visit(labels), self.delta, 0, 0.0, self.x, self.weights, self.n_atoms,
-                self.p.inner, self.p.theta, self.coef, self.labels, self.dense, *self.p.layout,
-            )  # fmt: skip
-            if step == 0.0:
+            if self._step(self.visit(labels), 0, 0.0)[1] == 0.0:
                 return
 
     # ---- the answer

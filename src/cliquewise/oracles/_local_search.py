@@ -33,8 +33,8 @@ class LocalSearch:
         finite = pairwise.tables[np.isfinite(pairwise.tables)]
         alone = pairwise.nodes[np.isfinite(pairwise.nodes)]
         steep = 3.0 * sum(float(np.ptp(a)) for a in (finite, alone) if len(a)) + 1.0
-        self.nodes = np.maximum(pairwise.nodes, -steep)
-        self.tables = np.maximum(pairwise.tables, -steep)
+        finite_numbers = (np.maximum(a, -steep) for a in (pairwise.nodes, pairwise.tables))
+        self.graph = Pairwise(t, *finite_numbers).arrays
         degree = 2.0 * t.n_edges / max(1, t.n_nodes)
         spread = float(finite.std()) * math.sqrt(degree) if len(finite) else 0.0
         self.scale = spread or 1.0
@@ -53,10 +53,7 @@ class LocalSearch:
         cool = np.linspace if seed % 2 else np.geomspace
         heat = self.scale * cool(hot, COLD, sweeps)
         current, best = labels.copy(), labels.copy()
-        anneal(
-            heat, seed, current, best, -np.inf, self.nodes, t.node_offsets, t.edges,
-            t.edge_offsets, self.tables, t.cards, t.starts, t.links,
-        )  # fmt: skip
+        anneal(heat, seed, current, best, -np.inf, self.graph)
         return best
 
     def improve(self, labels: Ints, seconds: float, seed: int) -> Ints:
@@ -64,12 +61,9 @@ class LocalSearch:
         from cliquewise._kernels.cliques.block_moves import block_moves
 
         t, deadline = self.topology, time.perf_counter() + seconds
-        graph = (
-            self.nodes, t.node_offsets, t.edges, t.edge_offsets, self.tables, t.cards, t.starts,
-            t.links,
-        )  # fmt: skip
         improved, rng, made = labels.copy(), np.random.default_rng(seed), 0
         while made * self.reach[0] < PASSES * t.n_nodes and time.perf_counter() < deadline:
-            block_moves(AT_ONCE, self.limit, self.reach, int(rng.integers(2**31)), improved, graph)
+            seed = int(rng.integers(2**31))
+            block_moves(AT_ONCE, self.limit, self.reach, seed, improved, self.graph)
             made += AT_ONCE
         return improved

@@ -8,6 +8,7 @@ memo, so that a new set of numbers costs one scattered addition.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,17 @@ class Pairwise:
     topology: Topology
     nodes: Floats
     tables: Floats
+
+    @cached_property
+    def arrays(self) -> Any:
+        """Topology and numbers as the kernels take them."""
+        from cliquewise._kernels.graphs.pairwise import PairwiseGraph
+
+        t = self.topology
+        return PairwiseGraph(
+            t.cards, t.node_offsets, t.edges, t.edge_offsets, t.starts, t.middles, t.links,
+            self.nodes, self.tables,
+        )  # fmt: skip
 
     @property
     def penalty(self) -> float:
@@ -157,13 +169,13 @@ def _targets(s: Structure, edge_offsets: Ints) -> Ints:
     return targets
 
 
-def not_pairwise(structure: Structure) -> str | None:
+def not_pairwise(structure: Structure, others: str = "toulbar2, milp and icm take") -> str | None:
     """The reason to refuse a graph with a factor of three or more variables."""
     if structure.is_pairwise:
         return None
     return (
         f"works on pairwise graphs, and this one has a factor of {structure.max_order} "
-        "variables (toulbar2, milp and icm take factors of any order)"
+        f"variables ({others} factors of any order)"
     )
 
 

@@ -72,12 +72,6 @@ class Problem:
         return self.pairwise.topology
 
     @property
-    def layout(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Cardinalities and offsets, as the kernels take them."""
-        t = self.topology
-        return t.cards, t.node_offsets, t.edges, t.edge_offsets
-
-    @property
     def is_free(self) -> bool:
         """Whether every labeling is possible."""
         return bool(self.possible.all())
@@ -102,7 +96,7 @@ class Problem:
         from cliquewise._kernels.graphs.barrier_fw import mutual_information
 
         out = np.zeros(self.topology.n_edges)
-        mutual_information(x, *self.layout, out)
+        mutual_information(x, self.pairwise.arrays, out)
         return out
 
     def best_tree(self, x: Floats) -> Floats:
@@ -116,8 +110,7 @@ class Problem:
 
         if not self.is_free:
             return -math.inf
-        t = self.topology
-        return float(mean_field(nodes.copy(), sweeps, self.theta, *self.layout, t.starts, t.links))
+        return float(mean_field(nodes.copy(), sweeps, self.pairwise.arrays))
 
 
 class Mapper:

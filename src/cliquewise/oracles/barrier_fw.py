@@ -18,6 +18,7 @@ from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._barrier_run import Run, Settings
+from cliquewise.oracles._pairwise import not_pairwise
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
 from cliquewise.oracles.base import MarginalResult, Oracle, register
 from cliquewise.oracles.trw_s import reject_options
@@ -34,12 +35,7 @@ class BarrierFW(Oracle):
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Refuse factors of three or more variables."""
-        if structure.is_pairwise:
-            return None
-        return (
-            f"works on pairwise graphs, and this one has a factor of {structure.max_order} "
-            "variables (junction-tree takes factors of any order)"
-        )
+        return not_pairwise(structure, "junction-tree takes")
 
     def marginals(
         self,

@@ -91,13 +91,8 @@ def climb(graph: FactorGraph, labels: Ints, max_sweeps: int = 1000) -> tuple[Int
     """The local optimum reached from ``labels``, and the sweeps made."""
     from cliquewise._kernels.graphs.icm import icm
 
-    s = graph.structure
-    strides, starts, members, positions = _incidence(s)
     reached = np.array(labels, dtype=np.int64)
-    sweeps = icm(
-        reached, max_sweeps, s.cardinalities, s.scopes, s.scope_offsets, strides,
-        s.table_offsets, graph.tables, starts, members, positions,
-    )  # fmt: skip
+    sweeps = icm(reached, max_sweeps, _factors(graph.structure), graph.tables)
     return reached, int(sweeps)
 
 
@@ -112,10 +107,11 @@ def unary_labels(graph: FactorGraph) -> Ints:
     return first_best(total, s.node_offsets)
 
 
-def _incidence(s: Structure) -> tuple[Ints, Ints, Ints, Ints]:
+def _factors(s: Structure) -> Any:
     """Strides of each place in a scope, and the factors of each variable; computed once."""
-    known = s.memo.get("incidence")
-    if known is None:
+    from cliquewise._kernels.graphs.icm import Factors
+
+    if "factors" not in s.memo:
         strides = np.ones(len(s.scopes), dtype=np.int64)
         for order in np.unique(s.orders[s.orders > 1]):
             members = np.flatnonzero(s.orders == order)
@@ -126,7 +122,8 @@ def _incidence(s: Structure) -> tuple[Ints, Ints, Ints, Ints]:
         positions = np.argsort(s.scopes, kind="stable").astype(np.int64)
         owner = np.repeat(np.arange(s.n_factors), s.orders).astype(np.int64)
         counts = np.bincount(s.scopes, minlength=s.n_variables)
-        starts = offsets_of(counts)
-        known = s.memo["incidence"] = (strides, starts, owner[positions], positions)
-    strides, starts, members, positions = known
-    return strides, starts, members, positions
+        s.memo["factors"] = Factors(
+            s.cardinalities, s.scopes, s.scope_offsets, strides, s.table_offsets,
+            offsets_of(counts), owner[positions], positions,
+        )  # fmt: skip
+    return s.memo["factors"]

@@ -13,8 +13,8 @@ from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph, Floats
 from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
-from cliquewise.graph.structure import Ints, Structure
-from cliquewise.oracles._pairwise import Pairwise
+from cliquewise.graph.structure import Structure
+from cliquewise.oracles._pairwise import Pairwise, not_pairwise
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho, uniform
 from cliquewise.oracles.base import MarginalResult, Oracle, register
 from cliquewise.oracles.icm import climb
@@ -35,30 +35,22 @@ class Messages:
     """Logarithms of the messages, to the smaller and to the larger end of each edge."""
 
     p: Problem
-    theta: Floats
-    low: Floats
-    high: Floats
-    low_offsets: Ints
-    high_offsets: Ints
-    belief: Floats
+    graph: Any  # as the kernels take it, with -inf at all impossible entries
+    values: Any  # the kernels' tuple
 
     @classmethod
     def start(cls, p: Problem) -> Messages:
         """All messages equal to one."""
+        from cliquewise._kernels.graphs.trw_bp import Messages as Values
+
         t = p.topology
         low = offsets_of(t.cards[t.edges[:, 0]])
         high = offsets_of(t.cards[t.edges[:, 1]])
         theta = np.where(p.possible, p.theta, -np.inf)
         n_states = int(t.node_offsets[-1])
-        return cls(
-            p, theta, np.zeros(int(low[-1])), np.zeros(int(high[-1])), low, high,
-            theta[:n_states].copy(),
-        )  # fmt: skip
-
-    @property
-    def tables(self) -> Floats:
-        """Log-potentials of the edges."""
-        return self.theta[int(self.p.topology.node_offsets[-1]) :]
+        graph = Pairwise(t, theta[:n_states], theta[n_states:]).arrays
+        zeros = np.zeros(int(low[-1])), np.zeros(int(high[-1]))
+        return cls(p, graph, Values(*zeros, low, high, graph.nodes.copy()))
 
     def pass_around(
         self, rho: Floats, damping: float, tol: float, most: int, deadline: float
@@ -69,14 +61,9 @@ class Messages:
         changes = np.empty(max(most, 0))
         done = 0
         while done < most and time.perf_counter() < deadline:
-            refresh(
-                self.theta, rho, self.low, self.high, self.low_offsets, self.high_offsets,
-                self.belief, *self.p.layout[:3],
-            )  # fmt: skip
-            done += sweep(
-                min(AT_ONCE, most - done), tol, rho, damping, self.tables, self.low, self.high,
-                self.low_offsets, self.high_offsets, self.belief, *self.p.layout, changes[done:],
-            )  # fmt: skip
+            refresh(rho, self.graph, self.values)
+            count = min(AT_ONCE, most - done)
+            done += sweep(count, tol, rho, damping, self.graph, self.values, changes[done:])
             if changes[done - 1] <= tol:
                 return changes[:done], True
         return changes[:done], not self.p.topology.n_edges
@@ -85,18 +72,11 @@ class Messages:
         """Pseudo-marginals, made consistent."""
         from cliquewise._kernels.graphs.trw_bp import beliefs, refresh, repair
 
-        x = np.empty(len(self.theta))
-        refresh(
-            self.theta, rho, self.low, self.high, self.low_offsets, self.high_offsets,
-            self.belief, *self.p.layout[:3],
-        )  # fmt: skip
-        possible = beliefs(
-            rho, self.tables, self.low, self.high, self.low_offsets, self.high_offsets,
-            self.belief, *self.p.layout, x,
-        )  # fmt: skip
-        if not possible:
+        x = np.empty(len(self.p.theta))
+        refresh(rho, self.graph, self.values)
+        if not beliefs(rho, self.graph, self.values, x):
             raise InfeasibleError(INFEASIBLE)
-        repair(x, *self.p.layout)
+        repair(x, self.graph)
         return x
 
 
@@ -111,12 +91,7 @@ class TRWBP(Oracle):
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Refuse factors of three or more variables."""
-        if structure.is_pairwise:
-            return None
-        return (
-            f"works on pairwise graphs, and this one has a factor of {structure.max_order} "
-            "variables (junction-tree takes factors of any order)"
-        )
+        return not_pairwise(structure, "junction-tree takes")
 
     def marginals(
         self,

@@ -125,6 +125,7 @@ def run_trw_s(
     InfeasibleError
         If some variable is left without a possible state.
     """
+    from cliquewise._kernels.graphs.trw_s import Messages as Values
     from cliquewise._kernels.graphs.trw_s import trw_s
 
     started = time.perf_counter()
@@ -132,8 +133,9 @@ def run_trw_s(
     if t.n_nodes == 0:
         return Messages(np.empty(0, np.int64), 0.0, 0.0, np.zeros(0), np.zeros(0), "gap")
     sizes = np.maximum(t.cards[t.edges[:, 0]], t.cards[t.edges[:, 1]])
-    message_offsets = offsets_of(sizes)
-    messages, nodes = np.zeros(int(message_offsets[-1])), pairwise.nodes.copy()
+    offsets = offsets_of(sizes)
+    messages = Values(offsets, np.zeros(int(offsets[-1])))
+    graph = pairwise.arrays._replace(nodes=pairwise.nodes.copy())
     labels = first_labels(pairwise)
     state = np.array([-np.inf, _sum_of_maxima(pairwise)])
     bounds, scores = np.empty(max(max_iterations, 0)), np.empty(max(max_iterations, 0))
@@ -145,11 +147,7 @@ def run_trw_s(
             break
         ask = min(at_once, max_iterations - done)
         closed = max(gap, tolerance(state[0], state[1]) / 2)
-        made = trw_s(
-            ask, closed, state, labels, bounds[done:], scores[done:], nodes, t.node_offsets,
-            t.edges, t.edge_offsets, pairwise.tables, message_offsets, messages, t.cards,
-            t.starts, t.middles, t.links,
-        )  # fmt: skip
+        made = trw_s(ask, closed, state, labels, bounds[done:], scores[done:], graph, messages)
         if made < 0:
             raise InfeasibleError(INFEASIBLE)
         done += made

@@ -70,16 +70,13 @@ class VertexCover(Oracle):
         >>> g.map("vertex-cover").labels
         array([1, 0])
         """
-        from cliquewise._kernels.graphs.vertex_cover import best_by_cover
+        from cliquewise._kernels.graphs.vertex_cover import Parts, best_by_cover
 
         reject_options(self.name, options)
         p, c = compile_pairwise(graph), cover_of(graph.structure)
-        t = p.topology
-        labels = np.zeros(t.n_nodes, dtype=np.int64)
-        score = best_by_cover(
-            c.outer, c.inner, c.rest, c.role, p.nodes, p.tables, t.cards, t.node_offsets,
-            t.edges, t.edge_offsets, t.starts, t.links, c.rest_offsets, labels,
-        )  # fmt: skip
+        labels = np.zeros(p.topology.n_nodes, dtype=np.int64)
+        parts = Parts(c.outer, c.inner, c.rest, c.role, c.rest_offsets)
+        score = best_by_cover(parts, p.arrays, labels)
         if score == -np.inf:
             raise InfeasibleError(INFEASIBLE)
         score = float(graph.score(labels))

@@ -6,8 +6,7 @@ is clamped too, so that a move costs little on any graph; on a grid, tables of 2
 let about 150 variables move together. With tables of one edge the free variables would form
 trees (Hamze and de Freitas 2004); larger ones find what trees do not.
 
-All functions take the pairwise graph as one tuple ``graph``: ``nodes, node_offsets, edges,
-edge_offsets, tables, cards, starts, links`` (see ``Topology``), with finite tables.
+All functions take a ``PairwiseGraph`` with finite tables.
 """
 
 import numpy as np
@@ -26,7 +25,7 @@ MOST_LINKS = 1000
 @kernel(helper=True)
 def grow(count, state, work, graph):
     """Free up to ``count`` connected variables around a random one, breadth first or ragged."""
-    _, _, edges, _, _, cards, starts, links = graph
+    edges, cards, starts, links = graph.edges, graph.cards, graph.starts, graph.links
     fate = work[FATE]
     state = scramble(state)
     first = int(unit(state) * len(cards))
@@ -60,7 +59,7 @@ def grow(count, state, work, graph):
 @kernel(helper=True)
 def gather_scope(v, stamp, scope, work, cells, parents, scope_starts, scopes, graph):
     """Write the free variables that ``v`` shares a table with to ``scope``; their number."""
-    _, _, edges, _, _, _, starts, links = graph
+    edges, starts, links = graph.edges, graph.starts, graph.links
     fate, marks, heads = work[FATE], work[MARK], work[HEAD]
     size = 0
     marks[v] = stamp
@@ -132,7 +131,7 @@ def plan(limit, region, state, stamp, work, graph):
     Returns ``state``, ``stamp``, the order of the eliminated variables, and for each place in
     the order the start of its scope in ``scopes`` and the variable that takes its message.
     """
-    cards = graph[5]
+    cards = graph.cards
     r, n_left, bits = len(region), len(region), int(np.ceil(np.log2(limit)))
     most = np.log2(limit) + 1e-9
     # Buckets by the logarithm of the table; the last one holds what is too large.
@@ -199,7 +198,7 @@ def drop_clamped(done, scope_starts, scopes, fate):
 @kernel(helper=True)
 def add_entries(out, e, v, u, y, graph):
     """Add to ``out`` the entries of edge ``e`` for all states of ``v`` at state ``y`` of ``u``."""
-    _, _, _, edge_offsets, tables, cards, _, _ = graph
+    edge_offsets, tables, cards = graph.edge_offsets, graph.tables, graph.cards
     k = cards[v]
     at, step = (edge_offsets[e] + y, cards[u]) if v < u else (edge_offsets[e] + y * k, 1)
     for x in range(k):
@@ -209,7 +208,7 @@ def add_entries(out, e, v, u, y, graph):
 @kernel(helper=True)
 def add_edge(table, total, inner, e, v, u, column, graph):
     """Add an edge to a table that has ``v`` outermost and ``u`` at stride ``inner``."""
-    cards = graph[5]
+    cards = graph.cards
     k = cards[u]
     for y in range(k):
         for x in range(cards[v]):
@@ -248,7 +247,7 @@ def add_message(table, total, v, scope, message, message_scope, strides, index, 
 def eliminate(order, scope_starts, scopes, siblings, offsets, largest, widest, belief, messages,
               labels, work, graph):  # fmt: skip
     """Forward pass: ``messages``, and each variable's ``belief`` given its clamped neighbors."""
-    nodes, node_offsets, edges, _, _, cards, starts, links = graph
+    edges, cards, starts, links = graph.edges, graph.cards, graph.starts, graph.links
     table, index, column = np.empty(largest), np.empty(largest, np.int64), np.empty(widest)
     strides = work[STRIDE]
     for i in range(len(order)):
@@ -257,7 +256,7 @@ def eliminate(order, scope_starts, scopes, siblings, offsets, largest, widest, b
         scope = scopes[scope_starts[i] : scope_starts[i + 1]]
         own = belief[i]
         for x in range(k):
-            own[x] = nodes[node_offsets[v] + x]
+            own[x] = graph.nodes[graph.node_offsets[v] + x]
         for a in range(starts[v], starts[v + 1]):
             u = edges[links[a], 0] + edges[links[a], 1] - v
             if work[FATE, u] == CLAMPED:
@@ -290,7 +289,7 @@ def eliminate(order, scope_starts, scopes, siblings, offsets, largest, widest, b
 @kernel(helper=True)
 def read_off(order, scope_starts, scopes, siblings, offsets, belief, messages, labels, work, graph):
     """Backward pass: the best label of each variable given the later ones; else it stays."""
-    _, _, edges, _, _, cards, starts, links = graph
+    edges, cards, starts, links = graph.edges, graph.cards, graph.starts, graph.links
     for i in range(len(order) - 1, -1, -1):
         v = order[i]
         own = belief[i]
@@ -320,7 +319,7 @@ def read_off(order, scope_starts, scopes, siblings, offsets, belief, messages, l
 @kernel(helper=True)
 def move(order, scope_starts, scopes, parents, labels, work, graph):
     """Set the eliminated variables to their best labels given all others, in place."""
-    cards, done = graph[5], len(order)
+    cards, done = graph.cards, len(order)
     offsets, siblings = np.zeros(done + 1, np.int64), np.empty(done, np.int64)
     largest, widest = np.int64(1), np.int64(1)
     for i in range(done):

@@ -2,9 +2,7 @@
 
 A point ``x`` has one entry per state of each variable and, after those, per entry of each
 edge's table. It is a mixture ``sum_a weights[a] v_a + weights[-1] u0`` of visited vertices and
-of an inner point ``u0``; a vertex is a labeling (a row of ``labels``) or, over the local
-polytope, a dense row of ``dense``; one of the two has no rows. ``coef`` is the entropy's
-coefficient of each entry's table, so that
+of an inner point ``u0``. ``coef`` is the entropy's coefficient of each entry's table, so that
 
     TRW(x) = <theta, x> - sum coef * x * log(x).
 
@@ -13,10 +11,19 @@ differs from the true one by a constant per table. Then <gradient, x> = TRW(x), 
 <gradient, v> over the vertices is an upper bound of TRW everywhere.
 """
 
+from collections import namedtuple
+
 import numpy as np
 
 from cliquewise._kernels import REASSOCIATE, kernel
 from cliquewise._kernels.common.math import log
+from cliquewise._kernels.graphs.pairwise import most_states
+
+#: The points that x is a mixture of: ``u0`` and the first ``n_atoms`` vertices, which are labelings
+#: (rows of ``labels``) or, over the local polytope, points (rows of ``dense``); one has no rows.
+Hull = namedtuple("Hull", ["labels", "dense", "n_atoms", "u0"])
+#: What is maximized: see TRW above.
+Objective = namedtuple("Objective", ["theta", "coef"])
 
 TINY = 1e-300
 #: Corrections between two looks at all vertices; those in between look at promising ones.
@@ -88,53 +95,53 @@ def line_search(x, d, coef, linear, first, limit):
 
 
 @kernel
-def score(a, g, labels, dense, cards, node_offsets, edges, edge_offsets):
+def score(a, g, hull, graph):
     """<g, v_a>."""
-    if dense.shape[0]:
-        return dot(dense[a], g)
-    row = labels[a]
+    if hull.dense.shape[0]:
+        return dot(hull.dense[a], g)
+    row, cards, edges = hull.labels[a], graph.cards, graph.edges
     total = 0.0
     for v in range(len(cards)):
-        total += g[node_offsets[v] + row[v]]
-    shift = node_offsets[-1]
+        total += g[graph.node_offsets[v] + row[v]]
+    shift = graph.node_offsets[-1]
     for e in range(len(edges)):
         i, j = edges[e, 0], edges[e, 1]
-        total += g[shift + edge_offsets[e] + row[i] * cards[j] + row[j]]
+        total += g[shift + graph.edge_offsets[e] + row[i] * cards[j] + row[j]]
     return total
 
 
 @kernel
-def add_vertex(a, weight, out, labels, dense, cards, node_offsets, edges, edge_offsets):
+def add_vertex(a, weight, out, hull, graph):
     """out += weight * v_a."""
-    if dense.shape[0]:
-        row = dense[a]
+    if hull.dense.shape[0]:
+        point = hull.dense[a]
         for k in range(len(out)):
-            out[k] += weight * row[k]
+            out[k] += weight * point[k]
         return
-    lab = labels[a]
+    row, cards, edges = hull.labels[a], graph.cards, graph.edges
     for v in range(len(cards)):
-        out[node_offsets[v] + lab[v]] += weight
-    shift = node_offsets[-1]
+        out[graph.node_offsets[v] + row[v]] += weight
+    shift = graph.node_offsets[-1]
     for e in range(len(edges)):
         i, j = edges[e, 0], edges[e, 1]
-        out[shift + edge_offsets[e] + lab[i] * cards[j] + lab[j]] += weight
+        out[shift + graph.edge_offsets[e] + row[i] * cards[j] + row[j]] += weight
 
 
 @kernel
-def mixture(weights, n_atoms, u0, out, labels, dense, cards, node_offsets, edges, edge_offsets):
+def mixture(weights, out, hull, graph):
     """out = sum of the weighted vertices and of ``weights[-1] * u0``."""
     for k in range(len(out)):
-        out[k] = weights[-1] * u0[k]
-    for a in range(n_atoms):
+        out[k] = weights[-1] * hull.u0[k]
+    for a in range(hull.n_atoms):
         if weights[a] > 0.0:
-            add_vertex(a, weights[a], out, labels, dense, cards, node_offsets, edges, edge_offsets)
+            add_vertex(a, weights[a], out, hull, graph)
 
 
 @kernel
-def scores(g, n_atoms, out, labels, dense, cards, node_offsets, edges, edge_offsets):
+def scores(g, out, hull, graph):
     """<g, v> for all vertices."""
-    for a in range(n_atoms):
-        out[a] = score(a, g, labels, dense, cards, node_offsets, edges, edge_offsets)
+    for a in range(hull.n_atoms):
+        out[a] = score(a, g, hull, graph)
 
 
 @kernel
@@ -155,26 +162,7 @@ def extremes(asked, n_asked, value, delta, middle, weights):
 
 
 @kernel
-def move(
-    atom,
-    away,
-    limit,
-    first,
-    delta,
-    x,
-    d,
-    u0,
-    theta,
-    coef,
-    weights,
-    n_atoms,
-    labels,
-    dense,
-    cards,
-    node_offsets,
-    edges,
-    edge_offsets,
-):
+def move(atom, away, limit, first, delta, x, d, weights, objective, hull, graph):
     """Line search towards (or away from) a contracted vertex; updates x and the weights.
 
     ``atom`` is a vertex, or -1 for u0 itself; ``first`` is the slope at the start.
@@ -182,89 +170,46 @@ def move(
     inner = 1.0 if atom < 0 else delta
     sign = -1.0 if away else 1.0
     for k in range(len(x)):
-        d[k] = sign * (inner * u0[k] - x[k])
+        d[k] = sign * (inner * hull.u0[k] - x[k])
     if atom >= 0:
-        add_vertex(
-            atom, sign * (1.0 - delta), d, labels, dense, cards, node_offsets, edges, edge_offsets
-        )
-    step = line_search(x, d, coef, dot(theta, d), first, limit)
+        add_vertex(atom, sign * (1.0 - delta), d, hull, graph)
+    step = line_search(x, d, objective.coef, dot(objective.theta, d), first, limit)
     if step <= 0.0:
         return 0.0
     for k in range(len(x)):
         x[k] = max(x[k] + step * d[k], 0.0)
     keep = 1.0 - sign * step
-    for a in range(n_atoms):
+    for a in range(hull.n_atoms):
         weights[a] *= keep
     weights[-1] = weights[-1] * keep + sign * step * inner
     if atom >= 0:
         weights[atom] += sign * step * (1.0 - delta)
         if away and (step >= limit or weights[atom] < 0.0):
             weights[atom] = 0.0
-    floor = delta
-    if weights[-1] < floor or (away and atom < 0 and step >= limit):
-        weights[-1] = floor
+    if weights[-1] < delta or (away and atom < 0 and step >= limit):
+        weights[-1] = delta
     return step
 
 
 @kernel
-def step_and_correct(
-    new,
-    delta,
-    iterations,
-    tolerance,
-    x,
-    weights,
-    n_atoms,
-    u0,
-    theta,
-    coef,
-    labels,
-    dense,
-    cards,
-    node_offsets,
-    edges,
-    edge_offsets,
-):
+def step_and_correct(new, delta, iterations, tolerance, x, weights, objective, hull, graph):
     """A Frank-Wolfe step to vertex ``new`` (if it is not negative), then away-step corrections.
 
     The corrections maximize over the contracted hull of the vertices and stop when the pairwise
     gap is at most ``tolerance``. Returns (pairwise gap, corrections made, step to ``new``).
     """
-    size = len(x)
-    g, d, value = np.empty(size), np.empty(size), np.empty(n_atoms)
+    n_atoms, u0 = hull.n_atoms, hull.u0
+    g, d, value = np.empty(len(x)), np.empty(len(x)), np.empty(n_atoms)
     taken = 0.0
     if new >= 0:
-        trw = gradient(x, theta, coef, g)
-        gain = (
-            (1.0 - delta) * score(new, g, labels, dense, cards, node_offsets, edges, edge_offsets)
-            + delta * dot(g, u0)
-            - trw
-        )
-        taken = move(
-            new,
-            False,
-            1.0,
-            gain,
-            delta,
-            x,
-            d,
-            u0,
-            theta,
-            coef,
-            weights,
-            n_atoms,
-            labels,
-            dense,
-            cards,
-            node_offsets,
-            edges,
-            edge_offsets,
-        )
+        trw = gradient(x, objective.theta, objective.coef, g)
+        gain = (1.0 - delta) * score(new, g, hull, graph) + delta * dot(g, u0) - trw
+        taken = move(new, False, 1.0, gain, delta, x, d, weights, objective, hull, graph)
     gap, made = np.inf, 0
     asked, n_asked = np.empty(n_atoms, dtype=np.int64), 0
     since, everyone = 0, True
     for made in range(iterations):  # noqa: B007 (it is returned)
-        trw = gradient(x, theta, coef, g)
+        trw = gradient(x, objective.theta, objective.coef, g)
         middle = dot(g, u0)
         everyone = everyone or since == LAZY
         if everyone:
@@ -273,9 +218,7 @@ def step_and_correct(
                 asked[a] = a
         since += 1
         for at in range(n_asked):
-            value[asked[at]] = score(
-                asked[at], g, labels, dense, cards, node_offsets, edges, edge_offsets
-            )
+            value[asked[at]] = score(asked[at], g, hull, graph)
         best, top, worst, bottom = extremes(asked, n_asked, value, delta, middle, weights)
         gap = top - bottom
         if not gap > tolerance:
@@ -290,51 +233,12 @@ def step_and_correct(
                 if weights[a] > 0.0 or value[a] > trw:
                     asked[n_asked] = a
                     n_asked += 1
-        if top - trw >= trw - bottom:
-            step = move(
-                best,
-                False,
-                1.0,
-                top - trw,
-                delta,
-                x,
-                d,
-                u0,
-                theta,
-                coef,
-                weights,
-                n_atoms,
-                labels,
-                dense,
-                cards,
-                node_offsets,
-                edges,
-                edge_offsets,
-            )
-        else:
+        away = not top - trw >= trw - bottom
+        atom, first, limit = best, top - trw, 1.0
+        if away:
             part = (weights[-1] - delta if worst < 0 else weights[worst]) / (1.0 - delta)
-            limit = part / (1.0 - part) if part < 1.0 else 1e12
-            step = move(
-                worst,
-                True,
-                limit,
-                trw - bottom,
-                delta,
-                x,
-                d,
-                u0,
-                theta,
-                coef,
-                weights,
-                n_atoms,
-                labels,
-                dense,
-                cards,
-                node_offsets,
-                edges,
-                edge_offsets,
-            )
-        if step <= 0.0:
+            atom, first, limit = worst, trw - bottom, part / (1.0 - part) if part < 1.0 else 1e12
+        if move(atom, away, limit, first, delta, x, d, weights, objective, hull, graph) <= 0.0:
             break
     total = 0.0
     for a in range(n_atoms):
@@ -343,13 +247,14 @@ def step_and_correct(
     for a in range(n_atoms):
         weights[a] /= total
     weights[-1] /= total
-    mixture(weights, n_atoms, u0, x, labels, dense, cards, node_offsets, edges, edge_offsets)
+    mixture(weights, x, hull, graph)
     return gap, made, taken
 
 
 @kernel
-def mutual_information(x, cards, node_offsets, edges, edge_offsets, out):
+def mutual_information(x, graph, out):
     """H(i) + H(j) - H(ij) of every edge."""
+    cards, node_offsets, edges = graph.cards, graph.node_offsets, graph.edges
     entropy = np.zeros(len(cards))
     for v in range(len(cards)):
         for k in range(node_offsets[v], node_offsets[v + 1]):
@@ -358,42 +263,38 @@ def mutual_information(x, cards, node_offsets, edges, edge_offsets, out):
     shift = node_offsets[-1]
     for e in range(len(edges)):
         total = entropy[edges[e, 0]] + entropy[edges[e, 1]]
-        for k in range(shift + edge_offsets[e], shift + edge_offsets[e + 1]):
+        for k in range(shift + graph.edge_offsets[e], shift + graph.edge_offsets[e + 1]):
             if x[k] > 0.0:
                 total += x[k] * log(x[k])
         out[e] = max(total, 0.0)
 
 
 @kernel
-def mean_field(q, sweeps, theta, cards, node_offsets, edges, edge_offsets, starts, links):
+def mean_field(q, sweeps, graph):
     """Coordinate ascent of the naive mean-field bound; q in place. Returns the bound.
 
-    <theta, mu(q)> + H(q) is at most log Z for every product distribution q. -inf entries are
-    not allowed.
+    With theta the scores of the graph, <theta, mu(q)> + H(q) is at most log Z for every product
+    distribution q. -inf entries are not allowed.
     """
-    n = len(cards)
-    shift = node_offsets[-1]
-    largest = 1
-    for v in range(n):
-        largest = max(largest, cards[v])
-    field = np.empty(largest)
+    cards, node_offsets, edges, edge_offsets, starts, _, links, nodes, tables = graph
+    n, field = len(cards), np.empty(most_states(cards))
     for _ in range(sweeps):
         for v in range(n):
             k, o = cards[v], node_offsets[v]
             for s in range(k):
-                field[s] = theta[o + s]
+                field[s] = nodes[o + s]
             for at in range(starts[v], starts[v + 1]):
                 e = links[at]
                 i, j = edges[e, 0], edges[e, 1]
-                base = shift + edge_offsets[e]
+                base = edge_offsets[e]
                 if i == v:
                     for s in range(k):
                         for t in range(cards[j]):
-                            field[s] += theta[base + s * cards[j] + t] * q[node_offsets[j] + t]
+                            field[s] += tables[base + s * cards[j] + t] * q[node_offsets[j] + t]
                 else:
                     for t in range(cards[i]):
                         for s in range(k):
-                            field[s] += theta[base + t * k + s] * q[node_offsets[i] + t]
+                            field[s] += tables[base + t * k + s] * q[node_offsets[i] + t]
             top = field[:k].max()
             total = 0.0
             for s in range(k):
@@ -405,13 +306,13 @@ def mean_field(q, sweeps, theta, cards, node_offsets, edges, edge_offsets, start
     for v in range(n):
         for k in range(node_offsets[v], node_offsets[v + 1]):
             if q[k] > 0.0:
-                bound += q[k] * (theta[k] - np.log(q[k]))
+                bound += q[k] * (nodes[k] - np.log(q[k]))
     for e in range(len(edges)):
         i, j = edges[e, 0], edges[e, 1]
-        base = shift + edge_offsets[e]
+        base = edge_offsets[e]
         for s in range(cards[i]):
             for t in range(cards[j]):
-                bound += theta[base + s * cards[j] + t] * (
+                bound += tables[base + s * cards[j] + t] * (
                     q[node_offsets[i] + s] * q[node_offsets[j] + t]
                 )
     return bound

@@ -1,33 +1,32 @@
 """Local search: ascent on any graph, simulated annealing on pairwise graphs."""
 
+from collections import namedtuple
+
 import numpy as np
 
 from cliquewise._kernels import kernel
+from cliquewise._kernels.common.simd import copy
+from cliquewise._kernels.graphs.pairwise import most_states
+
+#: Factors of any order: the scope of f is ``scopes[scope_offsets[f]:scope_offsets[f + 1]]`` with
+#: those ``strides`` in its table, which begins at ``table_offsets[f]``. Variable v is in factors
+#: ``members[starts[v]:starts[v + 1]]``, at those ``positions`` in ``scopes``.
+Factors = namedtuple(
+    "Factors",
+    ["cards", "scopes", "scope_offsets", "strides", "table_offsets", "starts", "members",
+     "positions"],
+)  # fmt: skip
 
 
 @kernel
-def icm(
-    labels,
-    max_sweeps,
-    cards,
-    scopes,
-    scope_offsets,
-    strides,
-    table_offsets,
-    tables,
-    starts,
-    members,
-    positions,
-):
+def icm(labels, max_sweeps, factors, tables):
     """Set each variable to its best state given the others until nothing changes; in place.
 
     Forbidden entries are counted apart: fewer of them always wins, so that a start that
     breaks rules climbs out of them where it can. Returns the number of sweeps.
     """
-    n = len(cards)
-    largest = 1
-    for v in range(n):
-        largest = max(largest, cards[v])
+    cards, scopes, scope_offsets, strides, table_offsets, starts, members, positions = factors
+    n, largest = len(cards), most_states(cards)
     value, broken = np.empty(largest), np.empty(largest, dtype=np.int64)
     for sweep in range(max_sweeps):
         changed = False
@@ -35,8 +34,8 @@ def icm(
             k = cards[v]
             if k == 1:
                 continue
-            value[:k] = 0.0
-            broken[:k] = 0
+            for x in range(k):
+                value[x], broken[x] = 0.0, 0
             for at in range(starts[v], starts[v + 1]):
                 f = members[at]
                 base = table_offsets[f]
@@ -80,27 +79,14 @@ def unit(state):
 
 
 @kernel
-def anneal(
-    heat,
-    seed,
-    labels,
-    best_labels,
-    best,
-    nodes,
-    node_offsets,
-    edges,
-    edge_offsets,
-    tables,
-    cards,
-    starts,
-    links,
-):
+def anneal(heat, seed, labels, best_labels, best, graph):
     """Simulated annealing, one sweep per entry of ``heat``; returns the best score seen.
 
     ``belief`` holds every state's score given the neighbors, so that a refused proposal costs
     nothing but a comparison. All tables must be finite.
     """
     state = np.uint64(seed) * np.uint64(2654435769) + np.uint64(88172645463325252)
+    cards, node_offsets, edges, edge_offsets, starts, _, links, nodes, tables = graph
     n, m = len(cards), len(edges)
     belief = nodes.copy()
     score = 0.0
@@ -152,5 +138,5 @@ def anneal(
                         belief[to + x] += tables[gained + x] - tables[lost + x]
         if score > best:
             best = score
-            best_labels[:] = labels
+            copy(labels, best_labels)
     return best

@@ -8,6 +8,8 @@ Trees: ``parent[i]`` is the arc from ``i`` towards its root (for either tree), o
 marks below. ``stamp`` and ``distance`` cache how far the root is known to be.
 """
 
+from collections import namedtuple
+
 import numpy as np
 
 from cliquewise._kernels import kernel
@@ -16,6 +18,11 @@ FREE = -1
 ROOT = -2
 ORPHAN = -3
 FAR = np.int32(2**30)
+
+Arcs = namedtuple("Arcs", ["first", "head", "sister", "residual"])
+Forest = namedtuple("Forest", ["parent", "in_sink", "stamp", "distance"])
+#: Nodes to look at, in a ring, and whether each is in it.
+Queue = namedtuple("Queue", ["ring", "waiting"])
 
 
 @kernel
@@ -151,6 +158,79 @@ def adopt(i, clock, first, head, sister, residual, parent, in_sink, stamp, dista
     return True
 
 
+@kernel(inline=True)
+def wait_in(queue, j, end):
+    """Put a node that is not waiting into the ring of those to look at; the ring's new end."""
+    if queue.waiting[j]:
+        return end
+    queue.waiting[j] = True
+    queue.ring[end] = j
+    return end + 1 if end + 1 < len(queue.ring) else 0
+
+
+@kernel(inline=True)
+def expand(i, arcs, forest, queue, end):
+    """Grow the tree of node ``i``; an arc to the other tree (-1 if none) and the queue's end."""
+    first, head, sister, residual = arcs
+    parent, in_sink, stamp, distance = forest
+    sink = in_sink[i]
+    bridge = -1
+    for a in range(first[i], first[i + 1]):
+        capacity = residual[sister[a]] if sink else residual[a]
+        if capacity <= 0.0:
+            continue
+        j = head[a]
+        if parent[j] == FREE:
+            in_sink[j] = sink
+            parent[j] = sister[a]
+            stamp[j] = stamp[i]
+            distance[j] = distance[i] + np.int32(1)
+            end = wait_in(queue, j, end)
+        elif in_sink[j] != sink:
+            bridge = a
+            break
+        elif stamp[j] <= stamp[i] and distance[j] > distance[i]:
+            parent[j] = sister[a]  # a shorter way to the root
+            stamp[j] = stamp[i]
+            distance[j] = distance[i] + np.int32(1)
+    return bridge, end
+
+
+@kernel(inline=True)
+def settle(orphans, count, clock, arcs, forest, queue, end):
+    """Adopt the orphans or set them free; the queue's new end.
+
+    They are taken in the order of the list, those that they make from its end.
+    """
+    first, head, sister, residual = arcs
+    parent, in_sink, stamp, distance = forest
+    at = 0
+    while at < count:
+        o = orphans[at]
+        at += 1
+        if adopt(o, clock, first, head, sister, residual, parent, in_sink, stamp, distance):
+            continue
+        side = in_sink[o]
+        for a in range(first[o], first[o + 1]):
+            j = head[a]
+            if in_sink[j] != side or parent[j] == FREE:
+                continue
+            capacity = residual[a] if side else residual[sister[a]]
+            if capacity > 0.0:
+                end = wait_in(queue, j, end)
+            if parent[j] >= 0 and head[parent[j]] == o:
+                parent[j] = ORPHAN
+                if count == len(orphans):
+                    # Make room: the part already taken is not needed any more.
+                    count -= at
+                    for k in range(count):
+                        orphans[k] = orphans[at + k]
+                    at = 0
+                orphans[count] = j
+                count += 1
+    return end
+
+
 @kernel
 def max_flow(first, head, sister, residual, terminal, in_source):
     """Push all flow; ``residual`` and ``terminal`` become those of the flow.
@@ -159,103 +239,47 @@ def max_flow(first, head, sister, residual, terminal, in_source):
     cut). Returns the flow.
     """
     n = len(terminal)
-    parent = np.full(n, FREE, dtype=np.int32)
-    in_sink = np.zeros(n, dtype=np.bool_)
-    stamp = np.zeros(n, dtype=np.int32)
-    distance = np.zeros(n, dtype=np.int32)
-    queue = np.empty(n + 1, dtype=np.int32)
-    queued = np.zeros(n, dtype=np.bool_)
+    parent, in_sink = np.full(n, FREE, dtype=np.int32), np.zeros(n, dtype=np.bool_)
+    stamp, distance = np.zeros(n, dtype=np.int32), np.zeros(n, dtype=np.int32)
+    queue = Queue(np.empty(n + 1, dtype=np.int32), np.zeros(n, dtype=np.bool_))
     orphans = np.empty(max(2 * n, 4), dtype=np.int32)
+    arcs, forest = Arcs(first, head, sister, residual), Forest(parent, in_sink, stamp, distance)
     begin, end = 0, 0
     for i in range(n):
         if terminal[i] != 0.0:
             parent[i] = ROOT
             in_sink[i] = terminal[i] < 0.0
             distance[i] = 1
-            queue[end] = i
-            end += 1
-            queued[i] = True
-    size = n + 1
+            end = wait_in(queue, i, end)
     total = 0.0
     clock = np.int32(0)
     current = -1
     while True:
         # A node that found a path is looked at again before the next one.
-        if current >= 0 and (parent[current] == FREE):
+        if current >= 0 and parent[current] == FREE:
             current = -1
+        while current < 0 and begin != end:
+            i = queue.ring[begin]
+            begin = begin + 1 if begin + 1 < len(queue.ring) else 0
+            queue.waiting[i] = False
+            if parent[i] != FREE:
+                current = i
         if current < 0:
-            while begin != end:
-                i = queue[begin]
-                begin = begin + 1 if begin + 1 < size else 0
-                queued[i] = False
-                if parent[i] != FREE:
-                    current = i
-                    break
-            if current < 0:
-                break
+            break
         i = current
-        sink = in_sink[i]
-        bridge = -1
-        for a in range(first[i], first[i + 1]):
-            capacity = residual[sister[a]] if sink else residual[a]
-            if capacity <= 0.0:
-                continue
-            j = head[a]
-            if parent[j] == FREE:
-                in_sink[j] = sink
-                parent[j] = sister[a]
-                stamp[j] = stamp[i]
-                distance[j] = distance[i] + np.int32(1)
-                if not queued[j]:
-                    queued[j] = True
-                    queue[end] = j
-                    end = end + 1 if end + 1 < size else 0
-            elif in_sink[j] != sink:
-                bridge = a
-                break
-            elif stamp[j] <= stamp[i] and distance[j] > distance[i]:
-                parent[j] = sister[a]  # a shorter way to the root
-                stamp[j] = stamp[i]
-                distance[j] = distance[i] + np.int32(1)
+        bridge, end = expand(i, arcs, forest, queue, end)
         if bridge < 0:
             current = -1
             continue
         clock += np.int32(1)
-        if sink:
-            flow, count = augment(
-                head[bridge], i, sister[bridge], terminal, residual, head, sister, parent, orphans
-            )
-        else:
-            flow, count = augment(
-                i, head[bridge], bridge, terminal, residual, head, sister, parent, orphans
-            )
+        source_end, sink_end, arc = i, head[bridge], bridge
+        if in_sink[i]:
+            source_end, sink_end, arc = head[bridge], i, sister[bridge]
+        flow, count = augment(
+            source_end, sink_end, arc, terminal, residual, head, sister, parent, orphans
+        )
         total += flow
-        # Orphans are taken in the order of the list, those that they make from its end.
-        at = 0
-        while at < count:
-            o = orphans[at]
-            at += 1
-            if adopt(o, clock, first, head, sister, residual, parent, in_sink, stamp, distance):
-                continue
-            side = in_sink[o]
-            for a in range(first[o], first[o + 1]):
-                j = head[a]
-                if in_sink[j] != side or parent[j] == FREE:
-                    continue
-                capacity = residual[a] if side else residual[sister[a]]
-                if capacity > 0.0 and not queued[j]:
-                    queued[j] = True
-                    queue[end] = j
-                    end = end + 1 if end + 1 < size else 0
-                if parent[j] >= 0 and head[parent[j]] == o:
-                    parent[j] = ORPHAN
-                    if count == len(orphans):
-                        # Make room: the part already taken is not needed any more.
-                        count -= at
-                        orphans[:count] = orphans[at : at + count].copy()
-                        at = 0
-                    orphans[count] = j
-                    count += 1
+        end = settle(orphans, count, clock, arcs, forest, queue, end)
     for i in range(n):
         in_source[i] = parent[i] != FREE and not in_sink[i]
     return total

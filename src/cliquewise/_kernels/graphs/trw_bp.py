@@ -1,12 +1,19 @@
 """Tree-reweighted sum-product on a pairwise graph (Wainwright, Jaakkola and Willsky 2005).
 
 Two messages per edge, as logarithms: ``low`` points to the smaller variable, ``high`` to the
-larger one. ``belief`` holds theta_i + sum of rho * message for every state.
+larger one.
 """
+
+from collections import namedtuple
 
 import numpy as np
 
 from cliquewise._kernels import kernel
+from cliquewise._kernels.common.simd import copy
+from cliquewise._kernels.graphs.pairwise import most_states
+
+#: Messages of all edges, where each begins, and every state's own score + sum of rho * message.
+Messages = namedtuple("Messages", ["low", "high", "low_offsets", "high_offsets", "belief"])
 
 
 @kernel
@@ -21,46 +28,30 @@ def log_sum(values, k):
     return top + np.log(total)
 
 
-@kernel
-def send(
-    e,
-    upwards,
-    rho,
-    damping,
-    tables,
-    low,
-    high,
-    low_offsets,
-    high_offsets,
-    belief,
-    cards,
-    node_offsets,
-    edges,
-    edge_offsets,
-    source,
-    work,
-    fresh,
-):
+@kernel(inline=True)
+def send(e, upwards, rho, damping, graph, messages, source, work, fresh):
     """Renew one message of edge ``e``; returns its largest change (in log scale, centered)."""
-    i, j = edges[e, 0], edges[e, 1]
+    cards, belief = graph.cards, messages.belief
+    i, j = graph.edges[e, 0], graph.edges[e, 1]
     a, b = (i, j) if upwards else (j, i)
     ka, kb = cards[a], cards[b]
     stride_a = cards[j] if upwards else 1
     stride_b = 1 if upwards else cards[j]
-    back, back_at = (low, low_offsets[e]) if upwards else (high, high_offsets[e])
-    out, out_at = (high, high_offsets[e]) if upwards else (low, low_offsets[e])
-    base = edge_offsets[e]
+    low_at, high_at = messages.low_offsets[e], messages.high_offsets[e]
+    back, back_at = (messages.low, low_at) if upwards else (messages.high, high_at)
+    out, out_at = (messages.high, high_at) if upwards else (messages.low, low_at)
+    base = graph.edge_offsets[e]
     for s in range(ka):
-        value = belief[node_offsets[a] + s]
+        value = belief[graph.node_offsets[a] + s]
         source[s] = value - back[back_at + s] if value > -np.inf else -np.inf
     top = -np.inf
     for t in range(kb):
         for s in range(ka):
-            work[s] = source[s] + tables[base + s * stride_a + t * stride_b] / rho
+            work[s] = source[s] + graph.tables[base + s * stride_a + t * stride_b] / rho
         fresh[t] = log_sum(work, ka)
         top = max(top, fresh[t])
     change = 0.0
-    o = node_offsets[b]
+    o = graph.node_offsets[b]
     for t in range(kb):
         old = out[out_at + t]
         new = fresh[t] - top if top > -np.inf else -np.inf
@@ -76,78 +67,18 @@ def send(
 
 
 @kernel
-def sweep(
-    count,
-    tolerance,
-    rho,
-    damping,
-    tables,
-    low,
-    high,
-    low_offsets,
-    high_offsets,
-    belief,
-    cards,
-    node_offsets,
-    edges,
-    edge_offsets,
-    changes,
-):
+def sweep(count, tolerance, rho, damping, graph, messages, changes):
     """Up to ``count`` passes over all edges, there and back; returns how many were made."""
-    largest = 1
-    for v in range(len(cards)):
-        largest = max(largest, cards[v])
+    largest = most_states(graph.cards)
     source, work, fresh = np.empty(largest), np.empty(largest), np.empty(largest)
-    m = len(edges)
+    m = len(graph.edges)
     for made in range(count):
         change = 0.0
-        for e in range(m):
-            change = max(
-                change,
-                send(
-                    e,
-                    True,
-                    rho[e],
-                    damping,
-                    tables,
-                    low,
-                    high,
-                    low_offsets,
-                    high_offsets,
-                    belief,
-                    cards,
-                    node_offsets,
-                    edges,
-                    edge_offsets,
-                    source,
-                    work,
-                    fresh,
-                ),
-            )
-        for back in range(m):
-            e = m - 1 - back
-            change = max(
-                change,
-                send(
-                    e,
-                    False,
-                    rho[e],
-                    damping,
-                    tables,
-                    low,
-                    high,
-                    low_offsets,
-                    high_offsets,
-                    belief,
-                    cards,
-                    node_offsets,
-                    edges,
-                    edge_offsets,
-                    source,
-                    work,
-                    fresh,
-                ),
-            )
+        for turn in range(2 * m):
+            upwards = turn < m
+            e = turn if upwards else 2 * m - 1 - turn
+            one = send(e, upwards, rho[e], damping, graph, messages, source, work, fresh)
+            change = max(change, one)
         changes[made] = change
         if change <= tolerance:
             return made + 1
@@ -155,33 +86,22 @@ def sweep(
 
 
 @kernel
-def refresh(theta, rho, low, high, low_offsets, high_offsets, belief, cards, node_offsets, edges):
+def refresh(rho, graph, messages):
     """Recompute ``belief`` from the messages, so that rounding does not add up."""
-    belief[:] = theta[: len(belief)]
-    for e in range(len(edges)):
-        i, j = edges[e, 0], edges[e, 1]
+    belief, cards, node_offsets = messages.belief, graph.cards, graph.node_offsets
+    copy(graph.nodes, belief)
+    for e in range(len(graph.edges)):
+        i, j = graph.edges[e, 0], graph.edges[e, 1]
         for s in range(cards[i]):
-            belief[node_offsets[i] + s] += rho[e] * low[low_offsets[e] + s]
+            belief[node_offsets[i] + s] += rho[e] * messages.low[messages.low_offsets[e] + s]
         for s in range(cards[j]):
-            belief[node_offsets[j] + s] += rho[e] * high[high_offsets[e] + s]
+            belief[node_offsets[j] + s] += rho[e] * messages.high[messages.high_offsets[e] + s]
 
 
 @kernel
-def beliefs(
-    rho,
-    tables,
-    low,
-    high,
-    low_offsets,
-    high_offsets,
-    belief,
-    cards,
-    node_offsets,
-    edges,
-    edge_offsets,
-    x,
-):
+def beliefs(rho, graph, messages, x):
     """Pseudo-marginals of variables and edges, each normalized; False if one has no state."""
+    cards, node_offsets, belief = graph.cards, graph.node_offsets, messages.belief
     shift = node_offsets[-1]
     for v in range(len(cards)):
         o, k = node_offsets[v], cards[v]
@@ -190,16 +110,18 @@ def beliefs(
             return False
         for s in range(k):
             x[o + s] = np.exp(belief[o + s] - total)
-    for e in range(len(edges)):
-        i, j = edges[e, 0], edges[e, 1]
-        base, kj = edge_offsets[e], cards[j]
+    for e in range(len(graph.edges)):
+        i, j = graph.edges[e, 0], graph.edges[e, 1]
+        base, kj = graph.edge_offsets[e], cards[j]
+        low, high = messages.low_offsets[e], messages.high_offsets[e]
         for s in range(cards[i]):
             at_i = belief[node_offsets[i] + s]
-            at_i = at_i - low[low_offsets[e] + s] if at_i > -np.inf else -np.inf
+            at_i = at_i - messages.low[low + s] if at_i > -np.inf else -np.inf
             for t in range(kj):
                 at_j = belief[node_offsets[j] + t]
-                at_j = at_j - high[high_offsets[e] + t] if at_j > -np.inf else -np.inf
-                x[shift + base + s * kj + t] = at_i + at_j + tables[base + s * kj + t] / rho[e]
+                at_j = at_j - messages.high[high + t] if at_j > -np.inf else -np.inf
+                at = base + s * kj + t
+                x[shift + at] = at_i + at_j + graph.tables[at] / rho[e]
         size = cards[i] * kj
         total = log_sum(x[shift + base :], size)
         if total == -np.inf:
@@ -210,27 +132,27 @@ def beliefs(
 
 
 @kernel
-def repair(x, cards, node_offsets, edges, edge_offsets):
+def repair(x, graph):
     """Make edge tables agree with the variables' marginals, in place: rounding to transport.
 
     Rows are scaled down to the marginal of the first variable, then columns to that of the
     second, and what is missing is added as a product.
     """
+    cards, node_offsets, edges = graph.cards, graph.node_offsets, graph.edges
     shift = node_offsets[-1]
-    largest = 1
     for v in range(len(cards)):
-        largest = max(largest, cards[v])
         total = 0.0
         for k in range(node_offsets[v], node_offsets[v + 1]):
             x[k] = max(x[k], 0.0)
             total += x[k]
         for k in range(node_offsets[v], node_offsets[v + 1]):
             x[k] /= total
+    largest = most_states(cards)
     rows, columns = np.empty(largest), np.empty(largest)
     for e in range(len(edges)):
         i, j = edges[e, 0], edges[e, 1]
         ki, kj = cards[i], cards[j]
-        oi, oj, base = node_offsets[i], node_offsets[j], shift + edge_offsets[e]
+        oi, oj, base = node_offsets[i], node_offsets[j], shift + graph.edge_offsets[e]
         for s in range(ki):
             total = 0.0
             for t in range(kj):

@@ -5,9 +5,17 @@ outer and an inner part, so that the innermost loop runs over the labelings of t
 and vectorizes.
 """
 
+from collections import namedtuple
+
 import numpy as np
 
 from cliquewise._kernels import kernel
+from cliquewise._kernels.graphs.pairwise import most_states
+
+#: Variables of the outer and inner part and the rest, the ``role`` of each (as below), and where
+#: the states of each of the rest begin if they stand in a row.
+Parts = namedtuple("Parts", ["outer", "inner", "rest", "role", "rest_offsets"])
+OUTER, INNER, REST = range(3)
 
 # No NaN can occur (+inf is refused before, and -inf is never subtracted).
 NO_NAN = {"nnan", "nsz"}
@@ -38,107 +46,95 @@ def decode(index, members, cards, labels):
         index //= cards[v]
 
 
-@kernel
-def entry(e, labels, edges, edge_offsets, cards):
-    """Position in the tables of the entry that both ends' labels pick."""
-    i, j = edges[e, 0], edges[e, 1]
-    return edge_offsets[e] + labels[i] * cards[j] + labels[j]
+@kernel(helper=True)
+def entry(e, labels, graph):
+    """The score of edge ``e`` at the labels of its ends."""
+    i, j = graph.edges[e, 0], graph.edges[e, 1]
+    return graph.tables[graph.edge_offsets[e] + labels[i] * graph.cards[j] + labels[j]]
+
+
+@kernel(helper=True)
+def own_score(part, members, role, labels, graph):
+    """Score of the variables of a part and of the edges inside it."""
+    edges, total = graph.edges, 0.0
+    for v in members:
+        total += graph.nodes[graph.node_offsets[v] + labels[v]]
+    for e in range(len(edges)):
+        if role[edges[e, 0]] == part and role[edges[e, 1]] == part:
+            total += entry(e, labels, graph)
+    return total
+
+
+@kernel(helper=True)
+def add_ties(v, part, role, labels, graph, field):
+    """field[s] += scores of the edges from ``v`` in state s to a part (REST: to both others)."""
+    for at in range(graph.starts[v], graph.starts[v + 1]):
+        e = graph.links[at]
+        if part == REST or role[graph.edges[e, 0] + graph.edges[e, 1] - v] == part:
+            for s in range(graph.cards[v]):
+                labels[v] = s
+                field[s] += entry(e, labels, graph)
+
+
+@kernel(helper=True)
+def own_field(v, part, role, labels, graph, field):
+    """Scores of the states of ``v`` with its edges to a part."""
+    for s in range(graph.cards[v]):
+        field[s] = graph.nodes[graph.node_offsets[v] + s]
+    add_ties(v, part, role, labels, graph, field)
+
+
+@kernel(helper=True)
+def crossing_edges(role, edges):
+    """The edges between the outer and the inner part."""
+    found, count = np.empty(len(edges), np.int64), 0
+    for e in range(len(edges)):
+        if role[edges[e, 0]] + role[edges[e, 1]] == OUTER + INNER:
+            found[count] = e
+            count += 1
+    return found[:count]
 
 
 @kernel
-def tie(v, free, e, labels, edges, edge_offsets, tables, cards, out):
-    """out[s] += table of edge ``e`` with ``free`` in state s and its other end ``v`` labeled."""
-    for s in range(cards[free]):
-        labels[free] = s
-        out[s] += tables[entry(e, labels, edges, edge_offsets, cards)]
-
-
-@kernel
-def best_by_cover(
-    outer,
-    inner,
-    rest,
-    role,
-    nodes,
-    tables,
-    cards,
-    node_offsets,
-    edges,
-    edge_offsets,
-    starts,
-    links,
-    rest_offsets,
-    labels,
-):
-    """Fill ``labels`` with the best labeling; returns its score.
-
-    ``role`` is 0, 1 or 2 for variables of the outer part, the inner part and the rest.
-    """
+def best_by_cover(parts, graph, labels):
+    """Fill ``labels`` with the best labeling; returns its score."""
+    outer, inner, rest, role, rest_offsets = parts
+    cards = graph.cards
     n_outer, n_inner = 1, 1
     for v in outer:
         n_outer *= cards[v]
     for v in inner:
         n_inner *= cards[v]
-    largest = 1
-    for v in range(len(cards)):
-        largest = max(largest, cards[v])
     inner_score, acc = np.empty(n_inner), np.empty(n_inner)
-    states = rest_offsets[-1]
-    fields = np.empty((states, n_inner))
-    field = np.empty(largest)
-    crossing = 0
-    for e in range(len(edges)):
-        if role[edges[e, 0]] + role[edges[e, 1]] == 1:
-            crossing += 1
+    fields, field = np.empty((rest_offsets[-1], n_inner)), np.empty(most_states(cards))
+    crossing = crossing_edges(role, graph.edges)
     for b in range(n_inner):
         decode(b, inner, cards, labels)
-        total = 0.0
-        for v in inner:
-            total += nodes[node_offsets[v] + labels[v]]
-        for e in range(len(edges)):
-            if role[edges[e, 0]] == 1 and role[edges[e, 1]] == 1:
-                total += tables[entry(e, labels, edges, edge_offsets, cards)]
-        inner_score[b] = total
+        inner_score[b] = own_score(INNER, inner, role, labels, graph)
         for r in range(len(rest)):
             v = rest[r]
-            field[: cards[v]] = 0.0
-            for at in range(starts[v], starts[v + 1]):
-                e = links[at]
-                u = edges[e, 0] + edges[e, 1] - v
-                if role[u] == 1:
-                    tie(u, v, e, labels, edges, edge_offsets, tables, cards, field)
+            for s in range(cards[v]):
+                field[s] = 0.0
+            add_ties(v, INNER, role, labels, graph, field)
             for s in range(cards[v]):
                 fields[rest_offsets[r] + s, b] = field[s]
     best, best_outer, best_inner = -np.inf, 0, 0
     for a in range(n_outer):
         decode(a, outer, cards, labels)
-        total = 0.0
-        for v in outer:
-            total += nodes[node_offsets[v] + labels[v]]
-        for e in range(len(edges)):
-            if role[edges[e, 0]] == 0 and role[edges[e, 1]] == 0:
-                total += tables[entry(e, labels, edges, edge_offsets, cards)]
+        total = own_score(OUTER, outer, role, labels, graph)
         if total == -np.inf:
             continue
         for b in range(n_inner):
             acc[b] = inner_score[b] + total
-        if crossing:
+        if len(crossing):
             for b in range(n_inner):
                 decode(b, inner, cards, labels)
-                for e in range(len(edges)):
-                    if role[edges[e, 0]] + role[edges[e, 1]] == 1:
-                        acc[b] += tables[entry(e, labels, edges, edge_offsets, cards)]
+                for e in crossing:
+                    acc[b] += entry(e, labels, graph)
         for r in range(len(rest)):
             v = rest[r]
-            k = cards[v]
-            for s in range(k):
-                field[s] = nodes[node_offsets[v] + s]
-            for at in range(starts[v], starts[v + 1]):
-                e = links[at]
-                u = edges[e, 0] + edges[e, 1] - v
-                if role[u] == 0:
-                    tie(u, v, e, labels, edges, edge_offsets, tables, cards, field)
-            add_best(acc, field, fields[rest_offsets[r] : rest_offsets[r] + k], k)
+            own_field(v, OUTER, role, labels, graph, field)
+            add_best(acc, field, fields[rest_offsets[r] : rest_offsets[r] + cards[v]], cards[v])
         for b in range(n_inner):
             if acc[b] > best:
                 best, best_outer, best_inner = acc[b], a, b
@@ -147,21 +143,6 @@ def best_by_cover(
     decode(best_outer, outer, cards, labels)
     decode(best_inner, inner, cards, labels)
     for v in rest:
-        k = cards[v]
-        for s in range(k):
-            field[s] = nodes[node_offsets[v] + s]
-        for at in range(starts[v], starts[v + 1]):
-            e = links[at]
-            tie(
-                edges[e, 0] + edges[e, 1] - v,
-                v,
-                e,
-                labels,
-                edges,
-                edge_offsets,
-                tables,
-                cards,
-                field,
-            )
-        labels[v] = np.argmax(field[:k])
+        own_field(v, REST, role, labels, graph, field)
+        labels[v] = np.argmax(field[: cards[v]])
     return best
