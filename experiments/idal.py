@@ -189,7 +189,11 @@ def independent_accuracy(problem: GraphProblem, test: GraphDataset) -> float:
 
 def accuracy(problem: GraphProblem, test: GraphDataset, w: np.ndarray) -> float:
     """Share of right labels on held-out graphs, by the same relaxation."""
-    beliefs, _ = relaxed_beliefs(problem.model, test, w, gamma=problem.gamma, max_sweeps=48)
+    model, (edges, _) = problem.model, problem.model.oriented(test)
+    beliefs = relaxed_beliefs(
+        model.potentials(w, test), model.states(test), edges, test.node_offsets, test.edge_offsets,
+        gamma=problem.gamma, max_sweeps=48,
+    ).nodes  # fmt: skip
     return float(np.mean(beliefs.reshape(test.n_nodes, -1).argmax(axis=1) == test.labels))
 
 

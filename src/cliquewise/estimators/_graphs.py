@@ -56,18 +56,24 @@ class GraphEstimator(Estimator):
         return str(chosen)
 
     def _relaxed(self, data: GraphDataset) -> Floats:
-        gamma = 0.0 if self.loss == "hinge" else float(self.gamma)
-        return relaxed_beliefs(
-            self.model_, data, self.coef_, gamma=gamma, entropy=self.entropy, epsilon=self.epsilon
-        )[0]
+        model = self.model_
+        edges, _ = model.oriented(data)
+        found = relaxed_beliefs(
+            model.potentials(self.coef_, data),
+            model.states(data),
+            edges,
+            data.node_offsets,
+            data.edge_offsets,
+            gamma=0.0 if self.loss == "hinge" else float(self.gamma),
+            entropy=self.entropy,
+            epsilon=self.epsilon,
+        )
+        return found.nodes
 
     def _graphs(self, data: GraphDataset) -> Any:
         """Every example as a factor graph, scores from the weights."""
-        from cliquewise._kernels.cliques.features import all_scores
-
         cliques = self.model_.cliques(data)
-        scores = np.empty(int(cliques.offsets[-1]))
-        all_scores(cliques, self.coef_, scores)
+        scores = self.model_.potentials(self.coef_, cliques)
         o, n = cliques.offsets, data.n_nodes
         for i, structure in enumerate(self.model_.structures(data)):
             v, e = data.node_offsets[i : i + 2], data.edge_offsets[i : i + 2] + n
@@ -98,8 +104,7 @@ class GraphEstimator(Estimator):
         chosen = self._method(method)
         if chosen == "relaxed":
             beliefs = self._relaxed(data)
-            cards = np.asarray(self.model_.cardinalities, dtype=np.int64)[data.node_types]
-            return first_best(beliefs, offsets_of(cards))
+            return first_best(beliefs, offsets_of(self.model_.states(data)))
         found = [graph.map(chosen, **options).labels for graph in self._graphs(data)]
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
 

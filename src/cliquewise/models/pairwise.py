@@ -146,14 +146,58 @@ class PairwiseModel:
         i, j = self.pair_list[pair]
         return padded[:, tie].reshape(-1, int(self.cardinalities[i]), int(self.cardinalities[j]))
 
+    # ---- scores, and the adjoint
+
+    def potentials(self, w: Floats, data: Any) -> Floats:
+        """Scores of all states of all cliques: those of the nodes, then those of the edges.
+
+        Parameters
+        ----------
+        w : array (dimension)
+        data : GraphDataset, or its :meth:`cliques`
+            The latter spares compiling them again.
+
+        Examples
+        --------
+        >>> data = GraphDataset.from_examples([([[1.0], [3.0]], [(0, 1)])])
+        >>> model = PairwiseModel([2], 1, pairwise="potts", intercept=False)
+        >>> model.potentials(np.array([1.0, 2.0, 5.0]), data)
+        array([1., 2., 3., 6., 5., 0., 0., 5.])
+        """
+        from cliquewise._kernels.cliques.features import all_scores
+
+        g = self.cliques(data) if isinstance(data, GraphDataset) else data
+        out = np.empty(int(g.offsets[-1]))
+        all_scores(g, w, out)
+        return out
+
+    def accumulate(self, mu: Floats, data: Any, out: Floats) -> None:
+        """``out += B mu``, the adjoint of :meth:`potentials`: features times mean parameters.
+
+        Examples
+        --------
+        >>> data = GraphDataset.from_examples([([[1.0], [3.0]], [(0, 1)])])
+        >>> model, out = PairwiseModel([2], 1, pairwise="potts", intercept=False), np.zeros(3)
+        >>> model.accumulate(np.array([1.0, 0.0, 0.5, 0.5, 0.5, 0.5, 0.0, 0.0]), data, out)
+        >>> out
+        array([2.5, 1.5, 0.5])
+        """
+        from cliquewise._kernels.cliques.features import accumulate
+
+        accumulate(self.cliques(data) if isinstance(data, GraphDataset) else data, mu, out)
+
     # ---- the cliques of a data set
+
+    def states(self, data: GraphDataset) -> Ints:
+        """Number of labels of every node."""
+        return np.asarray(self.cardinalities, dtype=np.int64)[data.node_types]
 
     def cliques(self, data: GraphDataset, cost: Floats | None = None) -> Any:
         """The kernels' view of a data set; labels that are missing count as 0."""
         from cliquewise._kernels.cliques.features import Cliques
 
         edges, types = self.oriented(data)
-        cards = np.asarray(self.cardinalities, dtype=np.int64)[data.node_types]
+        cards = self.states(data)
         sizes = np.concatenate([cards, cards[edges[:, 0]] * cards[edges[:, 1]]])
         messages = cards[edges].sum(axis=1)
         labels = np.zeros(data.n_nodes, dtype=np.int64) if data.labels is None else data.labels
@@ -219,7 +263,7 @@ class PairwiseModel:
     def structures(self, data: GraphDataset) -> list[Structure]:
         """Topology of every example: a factor per node, then one per edge; equal ones are one."""
         edges, _ = self.oriented(data)
-        cards = np.asarray(self.cardinalities, dtype=np.int64)[data.node_types]
+        cards = self.states(data)
         seen: dict[tuple[bytes, bytes], Structure] = {}
         out = []
         for i in range(len(data)):

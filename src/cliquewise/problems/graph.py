@@ -20,6 +20,7 @@ import numpy as np
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.oriented_trees import check_entropy, gini_curvatures
 from cliquewise.graph.structure import Ints, Structure
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.base import get, registered
@@ -28,7 +29,6 @@ from cliquewise.problems.examples import Best, ExampleProblem, Rows, stacked
 from cliquewise.ragged import offsets_of
 
 LOSSES = ("log", "softmax_margin", "hinge")
-ENTROPIES = ("gini", "gini-otrw")
 #: What to do where no exact method is within reach.
 REMEDY = "use solver bcfw or subgradient, which make do with bounds"
 #: What each call asks of an oracle.
@@ -94,10 +94,7 @@ class GraphProblem(ExampleProblem):
         super().__init__(len(data), model.dimension, C, loss)
         if not (np.isfinite(gamma) and gamma > 0):
             raise DataError(f'gamma = {gamma}; it must be positive (loss="hinge" has none)')
-        if entropy not in ENTROPIES:
-            raise UnsupportedError(f"entropy is one of {', '.join(ENTROPIES)}, not {entropy!r}")
-        if not 0 <= epsilon <= 1:
-            raise DataError(f"epsilon = {epsilon}; it must be in [0, 1]")
+        check_entropy(entropy, epsilon)
         if data.labels is None:
             raise DataError("training needs labels")
         self.model, self.data = model, data
@@ -171,33 +168,18 @@ class GraphProblem(ExampleProblem):
         """Curvatures of the entropy, C and gamma, for the kernels."""
         from cliquewise._kernels.cliques.ascent import Terms
 
-        if self.entropy == "gini":
-            curvature, slack = np.ones(self.n_cliques), np.empty((0, 2))
-        else:
-            curvature, slack = self._oriented_trees()
+        g, d = self.cliques, self.data
+        curvature, slack = gini_curvatures(
+            np.diff(g.offsets[: d.n_nodes + 1]),
+            np.stack([g.left, g.right], axis=1),
+            d.node_offsets,
+            d.edge_offsets,
+            self.entropy,
+            self.epsilon,
+        )
         c = self.clique_weights
-        slack = slack * c[self.data.n_nodes :, None] if len(slack) else slack
+        slack = slack * c[d.n_nodes :, None] if len(slack) else slack
         return Terms(curvature * c, slack, self.C, self.gamma)
-
-    def _oriented_trees(self) -> tuple[Floats, Floats]:
-        """Curvatures of the Gini-OTRW entropy (Eq. 10 of idal), from each example's graph."""
-        from cliquewise.graph.oriented_trees import oriented_tree_probabilities
-
-        g, data = self.cliques, self.data
-        cards = np.diff(g.offsets[: data.n_nodes + 1]).astype(float)
-        nodes, left, right = np.zeros(data.n_nodes), np.zeros(data.n_edges), np.zeros(data.n_edges)
-        seen: dict[int, Any] = {}
-        for i, structure in enumerate(self.structures):
-            v = slice(int(data.node_offsets[i]), int(data.node_offsets[i + 1]))
-            e = slice(int(data.edge_offsets[i]), int(data.edge_offsets[i + 1]))
-            if id(structure) not in seen:
-                local = np.stack([g.left[e], g.right[e]], axis=1) - v.start
-                seen[id(structure)] = oriented_tree_probabilities(v.stop - v.start, local)
-            nodes[v], left[e], right[e] = seen[id(structure)]
-        ki, kj = cards[g.left], cards[g.right]
-        # left[e]: probability of left -> right, whose entropy is H(edge) - H(left).
-        curvature = np.concatenate([cards * nodes, ki * kj * (left + right)])
-        return curvature, self.epsilon * np.stack([ki * left, kj * right], axis=1)
 
     # ---- exact inference
 
@@ -208,17 +190,11 @@ class GraphProblem(ExampleProblem):
 
     def potentials(self, w: Floats) -> Floats:
         """Scores of all states of all cliques, costs not included."""
-        from cliquewise._kernels.cliques.features import all_scores
-
-        out = np.empty(int(self.cliques.offsets[-1]))
-        all_scores(self.cliques, w, out)
-        return out
+        return self.model.potentials(w, self.cliques)
 
     def accumulate(self, mu: Floats, out: Floats) -> None:
         """``out += sum_c B_c mu_c``, the adjoint of :meth:`potentials`."""
-        from cliquewise._kernels.cliques.features import accumulate
-
-        accumulate(self.cliques, mu, out)
+        self.model.accumulate(mu, self.cliques, out)
 
     @cached_property
     def truth(self) -> Floats:
