@@ -127,7 +127,7 @@ class Matcher(Estimator):
         return [flat[o[i] : o[i + 1]].reshape(shape) for i, shape in enumerate(data.shapes)]
 
     def _assignments(self, X: Any) -> list[Assignment]:
-        return [self.model_.assignment(scores) for scores in self.decision_function(X)]
+        return [Assignment(scores, self.model_.alone) for scores in self.decision_function(X)]
 
     def predict(self, X: Any) -> list[Ints]:
         """The column of every row of every example, -1 for none."""

@@ -13,7 +13,6 @@ from cliquewise.data.feature_rows import FeatureRows
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
-from cliquewise.oracles.matching import Assignment
 from cliquewise.ragged import offsets_of
 
 
@@ -121,6 +120,7 @@ class MatchingModel:
         if self.intercept:
             out[-1] += mu.sum()
 
-    def assignment(self, scores: Floats) -> Assignment:
-        """The matchings of one table of scores."""
-        return Assignment(scores, 0.0) if self.is_partial else Assignment(scores)
+    @property
+    def alone(self) -> float | None:
+        """Score of a row that stays alone; None where none may."""
+        return 0.0 if self.is_partial else None

@@ -11,7 +11,7 @@ from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import Floats
 from cliquewise.graph.structure import Ints
 from cliquewise.models.matching import MatchingModel, PairTables
-from cliquewise.oracles.matching import k_best_assignments, no_exp_oracle
+from cliquewise.oracles.matching import Assignment, k_best_assignments, no_exp_oracle
 from cliquewise.problems.base import check_weights
 from cliquewise.problems.examples import ExampleProblem, Rows, stacked
 
@@ -83,7 +83,7 @@ class MatchingProblem(ExampleProblem):
     def _best(self, scores: Floats, i: int, k: int) -> tuple[Floats, list[Ints]]:
         """Psi of the k best matchings, and their columns."""
         table, constant = self._table(scores, i)
-        problem = self.model.assignment(table)
+        problem = Assignment(table, self.model.alone)
         found = [problem.matching(*one) for one in k_best_assignments(problem, k)]
         psi = self.weights[i] * np.array([m.score + constant for m in found])
         return psi, [m.columns for m in found]

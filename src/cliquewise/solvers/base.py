@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -208,10 +209,8 @@ def register(cls: S) -> S:
 
 @cache
 def _load_all() -> None:
-    import cliquewise.solvers as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"{__package__}.{module.name}")
 
 
 def registered(kind: str | None = None) -> list[type[Solver]]:
