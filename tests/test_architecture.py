@@ -36,26 +36,8 @@ FACADE_REASON = "users ask a graph: FactorGraph.map() and its sisters ask the or
 
 MOST_LINES, MOST_PARAMETERS = 80, 12
 #: "module.function" of longer functions, and of those with more parameters.
-LONG: dict[str, str] = {
-    "_kernels.graphs.barrier_fw.step_and_correct": "yet to be divided",
-    "_kernels.graphs.maxflow.max_flow": "yet to be divided",
-    "_kernels.graphs.vertex_cover.best_by_cover": "yet to be divided",
-}
+LONG: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "_kernels.graphs.barrier_fw.move",
-            "_kernels.graphs.barrier_fw.step_and_correct",
-            "_kernels.graphs.icm.anneal",
-            "_kernels.graphs.trw_bp.send",
-            "_kernels.graphs.trw_bp.sweep",
-            "_kernels.graphs.trw_s.decide",
-            "_kernels.graphs.trw_s.one_pass",
-            "_kernels.graphs.trw_s.trw_s",
-            "_kernels.graphs.vertex_cover.best_by_cover",
-        ),
-        "a kernel on flat arrays, yet to take named tuples",
-    ),
     "oracles.barrier_fw.BarrierFW.marginals": "options of users, all named",
     **dict.fromkeys(
         (
