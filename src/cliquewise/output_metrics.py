@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
+from cliquewise.ragged import Floats
 
 
 def iou(a: Any, b: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.graph.factor_graph import Floats
+from cliquewise.ragged import Floats
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from scipy.sparse import csr_matrix, issparse
 from scipy.sparse import vstack as sparse_vstack
 
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
+from cliquewise.ragged import Floats, Ints
 
 
 class FeatureRows:

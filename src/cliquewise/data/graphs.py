@@ -14,8 +14,7 @@ from scipy.sparse import csr_matrix, issparse
 from scipy.sparse import vstack as stack_rows
 
 from cliquewise.errors import DataError, FormatError
-from cliquewise.graph.structure import Ints
-from cliquewise.ragged import gather, offsets_of, owner_of
+from cliquewise.ragged import Ints, gather, offsets_of, owner_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.persistence import write_arrays
 from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.progress import training_line
 from cliquewise.solvers.run import Fit, run

@@ -11,11 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
-from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.ragged import first_best, offsets_of
+from cliquewise.ragged import Floats, first_best, offsets_of
 from cliquewise.solvers.base import get
 
 #: Solvers on the local polytope, in files of version 1, which do not say whether theirs is one.

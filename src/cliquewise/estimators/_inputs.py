@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.utils.class_weight import compute_class_weight
 
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
+from cliquewise.ragged import Floats
 
 
 def threads(n_jobs: Any) -> int:

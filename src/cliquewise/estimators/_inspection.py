@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.errors import DataError
 from cliquewise.estimators._prediction import ChainPrediction
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.chain import ChainModel
+from cliquewise.ragged import Floats
 
 
 class ChainInspection(ChainPrediction):

@@ -15,11 +15,9 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
 from cliquewise.estimators._inputs import check_sample_weight, threads
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import ChainModel, transition_lists
-from cliquewise.ragged import offsets_of
+from cliquewise.ragged import Floats, Ints, offsets_of
 
 #: Numbers in one block of scores: bounds the memory of prediction (64 MB).
 BLOCK = 8_000_000

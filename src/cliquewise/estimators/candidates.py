@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
 from cliquewise.estimators._inputs import check_sample_weight, listed, same_length, threads
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.candidates import CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
 from cliquewise.problems.candidates import CandidateProblem
+from cliquewise.ragged import Floats
 
 
 @dataclass(eq=False, repr=False)

@@ -20,9 +20,8 @@ from cliquewise.estimators._inputs import (
     listed,
     mean_by_example,
 )
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.pairwise import PairwiseModel
-from cliquewise.ragged import offsets_of
+from cliquewise.ragged import Floats, offsets_of
 
 
 @dataclass(eq=False, repr=False)

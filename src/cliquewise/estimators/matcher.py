@@ -11,12 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
 from cliquewise.estimators._inputs import check_sample_weight, listed, same_length, threads
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.metrics import pair_f1
 from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.oracles.matching import Assignment, check_k, k_best_assignments
 from cliquewise.problems.matching import MatchingProblem, check_truth
+from cliquewise.ragged import Floats, Ints
 
 
 @dataclass(eq=False, repr=False)

@@ -16,7 +16,7 @@ from cliquewise.errors import DataError
 from cliquewise.estimators._base import Arrays, Estimator, Header, plain_classes
 from cliquewise.estimators._inputs import check_sample_weight, class_weights
 from cliquewise.estimators.sequence import SequenceTagger
-from cliquewise.graph.factor_graph import Floats
+from cliquewise.ragged import Floats
 
 
 @dataclass(eq=False, repr=False)

@@ -17,7 +17,6 @@ from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Arrays, Header
 from cliquewise.estimators._graphs import GraphEstimator
 from cliquewise.estimators._inputs import check_sample_weight
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.label_sets import (
     check_size,
     label_pairs,
@@ -27,6 +26,7 @@ from cliquewise.models.label_sets import (
 )
 from cliquewise.oracles.relaxed_label_sets import relaxed_labels
 from cliquewise.problems.label_sets import MultiLabelProblem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.base import accepts
 
 

@@ -23,9 +23,9 @@ from cliquewise.estimators._inputs import (
     threads,
 )
 from cliquewise.estimators._inspection import ChainInspection
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
+from cliquewise.ragged import Floats
 
 
 @dataclass(eq=False, repr=False)

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from cliquewise.errors import GraphError
 from cliquewise.graph.evidence import Core
 from cliquewise.graph.shapes import Shapes
-from cliquewise.graph.structure import Ints, Structure, as_scope
-from cliquewise.ragged import Floats, owner_of
+from cliquewise.graph.structure import Structure, as_scope
+from cliquewise.ragged import Floats, Ints, owner_of
 
 if TYPE_CHECKING:
     from cliquewise.oracles.base import MapResult, MarginalResult, MaxMarginalResult
@@ -338,6 +338,3 @@ def _as_float(table: ArrayLike, f: int) -> Floats:
         return np.asarray(table, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise GraphError(f"the table of factor {f} is not an array of numbers") from error
-
-
-__all__ = ["FactorGraph", "Floats"]

@@ -8,8 +8,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from cliquewise.errors import DataError, TooLargeError, UnsupportedError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
+from cliquewise.ragged import Floats, Ints
 
 ENTROPIES = ("gini", "gini-otrw")
 #: Connected parts of more nodes are refused: each needs a dense inverse.

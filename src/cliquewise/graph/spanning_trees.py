@@ -15,9 +15,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, maximum_flow, minimum_spanning_tree
 
 from cliquewise.errors import GraphError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
-from cliquewise.ragged import offsets_of
+from cliquewise.ragged import Floats, Ints, offsets_of
 
 #: Parts of at most this many variables get exact probabilities from a dense inverse.
 DENSE = 1500

@@ -12,8 +12,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, depth_first_order
 
 from cliquewise.errors import GraphError
-from cliquewise.ragged import Ints as Ints
-from cliquewise.ragged import offsets_of, owner_of
+from cliquewise.ragged import Ints, offsets_of, owner_of
 
 #: Largest number of states of one variable, and of table entries of one graph.
 MAX_CARDINALITY = 10_000_000

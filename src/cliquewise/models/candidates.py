@@ -10,9 +10,7 @@ from scipy.sparse import issparse
 
 from cliquewise.data.feature_rows import FeatureRows
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
-from cliquewise.ragged import offsets_of
+from cliquewise.ragged import Floats, Ints, offsets_of
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import FactorGraph, Floats
-from cliquewise.graph.structure import Ints
-from cliquewise.ragged import offsets_of
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.ragged import Floats, Ints, offsets_of
 
 #: Spare numbers at the end of a packed weight vector (see ``_kernels/chain/features.py``).
 PADDING = 8

@@ -15,9 +15,8 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, TooLargeError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.ragged import Floats, Ints
 
 #: Bytes that an edge of a row and a node of a row take in training, arrays of the solver included.
 BYTES_PER_EDGE, BYTES_PER_NODE = 330, 160

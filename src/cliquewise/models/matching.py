@@ -11,9 +11,7 @@ from scipy.sparse import vstack as sparse_vstack
 
 from cliquewise.data.feature_rows import FeatureRows
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
-from cliquewise.ragged import offsets_of
+from cliquewise.ragged import Floats, Ints, offsets_of
 
 
 @dataclass(frozen=True)

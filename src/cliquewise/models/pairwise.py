@@ -18,9 +18,8 @@ from scipy.sparse import csr_matrix, hstack
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints, Structure
-from cliquewise.ragged import offsets_of
+from cliquewise.graph.structure import Structure
+from cliquewise.ragged import Floats, Ints, offsets_of
 
 PAIRWISE = ("table", "symmetric", "potts", "co-occurrence")
 

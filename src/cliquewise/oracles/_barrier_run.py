@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import UnsupportedError
-from cliquewise.graph.factor_graph import FactorGraph, Floats
-from cliquewise.graph.structure import Ints
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._trw import Mapper, Problem, entries_of, log_sum_of
 from cliquewise.oracles.base import MarginalResult
 from cliquewise.oracles.icm import climb
-from cliquewise.ragged import Ragged, first_best
+from cliquewise.ragged import Floats, Ints, Ragged, first_best
 from cliquewise.trace import Trace
 
 #: The contraction at the start (the authors'; the proof allows 1/4).

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.oracles._pairwise import Pairwise, Topology
+from cliquewise.ragged import Floats, Ints
 
 #: Couplings below this part of their table's largest entry are rounding.
 ROUNDING = 1e-13

@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-from cliquewise.graph.structure import Ints
 from cliquewise.oracles._pairwise import Pairwise
+from cliquewise.ragged import Ints
 
 #: Sweeps of one annealing, and proposals at most (large graphs get fewer sweeps).
 SWEEPS, MAX_PROPOSALS = 3000, 10_000_000

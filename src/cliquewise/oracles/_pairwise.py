@@ -15,9 +15,9 @@ import numpy as np
 
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph, Floats
-from cliquewise.graph.structure import Ints, Structure
-from cliquewise.ragged import gather, offsets_of
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
+from cliquewise.ragged import Floats, Ints, gather, offsets_of
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,13 @@ import numpy as np
 
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import edge_probabilities, maximum_spanning_tree
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise
 from cliquewise.oracles.base import MapResult, Oracle, choose, get
 from cliquewise.oracles.vertex_cover import cover_of
+from cliquewise.ragged import Floats, Ints
 
 #: ``map_method="auto"`` eliminates up to this many table entries (about a second each call).
 ELIMINATE = 5e8

@@ -15,13 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.errors import UnsupportedError
-from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._barrier_run import Run, Settings
 from cliquewise.oracles._pairwise import not_pairwise
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
 from cliquewise.oracles.base import MarginalResult, Oracle, register
 from cliquewise.oracles.trw_s import reject_options
+from cliquewise.ragged import Floats
 
 
 @register

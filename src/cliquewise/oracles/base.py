@@ -20,8 +20,8 @@ import numpy as np
 from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Ints, Structure
-from cliquewise.ragged import Ragged
+from cliquewise.graph.structure import Structure
+from cliquewise.ragged import Ints, Ragged
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import MapResult, Oracle, register, registered
-from cliquewise.ragged import owner_of
+from cliquewise.ragged import Floats, owner_of
 
 
 @register

@@ -8,8 +8,8 @@ import numpy as np
 
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph, Floats
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import (
     MapResult,
     MarginalResult,
@@ -17,7 +17,7 @@ from cliquewise.oracles.base import (
     Oracle,
     register,
 )
-from cliquewise.ragged import Ragged
+from cliquewise.ragged import Floats, Ints, Ragged
 
 #: More labelings than this are not listed.
 MAX_LABELINGS = 1 << 20

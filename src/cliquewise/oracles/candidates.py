@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, InfeasibleError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.oracles.matching import check_k
+from cliquewise.ragged import Floats, Ints
 
 
 def top_k_candidates(scores: Any, k: int = 1) -> Ints:

@@ -12,8 +12,8 @@ from cliquewise._kernels.chain import sums as kernels
 from cliquewise._kernels.chain import top_k as chain_top_k
 from cliquewise.errors import InfeasibleError, TooLargeError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph, Floats
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import (
     MapResult,
     MarginalResult,
@@ -21,7 +21,7 @@ from cliquewise.oracles.base import (
     Oracle,
     register,
 )
-from cliquewise.ragged import Ragged
+from cliquewise.ragged import Floats, Ints, Ragged
 
 #: Refuse above this, unless the caller sets ``max_memory`` (bytes).
 MAX_MEMORY = 4 * 2**30

@@ -11,7 +11,7 @@ import numpy as np
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut, pair_score, roof_dual
 from cliquewise.oracles._pairwise import (
     Pairwise,
@@ -21,7 +21,7 @@ from cliquewise.oracles._pairwise import (
 )
 from cliquewise.oracles.base import MapResult, MaxMarginalResult, Oracle, register
 from cliquewise.oracles.trw_s import first_labels, reject_options
-from cliquewise.ragged import Ragged
+from cliquewise.ragged import Ints, Ragged
 
 #: Max-marginals need one flow per variable: more work than this (arcs x variables) is refused.
 MAX_WORK = 2e10

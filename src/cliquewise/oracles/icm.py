@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.trw_s import reject_options, tolerance
-from cliquewise.ragged import first_best, gather, offsets_of
+from cliquewise.ragged import Ints, first_best, gather, offsets_of
 
 
 @register

@@ -10,8 +10,8 @@ from cliquewise._kernels.graphs import elimination
 from cliquewise._kernels.graphs import junction_tree as passes
 from cliquewise.errors import InfeasibleError, TooLargeError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph, Floats
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import (
     MapResult,
     MarginalResult,
@@ -19,7 +19,7 @@ from cliquewise.oracles.base import (
     Oracle,
     register,
 )
-from cliquewise.ragged import Ragged, offsets_of
+from cliquewise.ragged import Floats, Ints, Ragged, offsets_of
 
 #: Refuse above these, unless the caller sets ``max_memory`` (bytes) or ``max_operations``.
 MAX_MEMORY = 4 * 2**30

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, InfeasibleError, TooLargeError, UnsupportedError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
+from cliquewise.ragged import Floats, Ints
 
 #: Refuse tables that would take more than this many bytes.
 MAX_MEMORY = 4 * 2**30

@@ -12,13 +12,13 @@ from scipy.sparse import csr_array
 
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph, Floats
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.trw_s import reject_options, tolerance
-from cliquewise.ragged import first_best
+from cliquewise.ragged import Floats, Ints, first_best
 
 #: More columns (states and entries of larger tables) than this are refused.
 MAX_COLUMNS = 3_000_000

@@ -14,12 +14,12 @@ import numpy as np
 
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph, Floats
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._trw import exact_map, log_sum_of
 from cliquewise.oracles.base import MapResult, MarginalResult, Oracle, choose, register
 from cliquewise.oracles.trw_s import reject_options
-from cliquewise.ragged import Ragged
+from cliquewise.ragged import Floats, Ints, Ragged
 
 
 @register

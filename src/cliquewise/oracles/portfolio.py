@@ -11,7 +11,7 @@ import numpy as np
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut
 from cliquewise.oracles._local_search import LocalSearch
 from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, not_pairwise, table_bound
@@ -19,6 +19,7 @@ from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.graph_cut import move, roof_duality
 from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.trw_s import reject_options, run_trw_s, tolerance
+from cliquewise.ragged import Ints
 
 #: Annealing: rounds without a time limit, and how many idle rounds end a lineage.
 ROUNDS, IDLE = 10, 6

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.label_sets import feature_rows, unpack_weights
+from cliquewise.ragged import Floats
 
 #: Rounds of multipliers, labels and pairs at one visit of a row: they are cheap beside the
 #: scores of all labels.

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, TooLargeError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.oracles.matching import check_k
+from cliquewise.ragged import Floats, Ints
 
 #: Give up after so many sets of boxes (about 90 bytes each).
 MAX_SETS = 20_000_000

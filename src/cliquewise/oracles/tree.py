@@ -6,9 +6,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import register
 from cliquewise.oracles.junction_tree import Elimination
+from cliquewise.ragged import Ints
 
 
 @register

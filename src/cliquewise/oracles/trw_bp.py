@@ -11,7 +11,7 @@ import numpy as np
 
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import Pairwise, not_pairwise
@@ -19,7 +19,7 @@ from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho, uniform
 from cliquewise.oracles.base import MarginalResult, Oracle, register
 from cliquewise.oracles.icm import climb
 from cliquewise.oracles.trw_s import reject_options, run_trw_s
-from cliquewise.ragged import Ragged, first_best, offsets_of
+from cliquewise.ragged import Floats, Ragged, first_best, offsets_of
 from cliquewise.trace import Trace
 
 #: Part of the uniform point in the point at which the bound is taken, so that it is inside.

@@ -11,11 +11,11 @@ import numpy as np
 
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph, Floats
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, not_pairwise
 from cliquewise.oracles.base import MapResult, Oracle, register
-from cliquewise.ragged import first_best, offsets_of
+from cliquewise.ragged import Floats, Ints, first_best, offsets_of
 
 #: The gap counts as closed below this part of the scale of the scores.
 CLOSED = 1e-9

@@ -16,11 +16,11 @@ import numpy as np
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import Topology, compile_pairwise, not_pairwise, topology
 from cliquewise.oracles.base import MapResult, Oracle, register
 from cliquewise.oracles.trw_s import reject_options
-from cliquewise.ragged import offsets_of
+from cliquewise.ragged import Ints, offsets_of
 
 #: More additions than this are refused (about ten seconds).
 MAX_OPERATIONS = 3e10

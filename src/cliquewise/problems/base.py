@@ -17,7 +17,7 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.graph.factor_graph import Floats
+from cliquewise.ragged import Floats
 
 T = TypeVar("T")
 

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.models.candidates import CandidateModel, CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
 from cliquewise.problems.base import check_weights
 from cliquewise.problems.examples import ExampleProblem, Rows, stacked
-from cliquewise.ragged import first_best
+from cliquewise.ragged import Floats, Ints, first_best
 
 
 class CandidateProblem(ExampleProblem):

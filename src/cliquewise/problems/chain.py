@@ -10,9 +10,9 @@ import numpy as np
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.models.chain import ChainModel, Mask
 from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats
 
 #: Most work (tokens times squared labels) in one call of a kernel: about two seconds.
 WORK = 400_000_000

@@ -15,10 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cliquewise.errors import UnsupportedError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.problems.base import Problem
-from cliquewise.ragged import offsets_of
+from cliquewise.ragged import Floats, Ints, offsets_of
 
 
 class Rows(NamedTuple):

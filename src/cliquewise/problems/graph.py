@@ -19,14 +19,14 @@ import numpy as np
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.graph.factor_graph import FactorGraph, Floats
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.oriented_trees import check_entropy, gini_curvatures
-from cliquewise.graph.structure import Ints, Structure
+from cliquewise.graph.structure import Structure
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.base import get, registered
 from cliquewise.problems.base import check_weights
 from cliquewise.problems.examples import Best, ExampleProblem, Rows, stacked
-from cliquewise.ragged import offsets_of
+from cliquewise.ragged import Floats, Ints, offsets_of
 
 LOSSES = ("log", "softmax_margin", "hinge")
 #: What to do where no exact method is within reach.

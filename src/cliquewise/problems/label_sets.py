@@ -14,8 +14,6 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.models.label_sets import (
     feature_rows,
     label_pairs,
@@ -26,6 +24,7 @@ from cliquewise.models.label_sets import (
 )
 from cliquewise.oracles.relaxed_label_sets import relaxed_sets
 from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats, Ints
 
 
 class MultiLabelProblem(Problem):

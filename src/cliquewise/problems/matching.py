@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.oracles.matching import Assignment, k_best_assignments, no_exp_oracle
 from cliquewise.problems.base import check_weights
 from cliquewise.problems.examples import ExampleProblem, Rows, stacked
+from cliquewise.ragged import Floats, Ints
 
 
 class MatchingProblem(ExampleProblem):

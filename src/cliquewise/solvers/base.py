@@ -18,8 +18,8 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats
 
 State = Any
 Arrays = dict[str, np.ndarray[Any, Any]]

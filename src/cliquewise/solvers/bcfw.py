@@ -16,7 +16,7 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
+from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Combinations
 from cliquewise.solvers.backends.chain.segments import ChainSegments
 from cliquewise.solvers.backends.examples import WorkingSets

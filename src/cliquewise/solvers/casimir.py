@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.base import one_of, positive, register
 from cliquewise.solvers.svrg import SVRG, Iterates
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.certificate import Certificate
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Factors
 from cliquewise.solvers.backends.chain.factors import ChainFactors
 from cliquewise.solvers.backends.graph.factors import GraphFactors

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.certificate import Certificate
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.problems.graph import GraphProblem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.graph.cliques import CliqueAscent, balanced_rho, uniform_beliefs
 from cliquewise.solvers.base import Arrays, Info, Solver, one_of, positive, register
 

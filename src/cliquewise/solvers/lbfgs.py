@@ -10,8 +10,8 @@ import numpy as np
 from scipy.optimize import line_search
 
 from cliquewise.certificate import Certificate
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Info, Solver, Start, other_data, register
 
 

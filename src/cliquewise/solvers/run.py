@@ -19,8 +19,8 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Info, Solver, Start
 from cliquewise.trace import COLUMNS, Trace
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Arrays, Info, Solver, other_data, register, share
 from cliquewise.solvers.sampling import Order
 

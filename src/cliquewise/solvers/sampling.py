@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
+from cliquewise.ragged import Floats, Ints
 
 #: Ways to draw; solvers say which of them they take.
 SAMPLINGS = ("gap", "permuted", "uniform", "cyclic")

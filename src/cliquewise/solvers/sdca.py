@@ -18,8 +18,8 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Distributions
 from cliquewise.solvers.backends.chain.duals import ChainDuals
 from cliquewise.solvers.backends.graph.duals import GraphDuals

@@ -15,7 +15,7 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
+from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Sums
 from cliquewise.solvers.backends.chain.sums import ChainSums
 from cliquewise.solvers.backends.examples import ExampleSums

@@ -21,9 +21,8 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats, Ints
 from cliquewise.smoothers import get_smoother
 from cliquewise.solvers.backends.base import LEAST, Pass, Smoothing, kind_of_call
 from cliquewise.solvers.backends.chain.smooth import ChainSmoothing

@@ -20,8 +20,8 @@ from cliquewise.data.formats._numbers import Numbers, Source, read_bytes
 from cliquewise.data.formats.text import open_writer
 from cliquewise.errors import FormatError, GraphError
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import MAX_CARDINALITY, Ints, Structure
-from cliquewise.ragged import owner_of
+from cliquewise.graph.structure import MAX_CARDINALITY, Structure
+from cliquewise.ragged import Ints, owner_of
 
 #: Log-potentials whose exponential is a normal float64; others are written digit by digit.
 _PLAIN = (-708.0, 709.0)

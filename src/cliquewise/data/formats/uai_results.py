@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from cliquewise.data.formats._numbers import Numbers, Source, read_bytes
 from cliquewise.data.formats.text import open_writer
 from cliquewise.errors import FormatError, GraphError
-from cliquewise.graph.structure import Ints
+from cliquewise.ragged import Ints
 
 Target = str | os.PathLike[str] | TextIO
 LN10 = math.log(10.0)

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from cliquewise.certificate import Certificate
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
+from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays, Info
 
 #: Amounts of smoothing below this count as none.

@@ -12,9 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.problems.examples import Best, ExampleProblem, Rows
+from cliquewise.ragged import Floats, Ints
 from cliquewise.smoothers import get_smoother
 from cliquewise.solvers.backends.base import Pass, kind_of_call
 from cliquewise.solvers.base import Arrays, other_data

@@ -13,7 +13,6 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.oracles.relaxed_label_sets import (
     ROUNDS,
     SHARE,
@@ -22,6 +21,7 @@ from cliquewise.oracles.relaxed_label_sets import (
     sweep,
 )
 from cliquewise.problems.label_sets import MultiLabelProblem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Arrays, Info, other_data
 
 SEARCHES = ("sublinear", "full", "sampled")

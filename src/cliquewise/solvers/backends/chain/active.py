@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.ragged import Floats
 
 #: Rows are padded to a multiple of this (see ``_kernels.simd``).
 LANES = 8

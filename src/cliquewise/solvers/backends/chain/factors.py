@@ -8,8 +8,8 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.chain import active
 from cliquewise.solvers.base import Arrays, Info, other_data
 

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays, other_data
 
 #: Arrays of the pool with one entry per segment.

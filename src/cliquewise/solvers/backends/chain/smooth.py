@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.backends.base import Pass, kind_of_call
 
 

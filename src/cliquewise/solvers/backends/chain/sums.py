@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.ragged import Floats, Ints
 
 
 class ChainSums:

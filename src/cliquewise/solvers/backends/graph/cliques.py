@@ -16,9 +16,8 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.problems.graph import GraphProblem
+from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays, other_data
 from cliquewise.solvers.sampling import Order
 

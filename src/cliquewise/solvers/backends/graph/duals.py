@@ -14,9 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.graph.factor_graph import Floats
-from cliquewise.graph.structure import Ints
 from cliquewise.problems.graph import GraphProblem
+from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays, other_data
 
 
