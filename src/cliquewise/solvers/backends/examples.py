@@ -34,7 +34,6 @@ class Asking:
         return problem.best(w, i, self.method, self.options)
 
     def primal(self, problem: ExampleProblem, w: Floats) -> tuple[float, bool]:
-        """An upper bound of the objective at ``w``, and whether it is the objective itself."""
         bounds, exact = problem.bounds(w, self.method, self.options)
         return problem.value(float(w @ w), float(bounds.sum())), exact
 
@@ -70,7 +69,6 @@ class WorkingSets:
     # ---- from elsewhere
 
     def continue_from(self, warm: WorkingSets) -> None:
-        """Take up the outputs of the examples that ``warm`` has."""
         n, known = len(self.gaps), len(warm.gaps)
         if len(warm.w) != len(self.w) or known > n:
             raise DataError("a warm start needs the same features and at least the examples")
@@ -80,7 +78,6 @@ class WorkingSets:
         self.atoms, self.used = warm.atoms._replace(**copy), warm.used
 
     def pack(self) -> Arrays:
-        """The outputs and their weights."""
         atoms, used = self.atoms, self.used
         end = int(atoms.indptr[used])
         return {
@@ -91,7 +88,6 @@ class WorkingSets:
         }  # fmt: skip
 
     def unpack(self, arrays: Arrays) -> None:
-        """Back from :meth:`pack`."""
         n, used, d = len(arrays["head"]), len(arrays["alpha"]), len(self.w)
         fits = (
             n == len(self.gaps)
@@ -108,14 +104,12 @@ class WorkingSets:
     # ---- the algorithm's questions
 
     def refresh(self) -> float:
-        """The weights from the outputs afresh; returns the mean of their costs."""
         from cliquewise._kernels.common.working_sets import weights_of_atoms
 
         total = weights_of_atoms(self.atoms, self.problem.C, self.w)
         return float(total) / max(len(self.gaps), 1) + self.problem.floor
 
     def visit(self, order: Ints, uniforms: Floats) -> tuple[int, float]:
-        """Ask for the most violating outputs and improve; calls, and the rise of n duals."""
         from cliquewise._kernels.common.working_sets import visit
 
         rise = 0.0
@@ -132,7 +126,6 @@ class WorkingSets:
         return len(order), rise
 
     def cached_pass(self, order: Ints) -> float:
-        """Steps among the outputs at hand; the rise of n duals."""
         from cliquewise._kernels.common.working_sets import cached_pass
 
         return float(
@@ -140,7 +133,6 @@ class WorkingSets:
         )
 
     def end_pass(self) -> bool:
-        """Forget outputs without weight; whether an inexact method has found nothing new."""
         from cliquewise._kernels.common.working_sets import compact, limit
 
         limit(self.atoms, self.most, self.problem.C, self.w)
@@ -151,11 +143,9 @@ class WorkingSets:
         return idle
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        """An upper bound of the objective, and whether it is the objective itself."""
         return self.asking.primal(self.problem, w)
 
     def unpacked(self, w: Floats) -> Floats:
-        """Weights in the problem's form."""
         return w
 
     def _append(self, score: float, row: Rows) -> None:
@@ -207,13 +197,11 @@ class ExampleSums:
         return problem.dimension
 
     def zeros(self) -> Floats:
-        """A vector of weights."""
         return np.zeros(self.problem.dimension)
 
     def visit(
         self, order: Ints, z: Floats, sums: Floats, visits: int, delay: float
     ) -> tuple[int, float]:
-        """``z -= C row`` for the best output under ``z n / (delay + visits)``; calls, costs."""
         n, C, mistakes = self.problem.n_examples, self.problem.C, 0.0
         for count, i in enumerate(order.tolist(), visits):
             time = (delay + count) / n
@@ -226,11 +214,9 @@ class ExampleSums:
         return len(order), mistakes
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        """An upper bound of the objective, and whether it is the objective itself."""
         return self.asking.primal(self.problem, w)
 
     def unpacked(self, w: Floats) -> Floats:
-        """Weights in the problem's form."""
         return w
 
 

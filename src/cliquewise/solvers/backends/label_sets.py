@@ -101,7 +101,6 @@ class LabelSetFactors:
         return int(self.sets.count[:, 0].sum())
 
     def refresh(self) -> None:
-        """Weights and background from the beliefs: rounding errors are swept out."""
         from cliquewise._kernels.label_sets.bounds import background, weights_of_sets
 
         weights_of_sets(self.problem.rows, self.problem.C, self.sets, 0.0, self.own.U, self.own.V)
@@ -119,7 +118,6 @@ class LabelSetFactors:
     # ---- one pass
 
     def sweep(self, rng: np.random.Generator) -> Info:
-        """One pass over the examples in a random order."""
         from cliquewise._kernels.label_sets.steps import tidy
 
         self.sets, visits, self.disagreement = sweep(
@@ -153,7 +151,6 @@ class LabelSetFactors:
     # ---- what it proves
 
     def certify(self) -> Certificate:
-        """The bound of the messages at the weights, and the dual value of repaired beliefs."""
         return self._prove(WEIGHTS)
 
     def _prove(self, weights: tuple[float, ...]) -> Certificate:
@@ -176,29 +173,24 @@ class LabelSetFactors:
         return Certificate(primal, dual, "bound")
 
     def extras(self) -> dict[str, float]:
-        """``||A mu||^2`` of the active pairs, the penalty, and active labels per example."""
         active = self.n_active / max(self.problem.n_examples, 1)
         return {"disagreement": self.disagreement, "rho": self.rho, "active": active}
 
     def weights(self) -> Floats:
-        """Weights of the beliefs, laid out by the pairwise model."""
         return self.problem.pack(self.own.U, self.own.V)
 
     # ---- from elsewhere
 
     def continue_from(self, warm: LabelSetFactors) -> None:
-        """Take up the sets of the same rows; the penalty is this problem's own."""
         if not _fits(warm.sets, self.problem):
             raise DataError("a warm start needs the same rows with the same labels")
         self.sets = _copy(warm.sets)
         self.refresh()
 
     def pack(self) -> Arrays:
-        """The arena of active labels."""
         return {**_copy(self.sets)._asdict(), "rho": np.array([self.rho])}
 
     def unpack(self, arrays: Arrays) -> None:
-        """Back from :meth:`pack`."""
         if set(arrays) != {*self.sets._fields, "rho"}:
             raise other_data("its arrays have other names")
         sets = type(self.sets)(**{k: np.array(arrays[k]) for k in self.sets._fields})

@@ -61,7 +61,6 @@ class ChainDuals:
     # ---- from elsewhere
 
     def continue_from(self, warm: ChainDuals) -> None:
-        """Keep the duals of the examples that were there before (new ones come after them)."""
         for name in STORED:
             source, target = getattr(warm.arrays, name), getattr(self.arrays, name)
             if source.shape[1:] != target.shape[1:] or len(source) > len(target):
@@ -71,12 +70,10 @@ class ChainDuals:
             self.gamma = warm.gamma
 
     def pack(self) -> Arrays:
-        """The dual scores and marginals."""
         arrays = {name: getattr(self.arrays, name) for name in STORED}
         return {**arrays, "gamma": np.array([self.gamma])}
 
     def unpack(self, arrays: Arrays) -> None:
-        """Back from :meth:`pack`."""
         for name in STORED:
             target = getattr(self.arrays, name)
             if target.shape != arrays[name].shape:
@@ -88,7 +85,6 @@ class ChainDuals:
     # ---- the algorithm's questions
 
     def refresh(self) -> None:
-        """The weights from the duals afresh: rounding errors of the updates do not pile up."""
         from cliquewise._kernels.chain.sdca import weights_of_duals
         from cliquewise._kernels.common.sum_tree import rebuild_tree
 
@@ -97,7 +93,6 @@ class ChainDuals:
         weights_of_duals(self.form.chains, self.arrays, self.problem.C / self.gamma, self.w)
 
     def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
-        """Visits inside one kernel; the number of inferences."""
         from cliquewise._kernels.chain.sdca import epoch
 
         margin = 1 / self.gamma if self.problem.loss == "hinge" else 0.0
@@ -107,11 +102,9 @@ class ChainDuals:
         )
 
     def gap(self) -> float:
-        """Mean of the examples' gaps when they were last visited."""
         return self.gamma * float(self.arrays.gaps.sum()) / self.problem.n_examples
 
     def dual(self) -> tuple[float, float]:
-        """The dual value, and what the entropy would add to it where it does not count."""
         from cliquewise._kernels.chain.sdca import entropies, wrong_mass
 
         problem, n = self.problem, max(self.problem.n_examples, 1)
@@ -124,9 +117,7 @@ class ChainDuals:
         return wrong_mass(problem.chains, self.arrays.mu) / n - penalty, mean
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        """The objective, exactly."""
         return self.problem.packed_primal(w), True
 
     def unpacked(self, w: Floats) -> Floats:
-        """Weights in the problem's form."""
         return self.form.unpack(w)

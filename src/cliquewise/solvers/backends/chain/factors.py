@@ -55,7 +55,6 @@ class ChainFactors:
     # ---- from elsewhere
 
     def continue_from(self, warm: ChainFactors) -> None:
-        """Take up the masses of the first examples, if all labels are still allowed."""
         arrays = warm.pack()
         if not active.continues(arrays, self.problem):
             raise DataError("a warm start needs the same labels and at least the same examples")
@@ -64,11 +63,9 @@ class ChainFactors:
             self._take(arrays, warm.sets.rho)
 
     def pack(self) -> Arrays:
-        """Active labels and pairs with their masses and multipliers."""
         return active.pack(self.sets)
 
     def unpack(self, arrays: Arrays) -> None:
-        """Back from :meth:`pack`."""
         same = np.array_equal(arrays["offsets"], self.problem.data.offsets)
         if not same or not active.continues(arrays, self.problem):
             raise other_data()
@@ -81,7 +78,6 @@ class ChainFactors:
     # ---- one pass
 
     def sweep(self, rng: np.random.Generator) -> Info:
-        """One pass over all sequences."""
         from cliquewise._kernels.gdmm import messages as kernels
         from cliquewise._kernels.gdmm.sweep import run_pass
 
@@ -190,11 +186,9 @@ class ChainFactors:
         return losses
 
     def extras(self) -> dict[str, float]:
-        """How far tokens and edges were apart in the last pass, and the penalty on it."""
         return {"disagreement": self.sets.disagreement, "rho": self.sets.rho}
 
     def weights(self) -> Floats:
-        """Weights of the masses as they are."""
         from cliquewise._kernels.gdmm.rows import write_weights
 
         model = self.problem.model

@@ -61,7 +61,6 @@ class ChainSegments:
     # ---- from elsewhere
 
     def continue_from(self, warm: ChainSegments) -> None:
-        """Take up the segments of the first examples, if they are all still possible."""
         old, new = warm.form.chains, self.form.chains
         n, tokens = len(old.offsets), len(old.labels)
         same = (
@@ -78,7 +77,6 @@ class ChainSegments:
             self.unpack(warm.pack(), first=n - 1)
 
     def pack(self) -> Arrays:
-        """The segments and their weights."""
         pool = self.pool
         arrays = {name: getattr(pool, name)[: pool.used[0]] for name in PER_SEGMENT}
         return {
@@ -87,7 +85,6 @@ class ChainSegments:
         }  # fmt: skip
 
     def unpack(self, arrays: Arrays, first: int | None = None) -> None:
-        """Back from :meth:`pack`, for all examples or the first ones."""
         whole = first is None and not np.array_equal(arrays["offsets"], self.problem.data.offsets)
         if whole or arrays["labels"].max(initial=0) >= self.problem.model.n_labels:
             raise other_data()
@@ -100,7 +97,6 @@ class ChainSegments:
     # ---- the algorithm's questions
 
     def refresh(self) -> float:
-        """The weights from the segments afresh; returns the mean of the labelings' costs."""
         from cliquewise._kernels.chain.segments import weights_of_segments
         from cliquewise._kernels.common.sum_tree import rebuild_tree
 
@@ -110,11 +106,9 @@ class ChainSegments:
         return float(total) / max(self.problem.n_examples, 1)
 
     def visit(self, order: Ints, uniforms: Floats) -> tuple[int, float]:
-        """Ask for the best labelings and improve; calls, and the rise of n duals."""
         return self._epoch(order, uniforms, True)
 
     def cached_pass(self, order: Ints) -> float:
-        """Steps among the segments at hand; the rise of n duals."""
         return self._epoch(order, np.empty(len(order)), False)[1]
 
     def _epoch(self, order: Ints, uniforms: Floats, exact: bool) -> tuple[int, float]:
@@ -134,15 +128,12 @@ class ChainSegments:
         return calls, rise
 
     def end_pass(self) -> bool:
-        """Nothing to tidy up; Viterbi always finds something new until the gap is closed."""
         return False
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        """The objective, exactly."""
         return self.problem.packed_primal(w), True
 
     def unpacked(self, w: Floats) -> Floats:
-        """Weights in the problem's form."""
         return self.form.unpack(w)
 
 

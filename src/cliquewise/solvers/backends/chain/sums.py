@@ -20,13 +20,11 @@ class ChainSums:
         return problem.form.size
 
     def zeros(self) -> Floats:
-        """A vector of weights."""
         return self.form.zeros()
 
     def visit(
         self, order: Ints, z: Floats, sums: Floats, visits: int, delay: float
     ) -> tuple[int, float]:
-        """Steps on the examples of ``order``; calls, and the mistakes met."""
         from cliquewise._kernels.chain.hinge import pegasos
 
         return pegasos(  # type: ignore[no-any-return]
@@ -34,9 +32,7 @@ class ChainSums:
         )
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        """The objective, exactly."""
         return self.problem.packed_primal(w), True
 
     def unpacked(self, w: Floats) -> Floats:
-        """Weights in the problem's form."""
         return self.form.unpack(w)

@@ -47,18 +47,15 @@ class GraphDuals:
     # ---- from elsewhere
 
     def continue_from(self, warm: GraphDuals) -> None:
-        """Take up the distributions of the same graphs."""
         if warm.theta.shape != self.theta.shape:
             raise DataError("a warm start needs the same graphs")
         self.theta = warm.theta.copy()
         self._infer()
 
     def pack(self) -> Arrays:
-        """The dual scores; the rest follows from them."""
         return {"theta": self.theta}
 
     def unpack(self, arrays: Arrays) -> None:
-        """Back from :meth:`pack`."""
         if arrays["theta"].shape != self.theta.shape:
             raise other_data()
         self.theta = np.array(arrays["theta"])
@@ -67,13 +64,11 @@ class GraphDuals:
     # ---- the algorithm's questions
 
     def refresh(self) -> None:
-        """The weights from the distributions afresh."""
         self.w[:] = 0.0
         self.problem.accumulate(self.problem.truth - self.mu, self.w)
         self.w *= self.problem.C
 
     def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
-        """Move the distributions of the examples; the number of inferences."""
         return sum(self._visit(i, step) for i in order.tolist())
 
     def _visit(self, i: int, step: float) -> int:
@@ -108,11 +103,9 @@ class GraphDuals:
         return calls
 
     def gap(self) -> float:
-        """Mean of the examples' gaps when they were last visited."""
         return float(self.problem.temperatures @ self.gaps) / max(self.problem.n_examples, 1)
 
     def dual(self) -> tuple[float, float]:
-        """The dual value; its entropy is part of the loss."""
         problem, entropies = self.problem, self.log_z.copy()
         products = self.theta * self.mu
         entropies -= np.bincount(problem.state_owners, products, minlength=len(entropies))
@@ -120,11 +113,9 @@ class GraphDuals:
         return problem.value(-float(self.w @ self.w), total), 0.0
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        """The objective, exactly."""
         return self.problem.primal(w), True
 
     def unpacked(self, w: Floats) -> Floats:
-        """Weights in the problem's form."""
         return w
 
 

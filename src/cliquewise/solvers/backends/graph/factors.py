@@ -49,7 +49,6 @@ class GraphFactors:
         return None
 
     def sweep(self, rng: np.random.Generator) -> Info:
-        """One pass: example by example its multipliers move, then its cliques."""
         from cliquewise._kernels.cliques.ascent import Tour
         from cliquewise._kernels.cliques.factors import Rule, factor_sweep
 
@@ -83,27 +82,21 @@ class GraphFactors:
         state.last_gap, state.share = gap, np.nan
 
     def certify(self) -> Certificate:
-        """True bounds of the relaxed problem, from its own messages and repaired beliefs."""
         return self.ascent.certify()
 
     def weights(self) -> Floats:
-        """Weights of the mean parameters."""
         return np.asarray(self.ascent.point.w)
 
     def extras(self) -> dict[str, float]:
-        """Disagreement, penalty, and the gap of the inner problem."""
         return {**self.ascent.extras(), "rho": 1.0 / self.ascent.rho}
 
     def continue_from(self, warm: GraphFactors) -> None:
-        """Take up the beliefs; every clique counts as active until it is found idle."""
         self.ascent.continue_from(warm.ascent)
         self.active[:] = True
 
     def pack(self) -> Arrays:
-        """Mean parameters and multipliers."""
         return self.ascent.pack()
 
     def unpack(self, arrays: Arrays) -> None:
-        """Back from :meth:`pack`."""
         self.ascent.unpack(arrays)
         self.active[:] = True
