@@ -225,6 +225,12 @@ def test_inspect_shows_the_largest_weights(folder):
 def test_inspect_shows_a_classifier_too(tmp_path):
     cw.MulticlassClassifier().fit([[0.0], [1.0]], ["no", "yes"]).save(tmp_path / "m.cw")
     assert "\nyes\n" in good("inspect", "--model", tmp_path / "m.cw")
+
+
+def test_inspect_refuses_a_model_whose_weights_have_no_names(tmp_path):
+    cw.CandidateRanker().fit([[[0.0], [1.0]]], [1]).save(tmp_path / "m.cw")
+    assert "CandidateRanker" in bad("inspect", "--model", tmp_path / "m.cw")
+    assert "CandidateRanker" in bad("predict", "--model", tmp_path / "m.cw", tmp_path / "m.cw")
     assert "arrays of numbers" in bad("predict", "--model", tmp_path / "m.cw", stdin="a b\n")
 
 

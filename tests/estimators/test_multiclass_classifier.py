@@ -74,3 +74,11 @@ def test_weights_of_classes_and_examples():
     by_class = MulticlassClassifier(class_weight={0: 2.0}, tol=1e-8).fit(X, y)
     by_example = MulticlassClassifier(tol=1e-8).fit(X, y, np.where(y == 0, 2.0, 1.0))
     np.testing.assert_allclose(by_class.coef_, by_example.coef_, atol=1e-2)
+
+
+def test_weights_of_classes_go_by_their_names():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["a", "b", "c"])[y]
+    by_name = MulticlassClassifier(class_weight={"a": 2.0}, random_state=0).fit(X, names)
+    by_number = MulticlassClassifier(class_weight={0: 2.0}, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(by_name.coef_, by_number.coef_)

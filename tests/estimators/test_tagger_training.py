@@ -10,11 +10,13 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from tagging_cases import problem, same_predictions, tight
 
-from cliquewise import SequenceTagger, regularization_path
-from cliquewise.errors import CliquewiseError, DataError
+from cliquewise import MulticlassClassifier, SequenceTagger, regularization_path
+from cliquewise.errors import CliquewiseError, DataError, UnsupportedError
+from cliquewise.solvers.base import registered
 
 X, Y = problem(20)
 
@@ -75,6 +77,47 @@ def test_a_path_keeps_the_weights_of_examples():
     path = regularization_path(tight(), X, Y, [0.5, 1.0], sample_weight=weights)
     cold = tight().fit(X, Y, sample_weight=weights)
     assert path[1].certificate_.primal == pytest.approx(cold.certificate_.primal, rel=1e-8)
+
+
+def test_a_path_calls_back_and_checks_for_every_C():
+    seen = []
+    path = regularization_path(tight(), X, Y, [0.1, 1.0, 5.0], callback=seen.append)
+    assert len(seen) == sum(len(tagger.trace_) for tagger in path)
+    with pytest.raises(DataError, match="C = -1"):
+        regularization_path(tight(), X, Y, [1.0, -1.0])
+    with pytest.raises(UnsupportedError, match="MulticlassClassifier has no path"):
+        regularization_path(MulticlassClassifier(), np.eye(2), [0, 1], [1.0])
+
+
+ON_CHAINS = [
+    (solver.name, loss)
+    for solver in registered("chain")
+    for loss in sorted(solver.works_on["chain"])
+]
+
+
+@pytest.mark.medium
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("solver", "loss"), ON_CHAINS)
+def test_every_solver_goes_on_from_its_state_or_starts_afresh(solver, loss):
+    """Certificates of warm runs bracket the optimum that a cold run finds."""
+    tagger = SequenceTagger(loss, solver=solver, tol=1e-2, max_epochs=200, random_state=0)
+    grown = clone(tagger).partial_fit(X[:7], Y[:7], classes=["A", "B", "C"])
+    grown.partial_fit(X[7:], Y[7:])
+    for warm in [grown, *regularization_path(tagger, X, Y, [0.3, 1.0])]:
+        cold = clone(tagger).set_params(C=warm.C).fit(X, Y)
+        assert warm.certificate_.dual <= cold.certificate_.primal + 1e-9
+        assert cold.certificate_.dual <= warm.certificate_.primal + 1e-9
+        assert warm.certificate_.primal <= 1.05 * cold.certificate_.primal
+
+
+def test_a_state_of_another_solver_is_no_reason_to_fail():
+    tagger = tight(solver="lbfgs").partial_fit(X[:7], Y[:7], classes=["A", "B", "C"])
+    tagger.set_params(solver="sdca").partial_fit(X[7:], Y[7:])
+    assert tagger.solver_ == "sdca"
+    assert tagger.certificate_.primal == pytest.approx(
+        tight().fit(X, Y).certificate_.primal, rel=1e-8
+    )
 
 
 @pytest.mark.parametrize("solver", ["sdca", "lbfgs"])

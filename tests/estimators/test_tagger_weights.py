@@ -54,7 +54,9 @@ def test_weights_that_make_no_sense_are_refused(weights):
         tight().fit(X, Y, sample_weight=weights)
 
 
-@pytest.mark.parametrize("weight", ["much", {"Z": 1.0}])
+@pytest.mark.parametrize(
+    "weight", ["much", {"Z": 1.0}, {"A": -1.0}, {"A": np.nan}, {"A": "much"}, 3]
+)
 def test_class_weights_that_make_no_sense_are_refused(weight):
     with pytest.raises(DataError, match="class"):
         tight(class_weight=weight).fit(X, Y)

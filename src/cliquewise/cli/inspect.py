@@ -16,10 +16,15 @@ from cliquewise.cli import debug_option
 @debug_option
 def command(model: str, top: int, label: str | None) -> None:
     """Show the certificate, the largest weights of each label, and the transitions."""
+    from cliquewise.errors import FormatError
     from cliquewise.estimators.files import load
+    from cliquewise.estimators.multiclass import MulticlassClassifier
+    from cliquewise.estimators.sequence import SequenceTagger
 
     loaded = load(model)
-    tagger = getattr(loaded, "tagger_", loaded)
+    tagger = loaded.tagger_ if isinstance(loaded, MulticlassClassifier) else loaded
+    if not isinstance(tagger, SequenceTagger):
+        raise FormatError(f"the weights of a {type(loaded).__name__} have no names to show", model)
     names = dict(zip(tagger.classes_, map(str, loaded.classes_), strict=True))
     c = loaded.certificate_
     click.echo(

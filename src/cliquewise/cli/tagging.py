@@ -79,9 +79,10 @@ def load_tagger(path: str) -> Any:
     """A model that works on files; others are refused."""
     from cliquewise.errors import FormatError
     from cliquewise.estimators.files import load
+    from cliquewise.estimators.sequence import SequenceTagger
 
     model = load(path)
-    if not hasattr(model, "encoder_") or model.encoder_.n_features_in is not None:
+    if not isinstance(model, SequenceTagger) or model.encoder_.n_features_in is not None:
         raise FormatError(
             f"the model is a {type(model).__name__} of arrays of numbers; the command line tags "
             "column files and CRFsuite's files",

@@ -16,7 +16,6 @@ from cliquewise.ragged import Floats
 class ChainInspection(ChainPrediction):
     """Names and sizes of the weights of a fitted tagger."""
 
-    loss: str
     intercept: bool
     boundaries: bool
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._inputs import check_sample_weight, threads
 from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import ChainModel, transition_lists
@@ -35,6 +35,7 @@ class ChainPrediction:
     encoder_: SequenceEncoder
     labels_: Labels
     classes_: list[Any]
+    loss: str
     n_jobs: int | None
 
     @cached_property
@@ -93,6 +94,13 @@ class ChainPrediction:
         else:
             with ThreadPoolExecutor(jobs) as pool:
                 list(pool.map(one, blocks))
+
+    def _need_probabilities(self) -> None:
+        if self.loss != "log":
+            raise UnsupportedError(
+                "the hinge loss gives scores, not probabilities: predict works, marginals, "
+                'top-k probabilities and likelihoods do not; train with loss="log"'
+            )
 
     def _check_feasible(self, scores: Floats, first: int = 0) -> None:
         if np.any(scores == -np.inf):
@@ -161,6 +169,7 @@ class ChainPrediction:
         """
         from cliquewise._kernels.chain.sums import batch_forward_backward
 
+        self._need_probabilities()
         data = self._encode(X, allowed)
         k = len(self.classes_)
         nodes_out = np.empty((data.n_tokens, k))
@@ -194,6 +203,7 @@ class ChainPrediction:
         from cliquewise._kernels.chain.sums import batch_log_partition
         from cliquewise._kernels.chain.top_k import batch_top_k
 
+        self._need_probabilities()
         if k < 1:
             raise DataError(f"k = {k}; it must be at least 1")
         data = self._encode(X, allowed)
@@ -221,6 +231,7 @@ class ChainPrediction:
         from cliquewise._kernels.chain.decode import path_score
         from cliquewise._kernels.chain.sums import batch_log_partition
 
+        self._need_probabilities()
         data = self._encode(X)
         numbers, _ = self.labels_.encode(y, data.offsets)
         if np.any(numbers < 0):

@@ -29,12 +29,7 @@ class CandidateRanker(Estimator):
         log-likelihood of the true one, which gives probabilities.
     C : float, default=1.0
         Weight of the sum of the losses against ``1/2 ||w||^2``.
-    solver : str or Solver, default="auto"
-    tol : float, default=1e-3
-        Stop at this relative duality gap.
-    max_epochs, max_seconds : float
-        Stop earlier, with a ``ConvergenceWarning`` that states the gap.
-    n_jobs, max_memory, random_state, verbose
+    solver, tol, max_epochs, max_seconds, n_jobs, max_memory, random_state, verbose
         As in :class:`SequenceTagger`.
 
     Attributes

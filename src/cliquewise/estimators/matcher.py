@@ -36,12 +36,7 @@ class Matcher(Estimator):
     cost_missing, cost_wrong : float, default=1.0
         What a true pair costs that is not matched, and a matched pair that is not true. A row
         with a wrong partner costs both.
-    solver : str or Solver, default="auto"
-    tol : float, default=1e-3
-        Stop at this relative duality gap.
-    max_epochs, max_seconds : float
-        Stop earlier, with a ``ConvergenceWarning`` that states the gap.
-    n_jobs, max_memory, random_state, verbose
+    solver, tol, max_epochs, max_seconds, n_jobs, max_memory, random_state, verbose
         As in :class:`SequenceTagger`.
 
     Attributes

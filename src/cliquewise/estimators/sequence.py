@@ -269,33 +269,6 @@ class SequenceTagger(ChainInspection, Estimator):
             old = encoder.widened(old)
         return self._fit(encoder, self.labels_, (Dataset.concat([old, new]), None), state)
 
-    # ---- probabilities, which only the likelihood has
-
-    def _need_probabilities(self) -> None:
-        if self.loss != "log":
-            raise UnsupportedError(
-                "the hinge loss gives scores, not probabilities: predict works, marginals, "
-                'top-k probabilities and likelihoods do not; train with loss="log"'
-            )
-
-    def predict_marginals(
-        self, X: Any, allowed: Any = None, *, pairwise: bool = False
-    ) -> list[Any]:
-        self._need_probabilities()
-        return super().predict_marginals(X, allowed, pairwise=pairwise)
-
-    def predict_top_k(self, X: Any, k: int, allowed: Any = None) -> list[list[tuple[float, Any]]]:
-        self._need_probabilities()
-        return super().predict_top_k(X, k, allowed)
-
-    def log_likelihood(self, X: Any, y: Any) -> Floats:
-        self._need_probabilities()
-        return super().log_likelihood(X, y)
-
-    predict_marginals.__doc__ = ChainInspection.predict_marginals.__doc__
-    predict_top_k.__doc__ = ChainInspection.predict_top_k.__doc__
-    log_likelihood.__doc__ = ChainInspection.log_likelihood.__doc__
-
     # ---- files
 
     def _to_file(self) -> tuple[Arrays, Header]:
@@ -316,6 +289,3 @@ class SequenceTagger(ChainInspection, Estimator):
         for name in ("_training", "_packed", "_sparse_transitions"):
             state.pop(name, None)
         return state
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "coef_")

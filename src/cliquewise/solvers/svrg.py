@@ -213,7 +213,8 @@ class SVRG(Solver):
         )  # fmt: skip
         if old is not None:
             state.outer = self.warm_up  # plain steps would only lose what is there
-        if isinstance(warm, Iterates):
+        # A rate that stalls have halved on fewer examples would be too small for good.
+        if isinstance(warm, Iterates) and warm.examples == problem.n_examples:
             state.rate = warm.rate
         return state
 
