@@ -189,7 +189,8 @@ def _grow(out, base, size, src, start, lengths, strides, first, split, last, cou
             _shift(out[base : base + size], src[origin])
         else:
             if j > 0:
-                out[block : block + size] = out[base : base + size]
+                for k in range(size):
+                    out[block + k] = out[base + k]
             _add(out, block, src, origin, lengths, strides, first, split, counter)
         d = split
         while d < last:

@@ -20,6 +20,7 @@ from collections import namedtuple
 import numpy as np
 
 from cliquewise._kernels import kernel
+from cliquewise._kernels.common.simd import copy
 
 MIN_FILL, MIN_WEIGHT = 0, 1
 
@@ -95,7 +96,8 @@ def greedy_order(indptr, indices, log_cards, rule, max_log_size):
     """
     n = len(indptr) - 1
     pool = np.empty(max(4 * len(indices), 1024), dtype=np.int64)
-    pool[: len(indices)] = indices
+    for at in range(len(indices)):
+        pool[at] = indices[at]
     used = len(indices)
     start = indptr[:-1].copy()
     count = indptr[1:] - indptr[:-1]
@@ -152,7 +154,7 @@ def greedy_order(indptr, indices, log_cards, rule, max_log_size):
             if m > count[a]:
                 if used + m > len(pool):
                     bigger = np.empty(2 * (used + m), dtype=np.int64)
-                    bigger[:used] = pool[:used]
+                    copy(pool[:used], bigger)
                     pool = bigger
                 start[a] = used
                 used += m

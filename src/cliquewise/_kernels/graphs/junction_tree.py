@@ -36,7 +36,8 @@ def upward_max(plan, tables, messages, work):
         build(plan, b, tables, messages, work, 0, counter)
         m, width = plan.message_offsets[b], plan.sep_sizes[b]
         message = messages[m : m + width]
-        message[:] = work[:width]
+        for s in range(width):
+            message[s] = work[s]
         for row in range(width, plan.clique_sizes[b], width):
             raise_to(message, work[row : row + width])
         if plan.parent[b] < 0:
@@ -67,7 +68,8 @@ def _scale_row(row, scale):
 @kernel
 def _exponentiate(table, base, end, width, count, top, mass):
     """Of ``count`` columns: table = exp(table - top), top its maximum over v, mass its sum."""
-    top[:] = table[base : base + count]
+    for s in range(count):
+        top[s] = table[base + s]
     for row in range(base + width, end, width):
         raise_to(top, table[row : row + count])
     for s in range(count):
@@ -184,7 +186,8 @@ def downward_max(plan, tables, messages, work, total, node_offsets, nodes):
         for first in range(0, width, step):
             count = min(step, width - first)
             top = buffer[:count]
-            top[:] = work[first : first + count]
+            for s in range(count):
+                top[s] = work[first + s]
             for row in range(width + first, plan.clique_sizes[b], width):
                 raise_to(top, work[row : row + count])
             _subtract_possible(messages[m + first : m + first + count], top)
