@@ -239,15 +239,13 @@ def get(solver: str | Solver, kind: str | None = None) -> Solver:
     for cls in registered(kind):
         if cls.name == solver:
             return cls()
-    known = sorted({cls.name for cls in registered(kind)})
+    known = ", ".join(sorted({cls.name for cls in registered(kind)}))
+    if any(cls.name == solver for cls in registered()):
+        raise UnsupportedError(
+            f"solver {solver!r} does not work on a {kind} problem; these do: {known}"
+        )
     where = "" if kind is None else f" of {kind} problems"
-    other = {cls.name for cls in registered()}
-    what = (
-        f"solver {solver!r} does not work on a {kind} problem"
-        if solver in other
-        else (f"unknown solver {solver!r}")
-    )
-    raise UnsupportedError(f"{what}; the solvers{where} are: auto, {', '.join(known)}")
+    raise UnsupportedError(f"unknown solver {solver!r}; the solvers{where} are: auto, {known}")
 
 
 # ---- the choice

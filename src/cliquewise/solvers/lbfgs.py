@@ -47,6 +47,10 @@ class LBFGS(Solver):
     takes_pair_attributes: ClassVar[bool] = True
     history: int = 10
 
+    def refuses(self, problem: Problem) -> str | None:
+        """Refuse also what no exact marginals can be had of."""
+        return super().refuses(problem) or problem.refuses_call("exp")
+
     def suits(self, problem: Problem) -> bool:
         """Not where a smoothed maximum has kinks (the l2 smoother's few outputs leave some)."""
         return problem.loss == "log" or problem.smoother == "entropy"
