@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from chain_problems import ChainRecipe, Enumeration, chain_recipes
 from hypothesis import given, settings
 from scipy.special import logsumexp
 
+from cliquewise._kernels.chain.sums import batch_forward_backward
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
-from cliquewise.models.chain import PADDING, ChainModel, augment
+from cliquewise.models.attributes import augment
+from cliquewise.models.chain import PADDING, ChainModel
 from cliquewise.problems.chain import ChainProblem
 
 
@@ -135,6 +140,73 @@ def test_seen_pairs_are_kept_as_dense_rows_without_a_change_of_meaning() -> None
     bits = form.chains.row_mask[:, None] >> np.arange(4, dtype=np.uint64) & np.uint64(1)
     np.testing.assert_array_equal(bits.astype(bool), model.emissions(np.ones_like(w)) != 0)
     assert len(form.zeros()) == form.size == len(dense) + PADDING
+
+
+def with_pair_attributes(seed: int, feature_pairs: str) -> tuple[ChainModel, Dataset]:
+    rng = np.random.default_rng(seed)
+    offsets = [0, 3, 3, 4, 9]
+    edges = Dataset.from_matrix(rng.normal(size=(9, 2)), offsets)
+    labels = rng.integers(0, 3, 9)
+    data = Dataset.from_matrix(rng.normal(size=(9, 4)), offsets, labels=labels)
+    data = replace(data, edges=edges)
+    return ChainModel.build(data, 3, feature_pairs=feature_pairs), data
+
+
+def test_accumulate_is_the_adjoint_of_potentials() -> None:
+    recipes = [
+        ChainRecipe(seed, feature_pairs=pairs, values=seed % 2 == 0, transitions_seen=seed > 2)
+        for seed in range(5)
+        for pairs in ("all", "seen")
+    ]
+    cases = [(p.model, p.data) for p in (recipe.build() for recipe in recipes)]
+    cases += [with_pair_attributes(7, "all"), with_pair_attributes(8, "seen")]
+    for number, (model, data) in enumerate(cases):
+        rng = np.random.default_rng(number)
+        w = rng.normal(size=model.dimension)
+        model.transitions(w)[~model.edge_free] = 0.0
+        nodes, edges = model.potentials(w, data)
+        mu = rng.normal(size=nodes.shape), rng.normal(size=edges.shape)
+        out = rng.normal(size=model.dimension)
+        before = out.copy()
+        model.accumulate(mu, data, out)
+        assert w @ (out - before) == pytest.approx(np.sum(nodes * mu[0]) + np.sum(edges * mu[1]))
+
+
+@pytest.mark.parametrize("feature_pairs", ["all", "seen"])
+def test_marginals_accumulate_to_the_slope_of_the_log_partition(feature_pairs: str) -> None:
+    model, data = with_pair_attributes(3, feature_pairs)
+    graphs = range(len(data))
+
+    def total(w: np.ndarray) -> float:
+        return sum(model.graph(w, data, i).marginals().log_z for i in graphs if data.lengths[i])
+
+    w = 0.5 * np.random.default_rng(1).normal(size=model.dimension)
+    nodes, edges = model.potentials(w, data)
+    mu = np.zeros_like(nodes), np.zeros_like(edges)
+    batch_forward_backward(nodes, data.offsets, edges, *mu, np.empty((0, 3)), np.empty(len(data)))
+    slope = np.zeros(model.dimension)
+    model.accumulate(mu, data, slope)
+    for direction in np.random.default_rng(2).normal(size=(5, model.dimension)):
+        h = 1e-5
+        expected = (total(w + h * direction) - total(w - h * direction)) / (2 * h)
+        assert slope @ direction == pytest.approx(expected, rel=1e-6, abs=1e-7)
+
+
+def test_the_order_in_which_threads_end_does_not_matter() -> None:
+    problem = ChainRecipe(5, examples=9, labels=4).build()
+    many = ChainProblem(problem.model, problem.data, n_jobs=3)
+    later = threading.Event()
+
+    def part(first: int, last: int) -> tuple[int, int]:
+        if first:
+            later.set()
+        elif last < 9:
+            assert later.wait(10)  # the first part ends after another one
+        return first, last
+
+    parts = list(many.over_examples(part))
+    assert len(parts) > 1
+    assert [first for first, _ in parts] == [0, *(last for _, last in parts[:-1])]
 
 
 def test_label_outside_a_forbidden_transition_is_named() -> None:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.ragged import Floats, Ints, offsets_of
+from cliquewise.models.attributes import augment, label_pairs, seen_transitions
+from cliquewise.ragged import Floats, Ints
 
 #: Spare numbers at the end of a packed weight vector (see ``_kernels/chain/features.py``).
 PADDING = 8
@@ -99,7 +100,7 @@ class ChainModel:
         begin, end = everything, everything
         if isinstance(transitions, str):
             if transitions == "seen":
-                free = _seen_transitions(data, n_labels)
+                free = seen_transitions(data, n_labels)
             elif transitions != "all":
                 allowed, begin, end = scheme_masks(transitions, classes)
                 free = allowed
@@ -111,7 +112,7 @@ class ChainModel:
                     f"it must be {(n_labels, n_labels)}"
                 )
             free = allowed
-        start, label = _pairs(data, n_labels, feature_pairs)
+        start, label = label_pairs(data, n_labels, feature_pairs)
         n_edges = 0 if data.edges is None else data.edges.n_features
         return cls(
             n_labels, data.n_features, start, label, np.ascontiguousarray(free),
@@ -369,9 +370,8 @@ class ChainForm:
         trans = out[self.edge_start : self.edge_start + square]
         trans += np.where(self.model.edge_free, edges.sum(axis=0), 0.0).ravel()
         if self.data.edges is not None:
-            rows, inside = np.zeros((self.data.n_tokens, square)), np.ones(self.data.n_tokens, bool)
-            inside[self.data.offsets[:-1][self.data.lengths > 0]] = False
-            rows[inside] = edges.reshape(-1, square)
+            rows = np.zeros((self.data.n_tokens, square))
+            rows[self.data.followers] = edges.reshape(-1, square)
             own = out[self.edge_start + square :]
             accumulate_features(self.edge_chains, 0, self.data.n_tokens, rows, own)
 
@@ -392,62 +392,3 @@ def transition_lists(trans: Floats) -> tuple[Any, ...]:
     np.maximum.at(top, rows, value)
     start = np.cumsum(count) - count
     return np.ascontiguousarray(trans).ravel(), start, count, label.astype(np.int32), value, top
-
-
-def augment(data: Dataset, intercept: bool, boundaries: bool) -> Dataset:
-    """Add the constant attributes: one on every token, one on the first, one on the last."""
-    if not intercept and not boundaries:
-        return data
-    n = data.n_tokens
-    filled = np.flatnonzero(data.lengths > 0)
-    first, last = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
-    first[data.offsets[filled]] = True
-    last[data.offsets[filled + 1] - 1] = True
-    flags = ([np.ones(n, dtype=bool)] if intercept else []) + ([first, last] if boundaries else [])
-    extra = np.sum(flags, axis=0, dtype=np.int64)
-    indptr = data.indptr + offsets_of(extra)
-    moved = np.repeat(indptr[:-1] - data.indptr[:-1], np.diff(data.indptr))
-    indices = np.empty(int(indptr[-1]), dtype=np.int32)
-    indices[np.arange(len(data.indices)) + moved] = data.indices
-    values = None
-    if data.values is not None:
-        values = np.ones(len(indices))
-        values[np.arange(len(data.indices)) + moved] = data.values
-    place = indptr[:-1] + np.diff(data.indptr)
-    for number, flag in enumerate(flags):
-        indices[place[flag]] = data.n_features + number
-        place = place + flag
-    return Dataset(
-        data.offsets, indptr, indices, values, data.n_features + len(flags),
-        data.labels, data.allowed, data.weights, data.edges,
-    )  # fmt: skip
-
-
-def _seen_transitions(data: Dataset, n_labels: int) -> Mask:
-    assert data.labels is not None
-    seen = np.zeros((n_labels, n_labels), dtype=bool)
-    at = data.followers
-    before, after = data.labels[at - 1], data.labels[at]
-    known = (before >= 0) & (after >= 0)
-    seen[before[known], after[known]] = True
-    return seen
-
-
-def _pairs(data: Dataset, n_labels: int, feature_pairs: str) -> tuple[Ints, NDArray[np.int32]]:
-    if feature_pairs == "all":
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-    if feature_pairs != "seen":
-        raise DataError(f'feature_pairs is "all" or "seen", not {feature_pairs!r}')
-    assert data.labels is not None
-    label = np.repeat(data.labels, np.diff(data.indptr))
-    codes = data.indices.astype(np.int64) * n_labels + label
-    codes = codes[label >= 0]
-    if data.n_features * n_labels <= 1 << 28:
-        present = np.zeros(data.n_features * n_labels, dtype=bool)
-        present[codes] = True
-        codes = np.flatnonzero(present)
-    else:
-        codes = np.unique(codes)
-    counts = np.bincount(codes // n_labels, minlength=data.n_features)
-    start = offsets_of(counts)
-    return start, (codes % n_labels).astype(np.int32)

@@ -155,7 +155,7 @@ class ChainProblem(Problem):
 
     def packed_losses(self, w: Floats) -> Floats:
         """:meth:`losses` for a solver that keeps its weights packed."""
-        from cliquewise._kernels.chain import hinge, sdca, smooth
+        from cliquewise._kernels.chain import gradient, hinge, smooth
 
         out = np.zeros(self.n_examples)
 
@@ -165,7 +165,7 @@ class ChainProblem(Problem):
             elif self.loss == "hinge":
                 hinge.losses(self.chains, w, first, last, out)
             else:
-                sdca.losses(self.chains, w, first, last, out)
+                gradient.losses(self.chains, w, first, last, out)
 
         self.over_examples(part)
         return out

@@ -31,6 +31,8 @@ import numpy as np
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.hinge import most_violating, possible_transitions, search_room
 from cliquewise._kernels.chain.segments import (
+    LABELS,
+    SEGMENTS,
     Visit,
     Weights,
     add_features_of,
@@ -168,6 +170,58 @@ def _frank_wolfe(chains, pool, weights, visit, count, least, first, last, pull):
     return _move(chains, pool, weights, visit, count, slope, 1.0, first, last, pull)
 
 
+@kernel(helper=True)
+def _search(chains, pool, weights, visit, count, i, room, segmentwise, pull):
+    """Ask for the labeling of greatest loss and mark its segments; (the new count, the gap).
+
+    The gap is 0 where it is one of rounding alone.
+    """
+    as_written()
+    first, last, weight = chains.offsets[i], chains.offsets[i + 1], chains.weights[i]
+    possible = possible_transitions(chains, weights.w, room.masked)
+    best = most_violating(chains, weights.w, possible, first, last, 1.0, room)
+    gap = best
+    for k in range(count):
+        a = visit.ids[k]
+        if pool.alpha[a] > 0.0:
+            gap -= pool.alpha[a] * segment_value(chains, pool, weights, a, first, last)
+    gap = max(gap, 0.0)
+    pool.gaps[i] = weight * gap
+    if pool.tree.shape[0] > 0:
+        set_leaf(pool.tree, i, weight * gap)
+    if gap <= 1e-14 * (1.0 + abs(best)):
+        return count, 0.0
+    count = choose_path(chains, pool, weights, visit, count, i, room, first, last, pull)
+    if segmentwise:
+        count = choose_single(
+            chains, pool, weights, visit, count, i, room, possible, first, last, pull
+        )
+    return count, gap
+
+
+@kernel(helper=True)
+def _improve_all(chains, pool, weights, visit, count, first, last, pull, exact, most_rounds):
+    """Rounds of steps on single segments, until they bring little; the rise of the dual."""
+    as_written()
+    total, before = 0.0, 0.0
+    for _round in range(most_rounds):
+        gained = 0.0
+        for k in range(count):
+            a = visit.ids[k]
+            if (
+                pool.alpha[a] > 0.0
+                or visit.chosen[k]
+                or visit.nearby[k]
+                or (not exact and pool.idle[a] < 2)
+            ):
+                gained += _improve(chains, pool, weights, visit, count, k, first, last, pull)
+        total += gained
+        before = max(before, gained)
+        if gained <= 0.1 * before:
+            break
+    return total
+
+
 @kernel
 def epoch(
     chains, pool, w, direction, strength, order, uniforms, exact, segmentwise, most_segments,
@@ -213,8 +267,8 @@ def epoch(
     calls, rise = 0, 0.0
     for number in range(order.shape[0]):
         if exact and (
-            pool.used[0] + 2 * length > pool.next.shape[0]
-            or pool.used[1] + 2 * length > pool.labels.shape[0]
+            pool.used[SEGMENTS] + 2 * length > pool.next.shape[0]
+            or pool.used[LABELS] + 2 * length > pool.labels.shape[0]
         ):
             return number, calls, rise
         i = order[number]
@@ -226,49 +280,21 @@ def epoch(
             continue
         pull = weight * strength
         count = gather(pool, visit, i, last - first)
-        least = 0.0
+        gap = 0.0
         if exact:
-            possible = possible_transitions(chains, w, room.masked)
-            best = most_violating(chains, w, possible, first, last, 1.0, room)
+            count, gap = _search(chains, pool, weights, visit, count, i, room, segmentwise, pull)
             calls += 1
-            gap = best
-            for k in range(count):
-                a = visit.ids[k]
-                if pool.alpha[a] > 0.0:
-                    gap -= pool.alpha[a] * segment_value(chains, pool, weights, a, first, last)
-            gap = max(gap, 0.0)
-            pool.gaps[i] = weight * gap
-            if pool.tree.shape[0] > 0:
-                set_leaf(pool.tree, i, weight * gap)
-            if gap <= 1e-14 * (1.0 + abs(best)):
+            if gap == 0.0:
                 continue
-            least = 0.1 * gap
-            count = choose_path(chains, pool, weights, visit, count, i, room, first, last, pull)
-            if segmentwise:
-                count = choose_single(
-                    chains, pool, weights, visit, count, i, room, possible, first, last, pull
-                )  # fmt: skip
-        before = 0.0
-        for _round in range(most_rounds if segmentwise else 0):
-            gained = 0.0
-            for k in range(count):
-                a = visit.ids[k]
-                if (
-                    pool.alpha[a] > 0.0
-                    or visit.chosen[k]
-                    or visit.nearby[k]
-                    or (not exact and pool.idle[a] < 2)
-                ):
-                    gained += _improve(chains, pool, weights, visit, count, k, first, last, pull)
-            rise += weight * gained
-            before = max(before, gained)
-            if gained <= 0.1 * before:
-                break
+        if segmentwise:
+            rise += weight * _improve_all(
+                chains, pool, weights, visit, count, first, last, pull, exact, most_rounds
+            )
         if exact:
+            least = 0.1 * gap if segmentwise else 0.0
             rise += weight * _frank_wolfe(
-                chains, pool, weights, visit, count, least if segmentwise else 0.0, first, last,
-                pull,
-            )  # fmt: skip
+                chains, pool, weights, visit, count, least, first, last, pull
+            )
             for k in range(count):
                 a = visit.ids[k]
                 matters = pool.alpha[a] > 0.0 or visit.chosen[k] or visit.nearby[k]

@@ -10,7 +10,7 @@ import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.features import add_features, node_scores, transitions_of
-from cliquewise._kernels.chain.gradient import labels_are_known
+from cliquewise._kernels.chain.inference import labels_are_known
 from cliquewise._kernels.chain.sums import (
     forward_backward,
     longest,

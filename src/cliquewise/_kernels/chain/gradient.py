@@ -6,17 +6,42 @@ import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.features import add_features, node_scores, transitions_of
-from cliquewise._kernels.chain.sdca import infer, inference_room, truth_score
-from cliquewise._kernels.chain.sums import longest
+from cliquewise._kernels.chain.inference import (
+    forbid,
+    infer,
+    inference_room,
+    labels_are_known,
+    truth_score,
+)
+from cliquewise._kernels.chain.sums import log_partition, longest, prepare_transitions
 
 
-@kernel(helper=True)
-def labels_are_known(chains, first, last):
-    """Whether all labels of a chain are known."""
-    known = True
-    for t in range(first, last):
-        known = known and chains.labels[t] >= 0
-    return known
+@kernel
+def losses(chains, w, first_example, last_example, out):
+    """Negative log-likelihood of every example (forward passes only)."""
+    length, n_labels = longest(chains.offsets), chains.allowed.shape[1]
+    scores = np.empty((length, n_labels), w.dtype)
+    room = inference_room(length, n_labels, w)
+    trans = transitions_of(chains, w)
+    possible = trans
+    if chains.edge_allowed.shape[0] > 0:
+        forbid(trans, chains.edge_allowed, room.edges)
+        possible = room.edges
+    shared = possible.reshape(1, n_labels, n_labels)
+    prepare_transitions(shared, room.tables)
+    for i in range(first_example, last_example):
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        if first == last:
+            out[i] = 0.0
+            continue
+        s = scores[: last - first]
+        node_scores(chains, w, first, last, s)
+        truth = truth_score(chains, first, last, s, trans)
+        nodes = s
+        if chains.allowed.shape[0] > 0:
+            forbid(s, chains.allowed[first:last], room.nodes[: last - first])
+            nodes = room.nodes[: last - first]
+        out[i] = log_partition(nodes, shared, room.tables, room.work) - truth
 
 
 @kernel

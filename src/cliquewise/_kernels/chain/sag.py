@@ -30,7 +30,7 @@ from cliquewise._kernels.chain.features import (
     node_scores,
     transitions_of,
 )
-from cliquewise._kernels.chain.sdca import infer, inference_room, truth_score
+from cliquewise._kernels.chain.inference import infer, inference_room, truth_score
 from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import (
     LANES,

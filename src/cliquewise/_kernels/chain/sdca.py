@@ -43,14 +43,8 @@ from cliquewise._kernels.chain.features import (
     node_scores,
     transitions_of,
 )
-from cliquewise._kernels.chain.sums import (
-    forward_backward,
-    log_partition,
-    longest,
-    prepare_transitions,
-    transition_tables,
-    workspace,
-)
+from cliquewise._kernels.chain.inference import infer, inference_room
+from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import copy
 from cliquewise._kernels.common.sum_tree import draw_leaf, set_leaf
 
@@ -122,56 +116,6 @@ def _step_length(kappa, a):
             return max(new, least)
         eta = new
     return max(eta, least)
-
-
-@kernel(helper=True)
-def _forbid(scores, allowed, out):
-    """Copy with -inf where a label is not allowed."""
-    for t in range(scores.shape[0]):
-        for j in range(scores.shape[1]):
-            out[t, j] = scores[t, j] if allowed[t, j] else -np.inf
-
-
-#: Scratch of `infer`.
-Inference = namedtuple("Inference", ["nodes", "edges", "tables", "work"])
-
-
-@kernel(helper=True)
-def inference_room(length, n_labels, like):
-    """Scratch for chains of up to ``length`` positions, of the type of ``like``."""
-    return Inference(
-        np.empty((length, n_labels), like.dtype), np.empty((n_labels, n_labels), like.dtype),
-        transition_tables(n_labels, like), workspace(length, n_labels, like),
-    )  # fmt: skip
-
-
-@kernel(helper=True)
-def infer(nodes, edges, allowed, edge_allowed, room, marginals, expectation):
-    """Log partition and marginals of a chain with forbidden labels and transitions."""
-    if edge_allowed.shape[0] > 0:
-        _forbid(edges, edge_allowed, room.edges)
-        edges = room.edges
-    if allowed.shape[0] > 0:
-        _forbid(nodes, allowed, room.nodes[: nodes.shape[0]])
-        nodes = room.nodes[: nodes.shape[0]]
-    trans = edges.reshape(1, edges.shape[0], edges.shape[1])
-    if nodes.shape[0] > 1:
-        prepare_transitions(trans, room.tables)
-        expectation[:] = 0.0
-    none = trans[:0]
-    return forward_backward(nodes, trans, room.tables, marginals, none, expectation, room.work)
-
-
-@kernel(helper=True)
-def truth_score(chains, first, last, scores, trans):
-    """Score of the true labeling of a chain."""
-    total = 0.0
-    for t in range(last - first):
-        label = chains.labels[first + t]
-        total += scores[t, label]
-        if t > 0:
-            total += trans[chains.labels[first + t - 1], label]
-    return total
 
 
 @kernel(helper=True)
@@ -428,31 +372,3 @@ def entropies(chains, duals, out):
             for k in range(theta.size):
                 total += theta[k] * mu[k]
         out[i] = duals.log_z[i] - total
-
-
-@kernel
-def losses(chains, w, first_example, last_example, out):
-    """Negative log-likelihood of every example (forward passes only)."""
-    length, n_labels = longest(chains.offsets), chains.allowed.shape[1]
-    scores = np.empty((length, n_labels), w.dtype)
-    room = inference_room(length, n_labels, w)
-    trans = transitions_of(chains, w)
-    possible = trans
-    if chains.edge_allowed.shape[0] > 0:
-        _forbid(trans, chains.edge_allowed, room.edges)
-        possible = room.edges
-    shared = possible.reshape(1, n_labels, n_labels)
-    prepare_transitions(shared, room.tables)
-    for i in range(first_example, last_example):
-        first, last = chains.offsets[i], chains.offsets[i + 1]
-        if first == last:
-            out[i] = 0.0
-            continue
-        s = scores[: last - first]
-        node_scores(chains, w, first, last, s)
-        truth = truth_score(chains, first, last, s, trans)
-        nodes = s
-        if chains.allowed.shape[0] > 0:
-            _forbid(s, chains.allowed[first:last], room.nodes[: last - first])
-            nodes = room.nodes[: last - first]
-        out[i] = log_partition(nodes, shared, room.tables, room.work) - truth

@@ -25,6 +25,9 @@ Segments = namedtuple(
      "gaps", "tree"],
 )  # fmt: skip
 
+#: What ``used`` counts.
+SEGMENTS, LABELS = 0, 1
+
 #: One example during a visit: its tokens, its segments, and scratch for each of them.
 Visit = namedtuple("Visit", ["ids", "value", "beta", "chosen", "nearby", "cover"])
 
@@ -102,8 +105,8 @@ def _insert(chains, pool, weights, visit, count, i, labels, begin, length, first
     """
     as_written()
     if count < visit.ids.shape[0]:
-        k, a = count, pool.used[0]
-        pool.used[0] += 1
+        k, a = count, pool.used[SEGMENTS]
+        pool.used[SEGMENTS] += 1
         pool.next[a] = pool.head[i]
         pool.head[i] = a
         visit.ids[k] = a
@@ -120,8 +123,8 @@ def _insert(chains, pool, weights, visit, count, i, labels, begin, length, first
             shift(chains, pool, weights, visit, a, first, last, -pool.alpha[a], pull)
         fits = length <= pool.length[a]
     if not fits:
-        pool.start[a] = pool.used[1]
-        pool.used[1] += length
+        pool.start[a] = pool.used[LABELS]
+        pool.used[LABELS] += length
     pool.begin[a], pool.length[a], pool.alpha[a], pool.idle[a] = begin, length, 0.0, 0
     for t in range(length):
         pool.labels[pool.start[a] + t] = labels[begin + t]

@@ -8,7 +8,7 @@ import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.decode import decode_workspace
-from cliquewise._kernels.chain.sdca import infer, inference_room, truth_score
+from cliquewise._kernels.chain.inference import infer, inference_room, truth_score
 from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.chain.top_k import top_k_within
 from cliquewise._kernels.common.simd import as_written

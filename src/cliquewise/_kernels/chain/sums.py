@@ -50,6 +50,9 @@ from cliquewise._kernels.common.simd import (
     vector_matrix,
 )
 
+#: Where `prepare_transitions` keeps two numbers: in this table, in its first row.
+NUMBERS, SHIFT, SPREAD = 3, 0, 1
+
 
 @kernel(helper=True)
 def _limits(like):
@@ -95,8 +98,8 @@ def _exponentiate(trans, table, tables):
         for j in range(0, width, LANES):
             row = load_first(trans, start + i * n_labels + j, n_labels - j, nothing)
             store(tables, i * width + j, fast_exp(add(row, shifts)))
-    tables[3, 0, 0] = shift
-    tables[3, 0, 1] = shift + lane_max(low)
+    tables[NUMBERS, 0, SHIFT] = shift
+    tables[NUMBERS, 0, SPREAD] = shift + lane_max(low)
 
 
 @kernel(helper=True)
@@ -159,7 +162,7 @@ def _forward(trans, tables, work, psi, scale, length):
         if t > 0:
             if not shared:
                 _exponentiate(trans, t - 1, tables)
-            shift += tables[3, 0, 0]
+            shift += tables[NUMBERS, 0, SHIFT]
             vector_matrix(work, at - width, tables, np.intp(0), n_labels, at)
         else:
             for j in range(0, width, LANES):
@@ -324,7 +327,7 @@ def log_partition(nodes, trans, tables, work):
     if not np.isfinite(shift):
         return log_partition_log(nodes, trans, work)
     limit, _, _, safe = _limits(work)
-    if length > 1 and not (trans.shape[0] == 1 and tables[3, 0, 1] < safe):
+    if length > 1 and not (trans.shape[0] == 1 and tables[NUMBERS, 0, SPREAD] < safe):
         bound = _backward(trans, tables, work, psi, beta, scale, nodes[:0], trans[:0], length)
         if not bound < limit:
             return log_partition_log(nodes, trans, work)
