@@ -135,7 +135,7 @@ BAD = {
     "flat Y": (X2, [0, 1], {}, r"of shape \(2,\)"),
     "other values": (X2, [[0, 2], [1, 0]], {}, "only 0 and 1"),
     "strings": (X2, [["a", "b"], ["b", "a"]], {}, "only 0 and 1"),
-    "unequal rows": (X2, [[0, 1]], {}, "X has 2 rows and Y has 1"),
+    "unequal rows": (X2, [[0, 1]], {}, "X has 2 rows and y has 1"),
     "pair out of range": (X2, Y2, {"label_graph": [(0, 2)]}, "out of 0..1"),
     "self pair": (X2, Y2, {"label_graph": [(1, 1)]}, "different labels"),
     "pair twice": (X2, Y2, {"label_graph": [(0, 1), (1, 0)]}, "a pair twice"),
