@@ -29,7 +29,7 @@ VARIANTS = {
     "default": BCFW(),
     "cyclic, no cached passes": BCFW(sampling="cyclic", cached_passes=0),
     "by gaps, no average": BCFW(sampling="gap", average=False),
-    "three segments": BCFW(max_segments=3),
+    "three segments": BCFW(max_outputs=3),
     "one round": BCFW(inner_rounds=1, sampling="uniform"),
 }
 #: First-order methods, which only come near the optimum.
@@ -290,9 +290,9 @@ def test_dual_of_bcfw_never_falls_and_every_gap_shrinks(solver: Any) -> None:
     for _ in range(20):
         state, _ = solver.step(problem, state, rng)
         dual = solver.certify(problem, state).dual
-        assert dual >= last - 1e-12 or getattr(solver, "max_segments", 9) == 3
+        assert dual >= last - 1e-12 or getattr(solver, "max_outputs", 9) == 3
         last = dual
-    assert fit.certificate.gap < 0.1 or getattr(solver, "max_segments", 9) == 3
+    assert fit.certificate.gap < 0.1 or getattr(solver, "max_outputs", 9) == 3
 
 
 def test_gap_sampling_needs_no_more_visits_than_cyclic_ones() -> None:
@@ -421,7 +421,7 @@ def test_auto_takes_sdca_where_it_fits_and_impossible_pairs_name_the_possible_on
 
 
 @pytest.mark.parametrize("bad", [
-    {"step_rule": "newton"}, {"sampling": "best"}, {"uniform_share": 2.0}, {"max_segments": 0},
+    {"step_rule": "newton"}, {"sampling": "best"}, {"uniform_share": 2.0}, {"max_outputs": 0},
     {"inner_rounds": 0}, {"cached_passes": -1},
 ])  # fmt: skip
 def test_bad_parameters_are_refused(bad: dict[str, Any]) -> None:
