@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cliquewise.errors import CertificateError
+
+#: What rounding may add to a dual value, relative to a primal value above 1.
+EPSILON = 1e-9
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -31,6 +36,21 @@ class Certificate:
     primal: float
     dual: float = float("-inf")
     status: str = "none"
+
+    def __post_init__(self) -> None:
+        values = self.primal, self.dual
+        if self.status != "none" and any(v != v for v in values):
+            raise CertificateError(
+                f"primal {self.primal}, dual {self.dual}: these prove nothing. Numbers of this "
+                "size exceed double precision; scale the features, or lower C"
+            )
+        slack = EPSILON * max(1.0, abs(self.primal))
+        if self.status != "none" and self.dual > self.primal + slack:
+            raise CertificateError(
+                f"the dual value {self.dual!r} is above the primal value {self.primal!r}: one of "
+                "them is wrong. If features or C are very large, scale them down; otherwise this "
+                "is a bug: please report it"
+            )
 
     @property
     def absolute_gap(self) -> float:

@@ -50,6 +50,10 @@ class BoundError(CliquewiseError):
     """A bound that the user gave, and that a part of the bounded set exceeds."""
 
 
+class CertificateError(CliquewiseError):
+    """A proof that contradicts itself: a defect, or numbers beyond double precision."""
+
+
 class UnsupportedError(CliquewiseError):
     """A pair that does not fit (a method and a graph, a solver and a loss)."""
 

@@ -8,7 +8,6 @@ may want to know of a problem is an attribute here, so that nobody has to ask wh
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, TypeVar
@@ -17,6 +16,7 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.problems.fingerprint import Fingerprint
 from cliquewise.ragged import Floats
 
 T = TypeVar("T")
@@ -62,6 +62,7 @@ class Problem:
     gamma: float = 0.0
     smoother: str = "l2"
     top: int = 0
+    _fingerprint: Fingerprint | None = None
 
     def __init__(self, C: float, loss: str, n_jobs: int = 1):
         if loss not in self.losses_known:
@@ -142,18 +143,24 @@ class Problem:
 
     # ---- who it is
 
-    def content(self, n: int) -> Iterator[Any]:
-        """Arrays (or named tuples of them) that the first ``n`` examples' losses depend on."""
-        yield np.array([n, self.dimension])
+    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+        """What the losses of the first ``n`` examples depend on: arrays, each a part of it."""
+        yield "features", np.array([n, self.dimension])
 
-    def identity(self, n: int | None = None) -> bytes:
-        """A digest of what the losses of the first ``n`` examples depend on, C and loss apart."""
-        digest = hashlib.blake2b(self.kind.encode(), digest_size=16)
-        for part in self.content(self.n_examples if n is None else n):
-            array = np.ascontiguousarray(part)
-            digest.update(f"{array.dtype} {array.shape}".encode())
-            digest.update(array.tobytes())
-        return digest.digest()
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """What makes the loss, beside its name."""
+        return (self.gamma, self.smoother, self.top)
+
+    def fingerprint(self, n: int | None = None) -> Fingerprint:
+        """Who the problem is, or would be if it had its first ``n`` examples only."""
+        if n is None:
+            if self._fingerprint is None:
+                self._fingerprint = self.fingerprint(self.n_examples)
+            return self._fingerprint
+        loss = repr((self.kind, self.loss, *self.settings))
+        parts = [("loss", np.frombuffer(loss.encode(), dtype=np.uint8)), *self.content(n)]
+        return Fingerprint.of(n, self.C, parts)
 
     # ---- what may be asked of it
 

@@ -140,11 +140,15 @@ class CandidateProblem(ExampleProblem):
         """Those of two candidates."""
         return min(2 * self.data.features.row_entries, float(self.dimension))
 
-    def content(self, n: int) -> Iterator[Any]:
-        """Candidates, costs, truths and weights."""
+    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+        """Candidates (by a random projection), costs, truths and weights."""
         end = int(self.data.offsets[n])
-        yield from (self.data.offsets[: n + 1], self.truth[:n], self.weights[:n], self.cost[:end])
-        yield self.data.features.scores(np.ones(self.dimension), 0, end)
+        yield "features", self.data.offsets[: n + 1]
+        probe = np.random.default_rng(0).normal(size=self.dimension)
+        yield "features", self.data.features.scores(probe, 0, end)
+        yield "labels", self.truth[:n]
+        yield "weights", self.weights[:n]
+        yield "costs", self.cost[:end]
 
     # ---- all examples at once
 

@@ -110,13 +110,24 @@ class ChainProblem(Problem):
         cuts[0], cuts[-1] = 0, self.n_examples
         return cuts.tolist()  # type: ignore[no-any-return]
 
-    def content(self, n: int) -> Iterator[Any]:
+    def content(self, n: int) -> Iterator[tuple[str, Any]]:
         """Features, labels, constraints and weights of the first sequences, and the model."""
-        c, tokens = self.chains, int(self.chains.offsets[n])
-        entries = slice(0, int(c.indptr[tokens]))
-        yield from (c.offsets[: n + 1], c.indptr[: tokens + 1], c.indices[entries])
-        yield from (c.values[entries], c.labels[:tokens], c.weights[:n], c.allowed[:tokens])
-        yield from (c.pair_start, c.pair_label, c.edge_free, c.edge_allowed)
+        data, c, m = self.data, self.chains, self.model
+        tokens = int(data.offsets[n])
+        for part in (data, data.edges) if data.edges is not None else (data,):
+            entries = slice(0, int(part.indptr[tokens]))
+            yield "features", part.offsets[: n + 1]
+            yield "features", part.indptr[: tokens + 1]
+            yield "features", part.indices[entries]
+            yield "features", np.empty(0) if part.values is None else part.values[entries]
+        yield "labels", c.labels[:tokens]
+        if self.partial is not None:
+            yield "labels", self.partial[:tokens]
+        yield "weights", c.weights[:n]
+        yield "constraints", c.allowed[:tokens]
+        yield "constraints", m.edge_allowed
+        sizes = np.array([m.n_labels, m.intercept, m.boundaries, m.n_edge_attributes])
+        yield from (("model", a) for a in (m.pair_start, m.pair_label, m.edge_free, sizes))
 
     @cached_property
     def is_convex(self) -> bool:

@@ -257,10 +257,21 @@ class GraphProblem(ExampleProblem):
         grad = self.lam * w + grad / max(self.n_examples, 1)
         return self.value(float(w @ w), float(values.sum() - scores @ self.truth)), grad
 
-    def content(self, n: int) -> Iterator[Any]:
-        """All arrays of the cliques; a part of the examples is not told apart."""
-        yield np.array([n, self.n_examples, self.gamma])
-        yield from self.cliques
+    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+        """All arrays of the cliques; the first examples alone are not told apart from all."""
+        g = self.cliques
+        names = {"truth": "labels", "cost": "costs"} | dict.fromkeys(
+            ("base", "params", "tie_start", "plain", "tie"), "model"
+        )
+        yield "features", np.array([n, self.n_examples])
+        for name in g._fields:
+            yield names.get(name, "features"), getattr(g, name)
+        yield "weights", self.weights
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """Temperature and entropy."""
+        return (self.gamma, self.entropy, self.epsilon)
 
     # ---- one example
 

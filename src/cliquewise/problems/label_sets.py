@@ -7,6 +7,7 @@ of an example.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -115,6 +116,13 @@ class MultiLabelProblem(Problem):
         )
         data = multilabel_data(self.X, self.n_labels, pairs, self.Y.toarray())
         return GraphProblem(model, data, self.C, "hinge")
+
+    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+        """Rows and their labels."""
+        for matrix, name in ((self.X[:n], "features"), (self.Y[:n], "labels")):
+            for array in (matrix.indptr, matrix.indices, matrix.data):
+                yield name, array
+        yield "model", np.array([*self.X.shape, self.n_labels, self.intercept])
 
     # ---- weights
 

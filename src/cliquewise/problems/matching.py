@@ -111,10 +111,16 @@ class MatchingProblem(ExampleProblem):
         pairs = float(self.data.shapes.min(axis=1).mean()) if self.n_examples else 0.0
         return min(2 * pairs * self.data.features.row_entries, float(self.dimension))
 
-    def content(self, n: int) -> Iterator[Any]:
-        """Pairs, costs, truths and weights."""
-        yield from (self.data.shapes[:n], self.weights[:n], np.array(self.costs), *self.truth[:n])
-        yield self.model.potentials(np.ones(self.dimension), self.data, 0, n)
+    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+        """Pairs (by a random projection), costs, truths and weights."""
+        yield "features", self.data.shapes[:n]
+        probe = np.random.default_rng(0).normal(size=self.dimension)
+        yield "features", self.model.potentials(probe, self.data, 0, n)
+        yield "constraints", np.array([self.model.is_partial])
+        for columns in self.truth[:n]:
+            yield "labels", columns
+        yield "weights", self.weights[:n]
+        yield "costs", np.array(self.costs)
 
     # ---- all examples
 

@@ -19,10 +19,12 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.problems.base import Problem
+from cliquewise.problems.fingerprint import PARTS, Fingerprint, listed
 from cliquewise.ragged import Floats
 
-State = Any
 Arrays = dict[str, np.ndarray[Any, Any]]
+#: For states of which a start takes the weights alone: the model must have the same.
+ALL_BUT_MODEL = frozenset(PARTS) - {"model"}
 #: The kinds of problems that are asked example by example.
 EXAMPLES = ("candidates", "matching", "examples")
 
@@ -53,6 +55,12 @@ class Info:
     finished: bool = False
 
 
+class State:
+    """Base of what solvers keep; ``origin`` says of which problem it is, once a run has made it."""
+
+    origin: Fingerprint | None = None
+
+
 class Start(NamedTuple):
     """Weights to start from, in the problem's form; any solver takes them as ``warm``."""
 
@@ -77,6 +85,9 @@ class Solver:
         Whether chains may have attributes of token pairs.
     takes_no_penalty : bool
         Whether there may be no penalty (C infinite).
+    carries : frozenset of str
+        The parts of a problem in which a state of another one may differ and still be a start:
+        everything that it proves is computed afresh from parts that do not.
     relaxed_on : frozenset of str
         The kinds on which it trains over the local polytope, so that prediction should, too.
     """
@@ -87,6 +98,7 @@ class Solver:
     columns: ClassVar[tuple[str, ...]] = ()
     takes_pair_attributes: ClassVar[bool] = False
     takes_no_penalty: ClassVar[bool] = False
+    carries: ClassVar[frozenset[str]] = frozenset({"C"})
     relaxed_on: ClassVar[frozenset[str]] = frozenset()
 
     # ---- which problems
@@ -118,35 +130,67 @@ class Solver:
 
     # ---- the algorithm
 
-    def init(self, problem: Any, warm: State | None = None) -> State:
+    def begin(self, problem: Problem, warm: Any = None) -> Any:
+        """:meth:`init`, with ``warm`` only if what it holds stays true of this problem."""
+        if isinstance(warm, State) and not self._holds(problem, warm):
+            warm = None
+        return self.init(problem, warm)
+
+    def _holds(self, problem: Problem, warm: State) -> bool:
+        """Whether a state of the first examples is a start; refuse one of other examples."""
+        old, carried = warm.origin, self.carried(problem)
+        if old is None:
+            return False
+        n = min(old.n_examples, problem.n_examples)
+        apart = old.differences(problem.fingerprint(n))
+        lost = [part for part in apart if part not in carried]
+        if "features" in lost or "labels" in lost:
+            raise DataError(
+                "a warm start needs at least the same examples, and their "
+                f"{listed(lost)} differ; start without it"
+            )
+        return not lost
+
+    def carried(self, problem: Problem) -> frozenset[str]:
+        """:attr:`carries`, or more where a kind of problem allows it."""
+        return self.carries
+
+    def resume(self, problem: Problem, arrays: Arrays, origin: Fingerprint) -> Any:
+        """:meth:`unpack`, if the arrays are of this problem; only C may be another."""
+        apart = [part for part in origin.differences(problem.fingerprint()) if part != "C"]
+        if apart:
+            raise other_data(f"its {listed(apart)} differ")
+        return self.unpack(problem, arrays)
+
+    def init(self, problem: Any, warm: Any = None) -> Any:
         """A state to start from; ``warm`` may be one of a similar problem, of any solver."""
         raise NotImplementedError
 
-    def step(self, problem: Any, state: State, rng: np.random.Generator) -> tuple[State, Info]:
+    def step(self, problem: Any, state: Any, rng: np.random.Generator) -> tuple[Any, Info]:
         """Move the state."""
         raise NotImplementedError
 
-    def weights(self, problem: Any, state: State) -> Floats:
+    def weights(self, problem: Any, state: Any) -> Floats:
         """The weights of a state."""
         raise NotImplementedError
 
-    def certify(self, problem: Any, state: State) -> Certificate:
+    def certify(self, problem: Any, state: Any) -> Certificate:
         """What the state proves; costs a pass over the data."""
         return problem.certificate(self.weights(problem, state))  # type: ignore[no-any-return]
 
-    def check_cost(self, state: State) -> float:
+    def check_cost(self, state: Any) -> float:
         """What a certificate costs, in passes; decides how often one is made."""
         return 0.5
 
-    def extras(self, problem: Any, state: State) -> dict[str, float]:
+    def extras(self, problem: Any, state: Any) -> dict[str, float]:
         """Its own columns of the trace, for the state that was certified last."""
         return {}
 
-    def pack(self, state: State) -> Arrays:
+    def pack(self, state: Any) -> Arrays:
         """The state as named arrays, for a checkpoint."""
         raise NotImplementedError
 
-    def unpack(self, problem: Any, arrays: Arrays) -> State:
+    def unpack(self, problem: Any, arrays: Arrays) -> Any:
         """Back from :meth:`pack`."""
         raise NotImplementedError
 

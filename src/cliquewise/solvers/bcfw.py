@@ -25,6 +25,7 @@ from cliquewise.solvers.base import (
     Arrays,
     Info,
     Solver,
+    State,
     at_least,
     one_of,
     register,
@@ -75,7 +76,7 @@ class MapCalls(Solver):
 
 
 @dataclass
-class Ascent:
+class Ascent(State):
     """Where `bcfw` stands."""
 
     blocks: Combinations
@@ -167,6 +168,10 @@ class BCFW(MapCalls):
         return float(BLOCKS[problem.kind].memory(problem, self))
 
     # ---- state
+
+    def carried(self, problem: Any) -> frozenset[str]:
+        """Segments of chains are labels, whatever weights there are for them."""
+        return self.carries | ({"model"} if problem.kind == "chain" else set())
 
     def init(self, problem: Any, warm: Any = None) -> Ascent:
         """The truth alone, or the combinations of ``warm`` for the examples it has."""

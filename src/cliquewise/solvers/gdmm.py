@@ -84,6 +84,7 @@ class GDMM(Solver):
         "label_sets": frozenset({"hinge"}),
     }
     rank: ClassVar[int] = 35
+    carries: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
     relaxed_on: ClassVar[frozenset[str]] = frozenset({"graph", "label_sets"})
     columns: ClassVar[tuple[str, ...]] = ("disagreement", "rho", "inner_gap", "active")
     step_rule: str | None = None

@@ -13,11 +13,11 @@ from cliquewise.certificate import Certificate
 from cliquewise.problems.base import Problem
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
-from cliquewise.solvers.base import Info, Solver, Start, other_data, register
+from cliquewise.solvers.base import ALL_BUT_MODEL, Info, Solver, Start, State, other_data, register
 
 
 @dataclass
-class Iterate:
+class Iterate(State):
     """Weights, and the corrections that L-BFGS learned on the way."""
 
     w: Floats
@@ -45,6 +45,7 @@ class LBFGS(Solver):
         "candidates": frozenset({"log"}),
     }
     rank: ClassVar[int] = 25
+    carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
     takes_pair_attributes: ClassVar[bool] = True
     history: int = 10
 

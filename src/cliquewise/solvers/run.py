@@ -20,6 +20,7 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
+from cliquewise.problems.fingerprint import Fingerprint
 from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Info, Solver, Start
 from cliquewise.trace import COLUMNS, Trace
@@ -115,7 +116,7 @@ class Run:
         assert self.fallback is not None
         start = Start(self.solver.weights(self.problem, state))
         self.solver, self.fallback = self.fallback, None
-        return self.solver.init(self.problem, start)
+        return self.solver.begin(self.problem, start)
 
     def save(self, state: Any) -> None:
         """Write a checkpoint if the interval is over."""
@@ -126,7 +127,12 @@ class Run:
         write_arrays(
             self.checkpoint,
             self.solver.pack(state),
-            {"kind": "checkpoint", "solver": self.solver.name, "epochs": self.epochs},
+            {
+                "kind": "checkpoint",
+                "solver": self.solver.name,
+                "epochs": self.epochs,
+                "problem": self.problem.fingerprint().to_header(),
+            },
         )
         self.saved = time.perf_counter()
 
@@ -156,6 +162,7 @@ class Run:
             certificate = self.check(state)
         converged = bool(certificate.gap <= self.tol) or (finished and certificate.status == "none")
         weights = np.array(self.solver.weights(self.problem, state))
+        state.origin = self.problem.fingerprint()
         return Fit(
             weights, certificate, self.trace, state, converged, interrupted, self.epochs,
             self.solver.name,
@@ -227,8 +234,12 @@ def run(
                 f"{path}: the checkpoint is of solver {header.get('solver')!r}, "
                 f"not {solver.name!r}; delete it or use that solver"
             )
-        state = solver.unpack(problem, arrays)
+        try:
+            origin = Fingerprint.from_header(header["problem"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise DataError(f"{path}: the checkpoint does not say of which problem it is") from None
+        state = solver.resume(problem, arrays, origin)
         r.epochs = float(header["epochs"])
     else:
-        state = solver.init(problem, warm)
+        state = solver.begin(problem, warm)
     return r.go(state)

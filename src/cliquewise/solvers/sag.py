@@ -15,7 +15,16 @@ import numpy as np
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
-from cliquewise.solvers.base import Arrays, Info, Solver, other_data, register, share
+from cliquewise.solvers.base import (
+    ALL_BUT_MODEL,
+    Arrays,
+    Info,
+    Solver,
+    State,
+    other_data,
+    register,
+    share,
+)
 from cliquewise.solvers.sampling import Order
 
 #: Arrays of the state that are one entry, or one row, per example, token or linked example.
@@ -23,7 +32,7 @@ STORED = ("mu", "mu_edges", "losses", "smoothness", "patience", "wait")
 
 
 @dataclass
-class Averages:
+class Averages(State):
     """Weights, the last gradient of every example, and the sum of those."""
 
     memory: Any  # the kernels' named tuple
@@ -60,6 +69,7 @@ class SAG(Solver):
     name: ClassVar[str] = "sag"
     works_on: ClassVar[dict[str, frozenset[str]]] = {"chain": frozenset({"log"})}
     rank: ClassVar[int] = 85
+    carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # proofs are those of the weights
     uniform_share: float = 0.5
 
     def __post_init__(self) -> None:

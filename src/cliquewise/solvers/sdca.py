@@ -23,7 +23,7 @@ from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Distributions
 from cliquewise.solvers.backends.chain.duals import ChainDuals
 from cliquewise.solvers.backends.graph.duals import GraphDuals
-from cliquewise.solvers.base import Arrays, Info, Solver, one_of, register, share
+from cliquewise.solvers.base import Arrays, Info, Solver, State, one_of, register, share
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.solvers.sampling import SAMPLINGS, Order
 
@@ -38,7 +38,7 @@ FRESH = 0.2
 
 
 @dataclass
-class DualAscent:
+class DualAscent(State):
     """Where `sdca` stands."""
 
     blocks: Distributions
@@ -77,6 +77,7 @@ class SDCA(Solver):
         "graph": frozenset({"log", "softmax_margin"}),
     }
     rank: ClassVar[int] = 20
+    carries: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
     sampling: str = "gap"
     uniform_share: float = 0.2
     line_search: bool = True

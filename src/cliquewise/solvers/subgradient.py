@@ -14,12 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.certificate import Certificate
-from cliquewise.errors import DataError
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Sums
 from cliquewise.solvers.backends.chain.sums import ChainSums
 from cliquewise.solvers.backends.examples import ExampleSums
-from cliquewise.solvers.base import EXAMPLES, Arrays, Info, at_least, other_data, register
+from cliquewise.solvers.base import EXAMPLES, Arrays, Info, State, at_least, other_data, register
 from cliquewise.solvers.bcfw import MapCalls
 from cliquewise.solvers.sampling import Order
 
@@ -27,14 +26,13 @@ BACKENDS: dict[str, Any] = {"chain": ChainSums} | dict.fromkeys(("graph", *EXAMP
 
 
 @dataclass
-class Steps:
+class Steps(State):
     """Sums of subgradients and what they prove."""
 
     backend: Sums
     z: Floats  # the weights are z / time
     sums: Floats  # visits before a change times that change; empty if no average is wanted
     strength: float  # the problem's C
-    identity: bytes  # of the examples: the sums are worth nothing for others
     examples: int
     order: Order = field(default_factory=Order)
     mistakes: float = 0.0  # sum of the costs of the outputs of all visits
@@ -89,9 +87,7 @@ class Subgradient(MapCalls):
         """Zero weights; or the sums of ``warm``, if it ended with a whole pass."""
         backend = BACKENDS[problem.kind](problem, self)
         sums = backend.zeros() if self.average else np.empty(0)
-        state = Steps(
-            backend, backend.zeros(), sums, problem.C, problem.identity(), problem.n_examples
-        )
+        state = Steps(backend, backend.zeros(), sums, problem.C, problem.n_examples)
         if isinstance(warm, Steps) and warm.z.shape == state.z.shape:
             self._continue_from(problem, state, warm)
         state.dual = self._dual(problem, state)
@@ -99,11 +95,6 @@ class Subgradient(MapCalls):
 
     def _continue_from(self, problem: Any, state: Steps, warm: Steps) -> None:
         old, n = warm.examples, problem.n_examples
-        if old > n or problem.identity(old) != warm.identity:
-            raise DataError(
-                "a warm start needs the same labels, features and costs, and at least the same "
-                "examples"
-            )
         if old == 0 or not warm.order.is_whole(old):
             return
         # New examples count as if every pass had found them right.
@@ -175,7 +166,6 @@ class Subgradient(MapCalls):
         numbers = [state.strength, state.order.visits, state.mistakes, state.dual]
         return {
             "z": state.z, "sums": state.sums, "order": state.order.order,
-            "identity": np.frombuffer(state.identity, dtype=np.uint8),
             "numbers": np.array(numbers),
         }  # fmt: skip
 
@@ -183,8 +173,8 @@ class Subgradient(MapCalls):
         """Back from :meth:`pack`; under another C the sums are scaled."""
         state = self.init(problem)
         same = state.z.shape == arrays["z"].shape and state.sums.shape == arrays["sums"].shape
-        if not same or arrays["identity"].tobytes() != state.identity:
-            raise other_data("its examples are others")
+        if not same:
+            raise other_data()
         strength, visits, state.mistakes, dual = arrays["numbers"].tolist()
         ratio = problem.C / strength
         state.z[:], state.sums[:] = ratio * arrays["z"], ratio * arrays["sums"]

@@ -27,7 +27,16 @@ from cliquewise.smoothers import get_smoother
 from cliquewise.solvers.backends.base import LEAST, Pass, Smoothing, kind_of_call
 from cliquewise.solvers.backends.chain.smooth import ChainSmoothing
 from cliquewise.solvers.backends.examples import ExampleSmoothing
-from cliquewise.solvers.base import EXAMPLES, Info, Solver, Start, other_data, register
+from cliquewise.solvers.base import (
+    ALL_BUT_MODEL,
+    EXAMPLES,
+    Info,
+    Solver,
+    Start,
+    State,
+    other_data,
+    register,
+)
 
 #: Outer steps without a relative fall of PROGRESS after which the learning rate is halved; where
 #: steps along the full gradient would make less, a part EXPECTED of what they would make is enough.
@@ -52,7 +61,7 @@ COUNTS = ("max_calls", "top_k_calls", "exp_calls", "full_calls", "full_seconds")
 
 
 @dataclass
-class Iterates:
+class Iterates(State):
     """Where the outer loop stands; vectors are in the backend's own form."""
 
     backend: Smoothing
@@ -131,6 +140,7 @@ class SVRG(Solver):
         "chain": frozenset({"hinge", "smooth_hinge"})
     } | dict.fromkeys(("graph", *EXAMPLES), frozenset({"hinge"}))
     rank: ClassVar[int] = 80
+    carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
     columns: ClassVar[tuple[str, ...]] = (
         "full_passes", "exact_share", "mu", "learning_rate", *COUNTS
     )  # fmt: skip

@@ -22,7 +22,7 @@ from cliquewise.oracles.relaxed_label_sets import (
 )
 from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.ragged import Floats
-from cliquewise.solvers.base import Arrays, Info, other_data
+from cliquewise.solvers.base import Arrays, Info, State, other_data
 
 SEARCHES = ("sublinear", "full", "sampled")
 #: Labels, and pairs, that may join an example at one visit.
@@ -51,7 +51,7 @@ WEIGHTS = (1.0, 1e6)
 PARTS = 3
 
 
-class LabelSetFactors:
+class LabelSetFactors(State):
     """Active labels of all examples, weights and what was proved about them."""
 
     check_cost = 0.5

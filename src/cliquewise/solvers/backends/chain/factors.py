@@ -11,7 +11,7 @@ from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.chain import active
-from cliquewise.solvers.base import Arrays, Info, other_data
+from cliquewise.solvers.base import Arrays, Info, State, other_data
 
 RULES = ("bcfw", "afw", "bgcd")
 SEARCHES = ("sublinear", "full", "sampled")
@@ -21,7 +21,7 @@ FEW_LABELS = 256
 PARTS = 3
 
 
-class ChainFactors:
+class ChainFactors(State):
     """Masses of active labels and pairs, multipliers, and the weights that the masses give."""
 
     def __init__(self, problem: ChainProblem, solver: Any):

@@ -18,7 +18,7 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.base import Arrays, other_data
+from cliquewise.solvers.base import Arrays, State, other_data
 from cliquewise.solvers.sampling import Order
 
 #: Condition number of a node's problem up to which half a pass per outer step is enough.
@@ -28,7 +28,7 @@ LOOK = 10.0
 
 
 @dataclass
-class CliqueAscent:
+class CliqueAscent(State):
     """Mean parameters, multipliers and what runs along with them."""
 
     problem: GraphProblem

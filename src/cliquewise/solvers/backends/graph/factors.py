@@ -10,7 +10,7 @@ from cliquewise.certificate import Certificate
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.graph.cliques import CliqueAscent
-from cliquewise.solvers.base import Arrays, Info
+from cliquewise.solvers.base import Arrays, Info, State
 
 RULES = ("bcfw", "afw", "bgcd")
 #: Parts that the sampled search divides states (or, with BGCD, cliques) into.
@@ -23,7 +23,7 @@ LEAST, MOST = 0.02, 0.8
 SLOW = 0.95
 
 
-class GraphFactors:
+class GraphFactors(State):
     """Factorwise steps on the beliefs of a :class:`CliqueAscent`."""
 
     check_cost = 0.5
