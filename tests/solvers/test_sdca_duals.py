@@ -12,12 +12,12 @@ from scipy.special import softmax
 
 from cliquewise.errors import DataError
 from cliquewise.solvers.run import run
-from cliquewise.solvers.sdca import SDCA, Duals
+from cliquewise.solvers.sdca import SDCA, DualAscent
 
 SAMPLINGS = ("gap", "permuted", "uniform", "cyclic")
 
 
-def distributions(reference: Enumeration, state: Duals) -> list[np.ndarray]:
+def distributions(reference: Enumeration, state: DualAscent) -> list[np.ndarray]:
     """The dual variables as explicit distributions over all labelings."""
     out = []
     for i, labelings in enumerate(reference.labelings):

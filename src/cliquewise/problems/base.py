@@ -87,6 +87,11 @@ class Problem:
         raise NotImplementedError
 
     @property
+    def vector_size(self) -> int:
+        """Length of a weight vector in the form that passes over the data work on."""
+        return self.dimension
+
+    @property
     def is_convex(self) -> bool:
         """Whether a dual value bounds the objective from below."""
         return True

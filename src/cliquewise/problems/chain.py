@@ -98,6 +98,11 @@ class ChainProblem(Problem):
         return self.model.n_edge_attributes > 0
 
     @property
+    def vector_size(self) -> int:
+        """Seen pairs may be packed as rows of all labels."""
+        return self.form.size
+
+    @property
     def portion(self) -> int:
         """Sequences whose dynamic programs take about two seconds."""
         work = self.data.n_tokens * self.model.n_labels**2

@@ -11,7 +11,6 @@ from scipy.optimize import line_search
 
 from cliquewise.certificate import Certificate
 from cliquewise.problems.base import Problem
-from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.base import ALL_BUT_MODEL, Info, Solver, Start, State, other_data, register
 
@@ -58,11 +57,9 @@ class LBFGS(Solver):
         return problem.loss == "log" or problem.smoother == "entropy"
 
     def memory(self, problem: Any) -> float:
-        """The corrections, the iterate and scratch; on chains also packed weights and gradients."""
-        packed = 0
-        if isinstance(problem, ChainProblem):
-            packed = problem.form.size * (1 + max(problem.n_jobs, 1))
-        return float(8.0 * (problem.dimension * (2 * self.history + 8) + packed))
+        """The corrections, the iterate and scratch, and a gradient per thread."""
+        packed = problem.vector_size * (1 + max(problem.n_jobs, 1))
+        return float(8.0 * (problem.dimension * (2 * self.history + 7) + packed))
 
     def init(self, problem: Any, warm: Any = None) -> Iterate:
         """Zero weights, or those of ``warm``."""
