@@ -100,7 +100,7 @@ def _pairwise_steps(support, pairs, edge, rho, rounds):
         cell[r + pairs.right[down], LEFT] -= step
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _find_pair_to_add(chains, table, support, edge, told, high, desk):
     """The best pair of labels, if it beats ``high``: score, labels, and places in the lists.
 
@@ -130,7 +130,7 @@ def _find_pair_to_add(chains, table, support, edge, told, high, desk):
     return score, (np.int64(i), np.int64(j), lhs, r)
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _admit(chains, rows, table, support, pairs, edge, pair, n_labels, stats):
     """Put a found pair into the edge's list (and its labels into the tokens')."""
     i, j, lhs, r = pair
@@ -151,7 +151,7 @@ def _admit(chains, rows, table, support, pairs, edge, pair, n_labels, stats):
     pairs.cell[at, PAIR_FREE] = table.free[i * n_labels + j]
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def visit_edge(chains, rows, table, support, pairs, edge, told, rule, desk, stats):
     """Search and block step of the edge before token ``edge``; its gap, and how far it moved.
 

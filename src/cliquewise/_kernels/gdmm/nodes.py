@@ -67,7 +67,7 @@ def find_labels(chains, rows, support, token, n_labels, salt, groups, found, sco
     )
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _project(desk, count, total):
     """New masses of a token that minimize ``sum -score d + bend/2 d^2``.
 
@@ -99,7 +99,7 @@ def _project(desk, count, total):
             new[k] = max(old[k] + (score[k] - level) / bend[k], 0.0)
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _one_step(desk, count):
     """A pairwise step with exact line search: from the worst label with mass to the best."""
     old, score, bend, new = desk.old, desk.score, desk.bend, desk.new
@@ -132,7 +132,7 @@ def _candidates(support, token, everything, places):
     return count
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _admit_labels(chains, rows, support, token, n_labels, size, count, floor, desk, stats):
     """Add the labels found whose scores are above ``floor`` to a token's list; the new count."""
     for r in range(size):
@@ -156,7 +156,7 @@ def _admit_labels(chains, rows, support, token, n_labels, size, count, floor, de
     return count
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def visit_token(chains, rows, support, token, span, mass, told, rule, wanted, desk, stats):
     """Search (if wanted) and block step of one token of a sequence (``span``); its gap before.
 
@@ -222,7 +222,7 @@ def visit_token(chains, rows, support, token, span, mass, told, rule, wanted, de
     return gap
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _write_masses(chains, rows, support, token, mass, n_labels, count, desk, stats):
     """The new masses of a token's labels, and the weights that change with them."""
     old, new, names, places = desk.old, desk.new, desk.names, desk.places
