@@ -9,7 +9,7 @@ import numpy as np
 
 def images(n: int, seed: int, side: int = 40, words: int = 16, windows: int = 150) -> Any:
     """Grids of words with one textured box each; windows, their histograms and their IoU."""
-    from cliquewise.output_metrics import iou
+    from cliquewise.metrics import iou
 
     rng = np.random.default_rng(seed)
     # The textures are those of the task, whatever the images drawn.

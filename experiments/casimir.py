@@ -182,8 +182,8 @@ def ner_verdicts(
 
 def localization(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, str]]:
     """Figure 3, on generated images."""
+    from cliquewise.metrics import average_precision
     from cliquewise.models.candidates import CandidateSets
-    from cliquewise.output_metrics import average_precision
     from cliquewise.problems.candidates import CandidateProblem
 
     n = 60 if plan.sentences else 200

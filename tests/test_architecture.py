@@ -19,7 +19,7 @@ ROOMS = (
     ("_kernels",),
     ("errors", "ragged", "certificate", "trace", "persistence"),
     ("graph",),
-    ("data", "smoothers", "output_metrics", "metrics"),
+    ("data", "smoothers", "metrics"),
     ("models",),
     ("oracles",),
     ("problems",),

@@ -1,7 +1,7 @@
-"""How good predictions are: tokens, whole sequences, spans; and scorers for scikit-learn.
+"""How good predictions are: tokens, sequences, spans, boxes, rankings, matchings; and scorers.
 
-Truth and prediction are lists of sequences of labels. Tokens whose true label is None (not
-known) do not count.
+Truth and prediction are lists of sequences of labels, if nothing else is said. Tokens whose
+true label is None (not known) do not count.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise.data.attributes import FirstSight
 from cliquewise.errors import DataError
-from cliquewise.output_metrics import average_precision as average_precision
-from cliquewise.output_metrics import corloc as corloc
-from cliquewise.output_metrics import iou as iou
-from cliquewise.output_metrics import pair_f1 as pair_f1
-from cliquewise.ragged import offsets_of
+from cliquewise.ragged import Floats, offsets_of
 
 Scheme = Literal["auto", "IOB1", "IOB2", "BIOES"]
 
@@ -214,6 +211,109 @@ def confusion(y_true: Any, y_pred: Any, classes: Sequence[Any] | None = None) ->
     return Confusion(list(classes), matrix)
 
 
+def iou(a: Any, b: Any) -> Any:
+    """Intersection over union of boxes ``(top, left, bottom, right)`` with exclusive ends.
+
+    Parameters
+    ----------
+    a, b : arrays (..., 4)
+        Of shapes that broadcast: one box against many, or pairs.
+
+    Returns
+    -------
+    float or array
+
+    Examples
+    --------
+    >>> iou((0, 0, 2, 2), (0, 1, 2, 3))
+    0.333...
+    >>> iou((0, 0, 2, 2), [(0, 0, 2, 2), (5, 5, 6, 6)])
+    array([1., 0.])
+    """
+    one, two = _boxes(a), _boxes(b)
+    top, left = (np.maximum(one[..., f], two[..., f]) for f in (0, 1))
+    bottom, right = (np.minimum(one[..., f], two[..., f]) for f in (2, 3))
+    common = np.maximum(bottom - top, 0.0) * np.maximum(right - left, 0.0)
+    areas = [(x[..., 2] - x[..., 0]) * (x[..., 3] - x[..., 1]) for x in (one, two)]
+    shares = common / (areas[0] + areas[1] - common)
+    return float(shares) if shares.ndim == 0 else shares
+
+
+def corloc(true_boxes: Any, boxes: Any, threshold: float = 0.5) -> float:
+    """Share of images whose box overlaps the true one with an IoU above the threshold.
+
+    Examples
+    --------
+    >>> corloc([(0, 0, 2, 2), (0, 0, 2, 2)], [(0, 0, 2, 2), (0, 1, 2, 3)])
+    0.5
+    """
+    true, own = _boxes(true_boxes), _boxes(boxes)
+    if true.shape != own.shape or true.ndim != 2:
+        raise DataError(f"one box per image on both sides, not {true.shape} and {own.shape}")
+    return float(np.mean(iou(true, own) > threshold)) if len(true) else 0.0
+
+
+def average_precision(is_correct: Any, confidence: Any, n_positive: int | None = None) -> float:
+    """Mean precision over the recalls that a falling threshold on the confidence reaches.
+
+    Parameters
+    ----------
+    is_correct : bool array (n,)
+        Of each prediction: for boxes, whether its IoU with the truth exceeds 0.5.
+    confidence : array (n,)
+        The predictions' scores; equal ones enter together.
+    n_positive : int, optional
+        How many right answers there are to be found, if predictions lack some.
+
+    Examples
+    --------
+    >>> average_precision([True, False, True], [0.9, 0.8, 0.7])
+    0.833...
+    """
+    from sklearn.metrics import average_precision_score
+
+    right = np.asarray(is_correct, dtype=bool)
+    scores = np.asarray(confidence, dtype=np.float64)
+    if right.ndim != 1 or right.shape != scores.shape or np.isnan(scores).any():
+        raise DataError("is_correct and confidence must be one truth and one number per prediction")
+    total = int(right.sum()) if n_positive is None else int(n_positive)
+    if total < right.sum():
+        raise DataError(f"n_positive = {total}, but {right.sum()} predictions are right")
+    if not right.any():
+        return 0.0
+    ranks = np.unique(scores, return_inverse=True)[1]  # so that scores may be infinite
+    return float(average_precision_score(right, ranks) * right.sum() / total)
+
+
+def pair_f1(y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
+    """F1 of the pairs of matchings, over all examples together.
+
+    Parameters
+    ----------
+    y_true, y_pred : lists of int arrays
+        The column of every row, -1 for none. Where nothing is matched on either side it is 1.
+    sample_weight : array (n,), optional
+        How much the pairs of each example count.
+
+    Examples
+    --------
+    >>> pair_f1([[0, 1, -1]], [[0, -1, -1]])
+    0.666...
+    """
+    true, own = list(y_true), list(y_pred)
+    if len(true) != len(own):
+        raise DataError(f"{len(true)} true matchings, {len(own)} predicted ones")
+    weights = np.ones(len(true)) if sample_weight is None else np.asarray(sample_weight)
+    correct = total = 0.0
+    for i, (a, b) in enumerate(zip(true, own, strict=True)):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.shape != b.shape or a.ndim != 1:
+            raise DataError(f"example {i} has {a.shape} true rows, {b.shape} predicted ones")
+        correct += float(weights[i] * np.sum((a == b) & (a >= 0)))
+        total += float(weights[i] * (np.sum(a >= 0) + np.sum(b >= 0)))
+    return 2.0 * correct / total if total else 1.0
+
+
 def token_accuracy_scorer(estimator: Any, X: Any, y: Any) -> float:
     """Scorer for ``cross_val_score`` and ``GridSearchCV``: share of right tokens.
 
@@ -281,21 +381,17 @@ def _compare(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int64]]:
     """For each token: are the labels equal, is the true one known."""
     true, pred, offsets = _flatten(y_true, y_pred)
-    index: dict[Any, int] = {}
-    a, b = (
-        np.fromiter((index.setdefault(label, len(index)) for label in y), np.int64, len(y))
-        for y in (true, pred)
-    )
-    known = a != index[None] if None in index else np.ones(len(a), dtype=np.bool_)
-    return a == b, known, offsets
+    index = FirstSight()
+    a, b = index.numbers(true), index.numbers(pred)
+    return a == b, a != index.get(None, -1), offsets
 
 
 def _spans(
     labels: list[Any], offsets: NDArray[np.int64], types: dict[str, int], scheme: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return first tokens, last tokens and types of all spans; `types` is extended."""
-    index: dict[Any, int] = {}
-    ids = np.fromiter((index.setdefault(x, len(index)) for x in labels), np.int64, len(labels))
+    index = FirstSight()
+    ids = index.numbers(labels)
     parsed = [_parse(label, scheme) for label in index]
     prefix = np.array([p for p, _ in parsed], dtype=np.int64)[ids]
     kind = np.array([types.setdefault(t, len(types)) if p else -1 for p, t in parsed], np.int64)[
@@ -326,3 +422,14 @@ def _parse(label: Any, scheme: str) -> tuple[int, str]:
         allowed = ", ".join(f"{p}-..." for p in _PREFIXES[scheme])
         raise DataError(f"the label {label!r} is no span label of {scheme}: use O, {allowed}")
     return _CODE[_SAME.get(prefix, prefix)], kind
+
+
+def _boxes(boxes: Any) -> Floats:
+    array = np.asarray(boxes, dtype=np.float64)
+    if array.size == 0:
+        return np.empty((0, 4))
+    if array.ndim == 0 or array.shape[-1] != 4 or not np.all(np.isfinite(array)):
+        raise DataError(f"boxes are (top, left, bottom, right), not of shape {array.shape}")
+    if np.any(array[..., 2] <= array[..., 0]) or np.any(array[..., 3] <= array[..., 1]):
+        raise DataError("a box is empty: bottom and right must exceed top and left")
+    return array

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
 
-from cliquewise.errors import DataError, UnsupportedError  # noqa: E402
+from cliquewise.errors import DataError  # noqa: E402
 from cliquewise.solvers.run import run  # noqa: E402
 from cliquewise.torch import SGD, Adam, DeepProblem, ProxLinear  # noqa: E402
 from cliquewise.torch.heads import Scorer, make_head  # noqa: E402
@@ -118,7 +118,7 @@ def test_a_tolerance_ends_the_inner_loop_early():
     ids=lambda s: f"{s.name} {getattr(s, 'schedule', '')}",
 )  # fmt: skip
 def test_every_solver_lowers_the_objective_and_repeats_itself(solver):
-    start = make_problem().value(make_problem().weights())
+    start = make_problem().objective(make_problem().weights())
     fits = [run(make_problem(), solver, max_epochs=12, random_state=3) for _ in range(2)]
     assert fits[0].certificate.primal < 0.8 * start
     assert np.array_equal(fits[0].weights, fits[1].weights)
@@ -184,9 +184,9 @@ def test_bad_settings_are_refused():
         ProxLinear(growth=-1.0)
     with pytest.raises(DataError, match="average"):
         Adam(average=1.0)
-    with pytest.raises(UnsupportedError, match="smoother"):
+    with pytest.raises(DataError, match="smoother"):
         ProxLinear(smoother="l1")
-    with pytest.raises(UnsupportedError, match="schedule"):
+    with pytest.raises(DataError, match="schedule"):
         SGD(schedule="cosine")
     with pytest.raises(DataError, match="unequal or no examples"):
         problem = make_problem()

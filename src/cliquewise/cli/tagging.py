@@ -93,17 +93,11 @@ def load_tagger(path: str) -> Any:
 
 def lines_of(path: str, encoding: str) -> Iterator[str]:
     """Lines of a file, compressed or not, or of the standard input (``-``)."""
-    from cliquewise.data.formats.text import read_lines
-    from cliquewise.errors import FormatError
+    from cliquewise.data.formats.text import decoded, read_lines
 
-    if path != "-":
-        yield from read_lines(path, encoding)
-        return
-    for number, raw in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield raw.decode(encoding).rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise FormatError(f"not {encoding}: {error.reason}", "stdin", number) from None
+    if path == "-":
+        return decoded(sys.stdin.buffer, encoding, "stdin")
+    return read_lines(path, encoding)
 
 
 def conll_batches(path: str, tabs: bool, encoding: str, size: int) -> Iterator[list[Any]]:

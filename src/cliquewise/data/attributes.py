@@ -130,8 +130,8 @@ def learn_attributes(
     return _assemble(parts, ids, offsets, len(names)), names
 
 
-class FirstSight(defaultdict[str, int]):
-    """Numbers strings in the order in which they are first seen.
+class FirstSight(defaultdict[Any, int]):
+    """Numbers values in the order in which they are first seen.
 
     Examples
     --------
@@ -142,9 +142,9 @@ class FirstSight(defaultdict[str, int]):
     def __init__(self) -> None:
         super().__init__(count().__next__)
 
-    def numbers(self, strings: Iterable[str]) -> NDArray[np.int32]:
-        """Return the number of each string."""
-        return np.fromiter(map(self.__getitem__, strings), np.int32)
+    def numbers(self, values: Iterable[Any]) -> NDArray[np.int32]:
+        """Return the number of each value."""
+        return np.fromiter(map(self.__getitem__, values), np.int32)
 
 
 def without_rare(

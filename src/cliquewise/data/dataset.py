@@ -122,19 +122,16 @@ class Dataset:
         some = self.allowed.any(axis=1)
         if not some.all():
             raise DataError(f"{self.place(int(some.argmin()))}: no label is allowed")
-        if self.labels is not None:
-            self._check_labels_are_allowed(self.labels, self.allowed)
-
-    def _check_labels_are_allowed(
-        self, labels: NDArray[np.int32], allowed: NDArray[np.bool_]
-    ) -> None:
-        known = np.flatnonzero(labels >= 0)
-        inside = labels[known] < allowed.shape[1]
-        fine = inside.copy()
-        fine[inside] = allowed[known[inside], labels[known[inside]]]
+        if self.labels is None:
+            return
+        known = np.flatnonzero(self.labels >= 0)
+        fine = self.labels[known] < self.allowed.shape[1]
+        fine[fine] = self.allowed[known[fine], self.labels[known[fine]]]
         if not fine.all():
             token = int(known[fine.argmin()])
-            raise DataError(f"{self.place(token)}: its label {labels[token]} is not allowed there")
+            raise DataError(
+                f"{self.place(token)}: its label {self.labels[token]} is not allowed there"
+            )
 
     def _check_weights(self) -> None:
         if self.weights is None:
@@ -302,8 +299,8 @@ class Dataset:
         if edges and len(edges) < len(parts):
             raise DataError("some of the datasets have attributes of token pairs, some do not")
         return Dataset(
-            _concat_pointers([part.offsets for part in parts]),
-            _concat_pointers([part.indptr for part in parts]),
+            offsets_of(np.concatenate([part.lengths for part in parts])),
+            offsets_of(np.concatenate([np.diff(part.indptr) for part in parts])),
             np.concatenate([part.indices for part in parts]),
             _concat_or_ones([(part.values, (len(part.indices),)) for part in parts]),
             parts[0].n_features,
@@ -339,11 +336,6 @@ def _pointers(array: Any, name: str) -> NDArray[np.int64]:
     if len(pointers) == 0 or pointers[0] != 0 or (np.diff(pointers) < 0).any():
         raise DataError(f"{name} must start at 0 and never decrease")
     return pointers
-
-
-def _concat_pointers(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    lengths = np.concatenate([np.diff(part) for part in parts])
-    return offsets_of(lengths)
 
 
 def _concat_or_ones(parts: list[tuple[Any, tuple[int, ...]]]) -> Any:

@@ -32,7 +32,7 @@ class FeatureRows:
     @classmethod
     def stack(cls, parts: Sequence[Any], n_features: int | None = None) -> FeatureRows:
         """One matrix of the parts (rows, d) of all examples, checked."""
-        matrices = [_part(part, i) for i, part in enumerate(parts)]
+        matrices = [matrix_of(part, f"example {i}: features") for i, part in enumerate(parts)]
         if n_features is None:
             if not matrices:
                 raise DataError("there are no examples")
@@ -40,6 +40,8 @@ class FeatureRows:
         for i, m in enumerate(matrices):
             if m.shape[1] != n_features:
                 raise DataError(f"example {i} has {m.shape[1]} features, not {n_features}")
+            if not np.all(np.isfinite(m.data if issparse(m) else m)):
+                raise DataError(f"example {i}: features must be finite numbers, not NaN or inf")
         if any(issparse(m) for m in matrices):
             whole = csr_matrix(sparse_vstack([csr_matrix(m) for m in matrices]), dtype=np.float64)
             whole.sum_duplicates()
@@ -91,18 +93,14 @@ class FeatureRows:
         return np.asarray(self.matrix.T @ factors)
 
 
-def _part(part: Any, i: int) -> Any:
-    if issparse(part):
-        matrix: Any = csr_matrix(part, dtype=np.float64)
-        values = matrix.data
-    else:
-        try:
-            matrix = np.asarray(part, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"example {i}: features must be rows of numbers ({error})") from None
-        values = matrix
+def matrix_of(rows: Any, what: str) -> Any:
+    """Rows of numbers as a float64 array or CSR matrix; ``what`` names them in messages."""
+    if issparse(rows):
+        return csr_matrix(rows, dtype=np.float64)
+    try:
+        matrix = np.asarray(rows, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} must be rows of numbers ({error})") from None
     if matrix.ndim != 2:
-        raise DataError(f"example {i}: features must be (rows, d), not of shape {matrix.shape}")
-    if not np.all(np.isfinite(values)):
-        raise DataError(f"example {i}: features must be finite numbers, not NaN or inf")
+        raise DataError(f"{what} must have two dimensions, not the shape {matrix.shape}")
     return matrix

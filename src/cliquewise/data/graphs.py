@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import csr_matrix
 from scipy.sparse import vstack as stack_rows
 
+from cliquewise.data.feature_rows import matrix_of
 from cliquewise.errors import DataError, FormatError
 from cliquewise.ragged import Ints, gather, offsets_of, owner_of
 
@@ -206,11 +207,11 @@ class _Example:
                 f"example {i} must be (node_features, edges[, edge_features[, types]]), or a dict"
             )
         features, edges, edge_features, types = (*x, None, None)[:4]
-        nodes = _matrix(features, f"example {i}: node features")
+        nodes = csr_matrix(matrix_of(features, f"example {i}: node features"))
         pairs = _pairs(edges, i)
         on_edges = None
         if edge_features is not None:
-            on_edges = _matrix(edge_features, f"example {i}: edge features")
+            on_edges = csr_matrix(matrix_of(edge_features, f"example {i}: edge features"))
             if on_edges.shape[0] != len(pairs):
                 raise DataError(
                     f"example {i}: {on_edges.shape[0]} rows of edge features for {len(pairs)} edges"
@@ -226,22 +227,8 @@ class _Example:
         return cls(nodes, pairs, on_edges, numbers)
 
 
-def _matrix(x: Any, what: str) -> csr_matrix:
-    if issparse(x):
-        return csr_matrix(x, dtype=np.float64)
-    try:
-        array = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{what} must be a 2-D array of numbers or a sparse matrix") from error
-    if array.ndim != 2:
-        raise DataError(f"{what} must have two dimensions, not {array.ndim}")
-    return csr_matrix(array)
-
-
 def _pairs(edges: Any, i: int) -> Ints:
-    if edges is None:
-        return np.empty((0, 2), dtype=np.int64)
-    array = np.asarray(edges)
+    array = np.asarray(() if edges is None else edges)
     if array.size == 0:
         return np.empty((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":

@@ -63,10 +63,7 @@ def _end_gradients(scores: Scores, nodes: Tensor) -> tuple[Tensor | None, Tensor
 
 
 def _empty(scores: Scores) -> tuple[Tensor, Gradient]:
-    zero = torch.zeros_like
-    begin = None if scores.begin is None else zero(scores.begin)
-    end = None if scores.end is None else zero(scores.end)
-    grad = Gradient(zero(scores.nodes), zero(scores.trans), begin, end)
+    grad = Gradient(*scores.each(torch.zeros_like)[:4])
     return scores.nodes.new_zeros(scores.nodes.shape[0]), grad
 
 
@@ -272,14 +269,6 @@ def gold_gradient(scores: Scores, tags: Tensor, weights: Tensor) -> Gradient:
     return Gradient(nodes, trans, *_end_gradients(scores, nodes))
 
 
-def as_double(scores: Scores) -> Scores:
-    """The same in float64."""
-    nodes, trans, begin, end, mask = scores
-    begin = None if begin is None else begin.double()
-    end = None if end is None else end.double()
-    return Scores(nodes.double(), trans.double(), begin, end, mask)
-
-
 # ---- maximum
 
 
@@ -307,4 +296,4 @@ def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
     out = torch.stack(labels[::-1], 1)
     if scores.mask is not None:
         out = out.masked_fill(~scores.mask, 0)
-    return path_score(as_double(scores), out).to(scores.nodes.dtype), out
+    return path_score(scores.each(Tensor.double), out).to(scores.nodes.dtype), out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -32,6 +33,12 @@ class Scores(NamedTuple):
     def is_shared(self) -> bool:
         """Whether one table of transitions serves all positions."""
         return self.trans.dim() == 2
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Scores:
+        """The same with all scores changed, and the same mask."""
+        nodes, trans, *ends, mask = self
+        begin, end = (None if x is None else change(x) for x in ends)
+        return Scores(change(nodes), change(trans), begin, end, mask)
 
     def lengths(self) -> Tensor:
         """Number of positions of every chain, shape (B,)."""
@@ -84,27 +91,14 @@ def make_scores(
         if vector is not None and vector.shape != (k,):
             raise DataError(f"{name} scores must have shape {(k,)}, not {tuple(vector.shape)}")
     if mask is not None:
-        mask = _checked_mask(mask, size, length)
+        if mask.shape != (size, length):
+            raise DataError(f"mask must have shape {(size, length)}, not {tuple(mask.shape)}")
+        mask = mask.bool()
         if wait or mask.device.type == "cpu":
             check_gaps(mask)
     wide = torch.float64 if nodes.dtype == torch.float64 else torch.float32
-    if nodes.dtype != wide:
-        nodes = nodes.to(wide)
-    if transitions.dtype != wide:
-        transitions = transitions.to(wide)
-    if begin is not None and begin.dtype != wide:
-        begin = begin.to(wide)
-    if end is not None and end.dtype != wide:
-        end = end.to(wide)
-    return Scores(nodes, transitions, begin, end, mask)
-
-
-def _checked_mask(mask: Tensor, size: int, length: int) -> Tensor:
-    if mask.shape != (size, length):
-        raise DataError(f"mask must have shape {(size, length)}, not {tuple(mask.shape)}")
-    if mask.dtype != torch.bool:
-        mask = mask.bool()
-    return mask
+    scores = Scores(nodes, transitions, begin, end, mask)
+    return scores.each(lambda x: x if x.dtype == wide else x.to(wide))
 
 
 def check_gaps(mask: Tensor) -> None:

@@ -102,32 +102,24 @@ class _ChainFunction(torch.autograd.Function):
             from cliquewise.torch import _triton
 
             sign = 1.0 if tags is None else -1.0
-            found = _triton.gradient(scores, tuple(saved), grad, sign * ctx.scale)
-            return (*found, None, None, None, None)
+            own = _triton.gradient(scores, tuple(saved), grad, sign * ctx.scale)
+            return (*own, None, None, None, None)
         grad = (grad * ctx.scale).expand(len(nodes))
         if torch.is_grad_enabled():
             # Asked to be differentiated again: the same numbers by operations that can be.
-            result = _less_tags(_plain.log_domain(scores, grad)[1], scores, tags, grad)
+            model = _plain.log_domain(scores, grad)[1]
         elif ctx.backend == "compiled":
             from cliquewise.torch import _compiled
 
-            result = _less_tags(_compiled.gradient(scores, tuple(saved), grad), scores, tags, grad)
+            model = _compiled.gradient(scores, tuple(saved), grad)
         else:
-            result = _less_tags(_plain.gradient(scores, grad), scores, tags, grad)
-        return (*result, None, None, None, None)
-
-
-def _less_tags(
-    model: _plain.Gradient | None, scores: Scores, tags: Tensor | None, grad: Tensor
-) -> _plain.Gradient:
-    """Gradient of log Z; with tags that of the log-likelihood, tags minus model."""
-    assert model is not None
-    if tags is None:
-        return model
-    gold = _plain.gold_gradient(scores, tags, grad)
-    begin = None if model.begin is None or gold.begin is None else gold.begin - model.begin
-    end = None if model.end is None or gold.end is None else gold.end - model.end
-    return _plain.Gradient(gold.nodes - model.nodes, gold.trans - model.trans, begin, end)
+            model = _plain.gradient(scores, grad)
+        assert model is not None
+        found = tuple(model)
+        if tags is not None:
+            gold = _plain.gold_gradient(scores, tags, grad)
+            found = tuple(None if g is None or m is None else g - m for g, m in zip(gold, model))
+        return (*found, None, None, None, None)
 
 
 def log_likelihood(
@@ -216,26 +208,17 @@ def marginals(
     tensor([[[0.2689, 0.7311]]])
     """
     scores = make_scores(nodes, transitions, begin, end, mask)
-    given = [x for x in scores[:4] if x is not None]
     weights = torch.ones(len(scores.nodes), dtype=scores.nodes.dtype, device=scores.nodes.device)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in scores[:4]):
         if scores.mask is not None:
             scores_.check_gaps(scores.mask)
         log_z, result = _plain.log_domain(scores, weights)
         assert result is not None
         return ChainMarginals(log_z, result.nodes, result.trans)
-    leaves = [x.detach().requires_grad_() for x in given]
-    rest = iter(leaves)
-    own = Scores(
-        next(rest),
-        next(rest),
-        None if scores.begin is None else next(rest),
-        None if scores.end is None else next(rest),
-        scores.mask,
-    )
+    own = scores.each(lambda x: x.detach().requires_grad_())
     with torch.enable_grad():
         log_z = log_likelihood(own, None, backend)
-    by_nodes, by_trans = torch.autograd.grad(log_z, leaves[:2], weights)
+    by_nodes, by_trans = torch.autograd.grad(log_z, own[:2], weights)
     return ChainMarginals(log_z.detach(), by_nodes, by_trans)
 
 

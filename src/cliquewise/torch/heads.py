@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.torch.chain import marginals, viterbi
 from cliquewise.torch.crf import ChainCRF
-from cliquewise.torch.graphs import graph_log_partition, graph_loss, graph_map
+from cliquewise.torch.graphs import graph_loss, graph_map
 from cliquewise.torch.losses import CandidateLoss, chain_loss
 from cliquewise.torch.multilabel import MultiLabelCRF
 
@@ -138,11 +138,7 @@ class MultiLabelHead(Head):
 
     def probabilities(self, scores: Scores, extra: Tensor | None) -> Tensor:
         """Probability of yes, (B, L)."""
-        leaf = scores[0].detach().requires_grad_()
-        with torch.enable_grad():
-            value = graph_log_partition(self.crf.structure, leaf).sum()
-        (grad,) = torch.autograd.grad(value, leaf)
-        return grad[:, 1 : 2 * self.crf.n_labels : 2]
+        return self.crf.chances(scores[0])
 
 
 def make_head(structure: str, n_labels: int, edges: Any = None) -> Head:

@@ -87,7 +87,11 @@ class MultiLabelCRF(nn.Module):
 
     def marginals(self, scores: Tensor) -> Tensor:
         """Probability of yes for every label, (B, L)."""
-        leaf = self.potentials(scores).detach().requires_grad_()
+        return self.chances(self.potentials(scores))
+
+    def chances(self, potentials: Tensor) -> Tensor:
+        """Probability of yes for every label, (B, L), from flat tables (B, n)."""
+        leaf = potentials.detach().requires_grad_()
         with torch.enable_grad():
             value = graph_log_partition(self.structure, leaf).sum()
         (grad,) = torch.autograd.grad(value, leaf)

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.solvers.base import Info, Solver, register
+from cliquewise.certificate import Certificate
+from cliquewise.solvers.base import Info, Solver, at_least, one_of, positive, register
 from cliquewise.torch.heads import Scores
 from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import Batch, DeepProblem
@@ -199,17 +199,12 @@ class ProxLinear(Solver):
     columns: ClassVar[tuple[str, ...]] = ("prox_gradient", "eta", "accepted", "inner")
 
     def __post_init__(self) -> None:
-        for name in ("eta", "mu"):
-            if not getattr(self, name) > 0:
-                raise DataError(f"{name} = {getattr(self, name)}; it must be positive")
-        if self.budget < 1:
-            raise DataError(f"budget = {self.budget}; it must be at least 1")
-        if not self.growth >= 0:
-            raise DataError(f"growth = {self.growth}; it must not be negative")
-        if self.smoothing not in ("adaptive", "constant"):
-            raise UnsupportedError("smoothing is 'adaptive' or 'constant'")
-        if self.smoother not in _SMOOTH:
-            raise UnsupportedError(f"smoother is one of: {', '.join(_SMOOTH)}")
+        positive(self, "eta")
+        positive(self, "mu")
+        at_least(self, 1, "budget")
+        at_least(self, 0, "growth")
+        one_of(self, "smoothing", "adaptive", "constant")
+        one_of(self, "smoother", *_SMOOTH)
 
     def init(self, problem: DeepProblem, warm: Any = None) -> ProxLinearState:
         """Start from the network's weights, or those of another state."""
@@ -282,8 +277,7 @@ class ProxLinear(Solver):
                 bound *= TIGHTEN
                 before, (center, full, kept) = best, anchor
             size = float((full + model.quadratic_gradient(center)).square().sum()) / lam
-            small = self.tolerance is not None and size <= self.tolerance / k
-            if small:
+            if self.tolerance is not None and size <= self.tolerance / k:
                 return best, anchors, float(made), bound
             # An extra proximal term pays where the condition is worse than n (Prop. 29).
             kappa = max(bound / (n + 1) - lam, 0.0)
@@ -324,8 +318,6 @@ class ProxLinear(Solver):
 
     def certify(self, problem: DeepProblem, state: ProxLinearState) -> Any:
         """The objective, known from the acceptance test."""
-        from cliquewise.certificate import Certificate
-
         return Certificate(state.value, status="none")
 
     def extras(self, problem: DeepProblem, state: ProxLinearState) -> dict[str, float]:

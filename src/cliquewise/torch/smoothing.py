@@ -104,9 +104,7 @@ def smoothed_max(
     scores = make_scores(nodes, transitions, begin, end, mask)
     if gamma == 1.0:
         return log_likelihood(scores, None)
-    begin, end = (None if x is None else x / gamma for x in (scores.begin, scores.end))
-    cool = Scores(scores.nodes / gamma, scores.trans / gamma, begin, end, scores.mask)
-    return gamma * log_likelihood(cool, None)
+    return gamma * log_likelihood(scores.each(lambda x: x / gamma), None)
 
 
 def _expected(scores: Scores, by: Scores) -> tuple[Tensor, Tensor]:

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from cliquewise.certificate import Certificate
-from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.solvers.base import Info, Solver, register
+from cliquewise.errors import DataError
+from cliquewise.solvers.base import Info, Solver, one_of, positive, register
 from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import DeepProblem
 
-SCHEDULES = ("constant", "sqrt", "inverse")
+#: The rate is divided by this power of the time.
+SCHEDULES = {"constant": 0.0, "sqrt": 0.5, "inverse": 1.0}
 
 
 @dataclass
@@ -41,12 +42,9 @@ class _Stochastic(Solver):
     takes_no_penalty: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not self.rate > 0:
-            raise DataError(f"rate = {self.rate}; it must be positive")
-        if self.schedule not in SCHEDULES:
-            raise UnsupportedError(f"schedule is one of: {', '.join(SCHEDULES)}")
-        if not self.t0 > 0:
-            raise DataError(f"t0 = {self.t0}; it must be positive")
+        positive(self, "rate")
+        positive(self, "t0")
+        one_of(self, "schedule", *SCHEDULES)
         if not 0 <= self.average < 1:
             raise DataError(f"average = {self.average}; it must be at least 0 and below 1")
 
@@ -63,9 +61,8 @@ class _Stochastic(Solver):
     def advance(self, state: StochasticState, grad: Tensor) -> None:
         """One step at the rate of its time, and its part in the average."""
         age = 1.0 + state.steps / self.t0
-        power = {"constant": 0.0, "sqrt": 0.5, "inverse": 1.0}[self.schedule]
         state.steps += 1
-        self.update(state, grad, self.rate / age**power)
+        self.update(state, grad, self.rate / age ** SCHEDULES[self.schedule])
         if state.mean is not None:
             # A short memory at first: the start is soon forgotten.
             kept = min(self.average, (1.0 + state.steps) / (10.0 + state.steps))

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from decimal import Decimal, DecimalException
+from functools import cached_property
 from typing import BinaryIO
 
 import numpy as np
@@ -55,6 +56,17 @@ def _has_tiny_decimals(text: bytes) -> bool:
     """Whether some number that float() makes zero may not be zero."""
     # Literal prefixes, not [eE]: these are searched ten times faster.
     return bool(re.search(rb"e-\d{3}", text) or re.search(rb"E-\d{3}", text) or b"0" * 300 in text)
+
+
+def first_word(text: bytes, name: str, *words: str) -> int:
+    """Check that the text begins with one of the words; return where it ends."""
+    found = re.match(rb"\s*(\S{1,40})", text)
+    if found is None or found[1].upper() not in [word.encode() for word in words]:
+        shown = "is empty" if found is None else f"begins with '{repr(found[1][:20])[2:-1]}'"
+        line = 1 if found is None else text.count(b"\n", 0, found.start(1)) + 1
+        wanted = " or ".join(words)
+        raise FormatError(f"the file {shown}; it should begin with {wanted}", name, line)
+    return found.end()
 
 
 class Numbers:
@@ -130,7 +142,7 @@ class Numbers:
         """An error about number ``index`` (by default the next one), with file and line."""
         index = self.at if index is None else index
         if index < len(self.values):
-            line = self._line(int(self._starts(self.start)[index]))
+            line = self._line(int(self._all_starts[index]))
         else:
             line = self._line(self.stop)
         return FormatError(message, self.path, line)
@@ -214,8 +226,6 @@ class Numbers:
             pass
         raise self.error(f"'{token[:20]}' is not a potential: it must be finite and >= 0", index)
 
-    @property
+    @cached_property
     def _all_starts(self) -> NDArray[np.int64]:
-        if not hasattr(self, "_kept_starts"):
-            self._kept_starts = self._starts(self.start)
-        return self._kept_starts
+        return self._starts(self.start)

@@ -12,7 +12,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cliquewise.data.formats.text import Progress, open_writer, read_lines
+from cliquewise.data.formats.text import Progress, decoded, open_writer, read_lines
 from cliquewise.errors import DataError, FormatError
 
 DOCSTART = "-DOCSTART-"
@@ -189,25 +189,8 @@ def iter_conll(
     >>> list(iter_conll(["the DT", "cat NN", "", "yes UH"]))
     [[['the', 'DT'], ['cat', 'NN']], [['yes', 'UH']]]
     """
-    lines = _decoded(stream, encoding, name)
+    lines = decoded(stream, encoding, name)
     return _sentences(lines, separator, docstart, comment, name)
-
-
-def _decoded(stream: Iterable[str | bytes], encoding: str, name: str | None) -> Iterator[str]:
-    for number, raw in enumerate(stream, 1):
-        if isinstance(raw, str):
-            line = raw
-        else:
-            try:
-                line = raw.decode(encoding)
-            except UnicodeDecodeError as error:
-                raise FormatError(
-                    f"byte {error.start} of the line (0x{raw[error.start]:02x}) is not "
-                    f"{encoding}; name the right encoding",
-                    name,
-                    number,
-                ) from None
-        yield line.rstrip("\r\n")
 
 
 def _sentences(

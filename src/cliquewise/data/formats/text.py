@@ -38,7 +38,11 @@ def read_lines(
 
 
 def _groups(path: Path, encoding: str, progress: Progress | None) -> Iterator[list[str]]:
-    with _open_raw(path) as raw:
+    try:
+        opened = path.open("rb")
+    except OSError as error:
+        raise FormatError(f"cannot be opened: {error.strerror}", path) from error
+    with opened as raw:
         total = os.fstat(raw.fileno()).st_size
         expected = SUFFIXES.get(path.suffix)
         if expected and total and not packing_of(raw):
@@ -88,20 +92,27 @@ def numbered(lines: Iterable[str], path: str | Path | None) -> Iterator[Iterator
         raise FormatError(str(error), path, number) from None
 
 
+def decoded(
+    stream: Iterable[str | bytes], encoding: str = "utf-8", name: str | None = None
+) -> Iterator[str]:
+    """Yield the lines of an open stream, without their ends; ``name`` is for messages."""
+    for number, raw in enumerate(stream, 1):
+        try:
+            line = raw if isinstance(raw, str) else raw.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise FormatError(
+                f"byte {error.start} of the line (0x{error.object[error.start]:02x}) is not "
+                f"{encoding}; name the right encoding",
+                name,
+                number,
+            ) from None
+        yield line.rstrip("\r\n")
+
+
 def _strip_returns(lines: list[str]) -> list[str]:
     if any("\r" in line for line in lines):
         return [line.removesuffix("\r") for line in lines]
     return lines
-
-
-@contextmanager
-def _open_raw(path: Path) -> Iterator[IO[bytes]]:
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise FormatError(f"cannot be opened: {error.strerror}", path) from error
-    with raw:
-        yield raw
 
 
 def _decode(chunks: Iterable[bytes], path: Path, encoding: str) -> Iterator[str]:

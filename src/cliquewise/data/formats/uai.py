@@ -8,7 +8,6 @@ Result files (MAR, PR, MAP) are in :mod:`cliquewise.data.formats.uai_results`.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from itertools import pairwise
@@ -16,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.formats._numbers import Numbers, Source, read_bytes
+from cliquewise.data.formats._numbers import Numbers, Source, first_word, read_bytes
 from cliquewise.data.formats.text import open_writer
 from cliquewise.errors import FormatError, GraphError
 from cliquewise.graph.factor_graph import FactorGraph
@@ -58,7 +57,7 @@ def read_uai(source: Source, evidence: Source | Mapping[int, int] | None = None)
            [-1.38629436,        -inf]])
     """
     text, name = read_bytes(source)
-    numbers = Numbers(text, name, start=_preamble(text, name))
+    numbers = Numbers(text, name, start=first_word(text, name, "MARKOV", "BAYES"))
     n = numbers.count("the number of variables")
     cardinalities = numbers.integers(n, "the cardinality of variable {}", 1, MAX_CARDINALITY)
     if cardinalities.sum() > max(_FREE_STATES, len(numbers.values)):
@@ -78,21 +77,6 @@ def read_uai(source: Source, evidence: Source | Mapping[int, int] | None = None)
     if isinstance(evidence, Mapping):
         return graph.condition(evidence)
     return _observe(graph, evidence)
-
-
-def _preamble(text: bytes, name: str) -> int:
-    """Check the first word; return where it ends."""
-    found = re.match(rb"\s*(\S{1,40})", text)
-    if found is None:
-        raise FormatError("the file is empty; a UAI model begins with MARKOV or BAYES", name)
-    if found[1].upper() not in (b"MARKOV", b"BAYES"):
-        shown = repr(found[1][:20])[2:-1]
-        raise FormatError(
-            f"the file begins with '{shown}'; a UAI model begins with MARKOV or BAYES",
-            name,
-            text.count(b"\n", 0, found.start(1)) + 1,
-        )
-    return found.end()
 
 
 def _scopes(numbers: Numbers, n: int) -> tuple[Ints, Ints]:
@@ -317,6 +301,3 @@ def _linear(graph: FactorGraph) -> list[str]:
             )
         out[i] = f"{Decimal(float(logs[i])).exp():.24E}"
     return out
-
-
-__all__ = ["read_uai", "read_uai_evidence", "write_uai"]

@@ -11,7 +11,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cliquewise.data.formats._numbers import Numbers, Source, read_bytes
+from cliquewise.data.formats._numbers import Numbers, Source, first_word, read_bytes
 from cliquewise.data.formats.text import open_writer
 from cliquewise.errors import FormatError, GraphError
 from cliquewise.ragged import Ints
@@ -137,7 +137,7 @@ def read_uai_map(source: Source) -> Ints:
     array([[1, 0, 2]])
     """
     text, name = read_bytes(source)
-    _check_word(text, name, "MAP")
+    first_word(text, name, "MAP")
     blocks = list(re.finditer(rb"MAP\s([^M]*)", text))
     rows = []
     for i, block in enumerate(blocks):
@@ -154,29 +154,11 @@ def read_uai_map(source: Source) -> Ints:
     return np.stack(rows)
 
 
-def _check_word(text: bytes, name: str, word: str) -> int:
-    found = re.match(rb"\s*(\S{1,40})", text)
-    if found is None or found[1] != word.encode():
-        shown = "nothing" if found is None else repr(found[1])[2:-1]
-        raise FormatError(f"the file begins with {shown[:20]!r} instead of {word!r}", name, 1)
-    return found.end()
-
-
 def _after_word(source: Source, word: str) -> Numbers:
     text, name = read_bytes(source)
-    return Numbers(text, name, _check_word(text, name, word))
+    return Numbers(text, name, first_word(text, name, word))
 
 
 def _emit(text: str, target: Target) -> None:
     with open_writer(target) as stream:
         stream.write(text)
-
-
-__all__ = [
-    "read_uai_map",
-    "read_uai_mar",
-    "read_uai_pr",
-    "write_uai_map",
-    "write_uai_mar",
-    "write_uai_pr",
-]
