@@ -134,9 +134,7 @@ class FeatureEncoder:
     def from_state(cls, state: dict[str, Any]) -> FeatureEncoder:
         """Build a fitted encoder from `to_state`'s dict."""
         encoder = cls(state["n_hash"], state["min_count"])
-        encoder.kind = state["kind"]
-        encoder.vocabulary = state["vocabulary"]
-        encoder.n_features = state["n_features"]
+        encoder.__setstate__(state)
         return encoder
 
     def __getstate__(self) -> dict[str, Any]:

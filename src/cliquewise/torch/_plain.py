@@ -49,16 +49,14 @@ def gradient(scores: Scores, weights: Tensor) -> Gradient:
 
 def _end_gradients(scores: Scores, nodes: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Gradients by begin and end scores, from those by the node scores."""
-    begin = end = None
-    if scores.begin is not None:
-        begin = nodes[:, 0].sum(0) if nodes.shape[1] else torch.zeros_like(scores.begin)
+    if not nodes.shape[1]:
+        return scores.each(torch.zeros_like)[2:4]
+    begin = None if scores.begin is None else nodes[:, 0].sum(0)
+    end = None
     if scores.end is not None:
-        if nodes.shape[1]:
-            last = (scores.lengths() - 1).clamp(min=0)
-            # A chain without positions has a row of zeros.
-            end = nodes[torch.arange(len(last), device=last.device), last].sum(0)
-        else:
-            end = torch.zeros_like(scores.end)
+        last = (scores.lengths() - 1).clamp(min=0)
+        # A chain without positions has a row of zeros.
+        end = nodes[torch.arange(len(last), device=last.device), last].sum(0)
     return begin, end
 
 
@@ -132,14 +130,12 @@ def _backward(
 ) -> tuple[Gradient | None, Tensor]:
     """Weighted marginals, and the greatest beta that was met."""
     shared, (length, size, _) = scores.is_shared, psi.shape
-    wanted = weights is not None
     beta = torch.ones_like(psi[0])
     bound = beta.amax()
     # From here on psi holds the right-hand sides q of the edges, alpha becomes the marginals.
-    marginals = torch.empty_like(alpha) if wanted else alpha
+    marginals = alpha if weights is None else torch.empty_like(alpha)
+    marginals[-1] = alpha[-1]
     transposed = table.t() if shared else table
-    if wanted:
-        marginals[-1] = alpha[-1]
     for t in range(length - 1, 0, -1):
         q = psi[t] * beta
         if shared:
@@ -156,12 +152,11 @@ def _backward(
             q = q / z
         beta = new
         bound = torch.maximum(bound, beta.amax())
-        if wanted:
+        if weights is not None:
             psi[t] = q
             marginals[t - 1] = alpha[t - 1] * beta
-    if not wanted:
+    if weights is None:
         return None, bound
-    assert weights is not None
     g = weights.view(1, size, 1)
     nodes = marginals * g
     if inside is not None:

@@ -116,10 +116,8 @@ def graph_map(structure: Structure, potentials: Tensor) -> tuple[Tensor, Tensor]
     (3.0, [1, 1])
     """
     rows = potentials.reshape(-1, potentials.shape[-1])
-    found = [
-        FactorGraph.from_structure(structure, row).map().labels
-        for row in _rows(structure, potentials)
-    ]
+    graphs = (FactorGraph.from_structure(structure, row) for row in _rows(structure, potentials))
+    found = [graph.map().labels for graph in graphs]
     labels = np.array(found, dtype=np.int64).reshape(len(rows), structure.n_variables)
     lead = potentials.shape[:-1]
     score = _score(structure, rows, labels).view(lead)

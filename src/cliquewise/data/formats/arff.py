@@ -37,6 +37,16 @@ class MultiLabelData:
     feature_names: list[str]
     label_names: list[str]
 
+    @classmethod
+    def from_entries(
+        cls, n: int, entries: Any, hits: Any, feature_names: list[str], label_names: list[str]
+    ) -> MultiLabelData:
+        """From ``n`` rows' values ``(values, (rows, columns))`` and pairs (row, label)."""
+        X: Any = csr_matrix(entries, shape=(n, len(feature_names)), dtype=np.float64)
+        Y = np.zeros((n, len(label_names)), dtype=np.int8)
+        Y[tuple(np.array(hits, dtype=np.int64).reshape(-1, 2).T)] = 1
+        return cls(X, Y, feature_names, label_names)
+
 
 @dataclass(frozen=True)
 class _Attribute:
@@ -254,12 +264,9 @@ class _Columns:
             self.values.append(value)
 
     def result(self, n: int) -> MultiLabelData:
-        X: Any = csr_matrix((self.values, (self.rows, self.columns)), shape=(n, len(self.names)))
-        Y = np.zeros((n, len(self.labels)), dtype=np.int8)
-        if self.hits:
-            rows, columns = np.array(self.hits).T
-            Y[rows, columns] = 1
-        return MultiLabelData(X, Y, self.names, [self.attributes[c].name for c in self.labels])
+        labels = [self.attributes[c].name for c in self.labels]
+        entries = self.values, (self.rows, self.columns)
+        return MultiLabelData.from_entries(n, entries, self.hits, self.names, labels)
 
 
 def _cells(text: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from cliquewise.data.formats.arff import MultiLabelData
 from cliquewise.data.formats.text import Progress, numbered, read_lines
@@ -72,14 +71,9 @@ def read_libsvm(
     if len(at) and at.min() < 0:
         raise FormatError("a feature has number 0; read it with zero_based=True", path)
     width = _size(n_features, int(at.max(initial=-1)) + 1, "features", path)
-    found = np.array(hits, dtype=np.int64).reshape(-1, 2)
-    height = _size(n_labels, int(found[:, 1].max(initial=-1)) + 1, "labels", path)
-    Y = np.zeros((n, height), dtype=np.int8)
-    Y[found[:, 0], found[:, 1]] = 1
-    X = csr_matrix((np.array(values), (np.array(rows, dtype=np.int64), at)), shape=(n, width))
-    return MultiLabelData(
-        X, Y, [str(f + base) for f in range(width)], list(map(str, range(height)))
-    )
+    height = _size(n_labels, max((label for _, label in hits), default=-1) + 1, "labels", path)
+    features, labels = map(str, range(base, width + base)), map(str, range(height))
+    return MultiLabelData.from_entries(n, (values, (rows, at)), hits, [*features], [*labels])
 
 
 def _labels(text: str) -> list[int]:
