@@ -66,8 +66,13 @@ def to_networkx(graph: FactorGraph) -> Any:
     >>> to_networkx(random_graph(3, 2, random_state=0)).number_of_nodes()
     5
     """
-    nx = _networkx()
-    out = nx.Graph()
+    try:
+        import networkx
+    except ImportError as error:
+        raise MissingDependencyError(
+            "this conversion needs networkx: pip install networkx"
+        ) from error
+    out = networkx.Graph()
     for v, cardinality in enumerate(graph.cardinalities.tolist()):
         out.add_node(("v", v), kind="variable", cardinality=cardinality)
     for f, (scope, table) in enumerate(graph.factors):
@@ -109,16 +114,6 @@ def from_networkx(graph: Any) -> FactorGraph:
     listed: list[tuple[list[int], Any]] = [([i], t) for i, t in enumerate(tables)]
     listed += [([number[a], number[b]], d["table"]) for a, b, d in graph.edges(data=True)]
     return FactorGraph([t.size for t in tables], listed)
-
-
-def _networkx() -> Any:
-    try:
-        import networkx
-    except ImportError as error:
-        raise MissingDependencyError(
-            "this conversion needs networkx: pip install networkx"
-        ) from error
-    return networkx
 
 
 __all__ = [

@@ -6,7 +6,7 @@ become one constant. Oracles see only what remains, and need no notion of eviden
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,17 +24,15 @@ INFEASIBLE = (
 )
 
 
+@dataclass(frozen=True, eq=False)
 class Core:
     """A graph without evidence and constants, and how its answers speak of the original."""
 
-    def __init__(
-        self, original: FactorGraph, graph: FactorGraph, free: Ints, kept: Ints, constant: float
-    ):
-        self.original = original
-        self.graph = graph
-        self.free = free
-        self.kept = kept
-        self.constant = constant
+    original: FactorGraph
+    graph: FactorGraph
+    free: Ints
+    kept: Ints
+    constant: float
 
     @classmethod
     def of(cls, graph: FactorGraph) -> Core:

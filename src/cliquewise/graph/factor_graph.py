@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from cliquewise.errors import GraphError
 from cliquewise.graph.evidence import Core
-from cliquewise.graph.shapes import Shapes
+from cliquewise.graph.shapes import Shapes, as_floats
 from cliquewise.graph.structure import Structure, as_scope
 from cliquewise.ragged import Floats, Ints, owner_of
 
@@ -52,7 +52,7 @@ class FactorGraph(Shapes):
         structure = Structure(cardinalities, [s for s, _ in listed])
         tables = np.empty(int(structure.table_offsets[-1]))
         for f, (_, table) in enumerate(listed):
-            array = _as_float(table, f)
+            array = as_floats(table, f"the table of factor {f}")
             if array.shape != structure.shape(f):
                 raise GraphError(
                     f"the table of factor {f} has shape {array.shape}, but its scope "
@@ -214,9 +214,7 @@ class FactorGraph(Shapes):
                     f"evidence gives variable {variable} two states, {states[variable]} and {state}"
                 )
             states[variable] = state
-        graph = FactorGraph.__new__(FactorGraph)
-        graph._set(self.structure, self.tables, states)
-        return graph
+        return _restore(self.structure, self.tables, states)
 
     @cached_property
     def core(self) -> Core:
@@ -331,10 +329,3 @@ def _restore(structure: Structure, tables: Floats, evidence: Ints | None) -> Fac
     graph = FactorGraph.__new__(FactorGraph)
     graph._set(structure, tables, evidence)
     return graph
-
-
-def _as_float(table: ArrayLike, f: int) -> Floats:
-    try:
-        return np.asarray(table, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise GraphError(f"the table of factor {f} is not an array of numbers") from error

@@ -43,13 +43,13 @@ class Shapes:
         >>> FactorGraph.pairwise(np.zeros((3, 2)), [(0, 1), (1, 2)], np.eye(2)).map().score
         2.0
         """
-        unary = _floats(nodes, "nodes")
+        unary = as_floats(nodes, "nodes")
         pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
         if unary.ndim != 2:
             raise GraphError(f"nodes must have shape (n, k), not {unary.shape}")
         n, k = unary.shape
         m = len(pairs)
-        joint = _floats(tables, "edge tables")
+        joint = as_floats(tables, "edge tables")
         if joint.shape == (k, k):
             joint = np.broadcast_to(joint, (m, k, k))
         if joint.shape != (m, k, k):
@@ -133,7 +133,7 @@ class Shapes:
         >>> FactorGraph.grid(np.zeros((2, 3, 2)), np.eye(2), np.eye(2)).n_factors
         13
         """
-        unary = _floats(nodes, "nodes")
+        unary = as_floats(nodes, "nodes")
         if unary.ndim != 3:
             raise GraphError(f"nodes must have shape (h, w, k), not {unary.shape}")
         h, w, k = unary.shape
@@ -170,15 +170,16 @@ class Shapes:
         return cls.pairwise(nodes, np.stack(np.triu_indices(n, 1), axis=1), edges)
 
 
-def _floats(values: ArrayLike, what: str) -> Floats:
+def as_floats(values: ArrayLike, what: str) -> Floats:
+    """An array of numbers, or an error that says what it should have been."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise GraphError(f"{what} must be an array of numbers") from error
+        raise GraphError(f"{what} is not an array of numbers") from error
 
 
 def _edge_tables(tables: ArrayLike, places: tuple[int, int], k: int) -> Floats:
-    array = _floats(tables, "edge tables")
+    array = as_floats(tables, "edge tables")
     if array.shape == (k, k):
         return array
     if array.shape == (*places, k, k):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from cliquewise.ragged import Ints, offsets_of, owner_of
 #: Largest number of states of one variable, and of table entries of one graph.
 MAX_CARDINALITY = 10_000_000
 MAX_ENTRIES = 2_000_000_000
+
+T = TypeVar("T")
 
 
 class Structure:
@@ -140,6 +142,13 @@ class Structure:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._set(state["cardinalities"], state["scopes"], state["scope_offsets"])
 
+    def once(self, make: Callable[[Structure], T]) -> T:
+        """What ``make`` says of this structure, computed at the first call."""
+        if make not in self.memo:
+            self.memo[make] = make(self)
+        known: T = self.memo[make]
+        return known
+
     # ---- sizes and access
 
     @property
@@ -170,6 +179,26 @@ class Structure:
             groups.append((variables, self.cardinalities[variables], self.table_offsets[members]))
         return groups
 
+    @cached_property
+    def strides(self) -> Ints:
+        """For each place of ``scopes``, the step along its axis in the flat table."""
+        strides = np.ones(len(self.scopes), dtype=np.int64)
+        for order in np.unique(self.orders[self.orders > 1]):
+            places = self.scope_offsets[:-1][self.orders == order][:, None] + np.arange(order)
+            sizes = self.cardinalities[self.scopes[places]]
+            strides[places[:, :-1]] = np.cumprod(sizes[:, :0:-1], axis=1)[:, ::-1]
+        return strides
+
+    @cached_property
+    def with_unaries(self) -> Structure:
+        """The same factors and one more for each variable, for noise or what is forbidden."""
+        n = self.n_variables
+        return Structure.from_arrays(
+            self.cardinalities,
+            np.concatenate([self.scopes, np.arange(n)]),
+            np.concatenate([self.scope_offsets, self.scope_offsets[-1] + np.arange(1, n + 1)]),
+        )
+
     # ---- what kind of graph it is
 
     @cached_property
@@ -191,11 +220,9 @@ class Structure:
     def edges(self) -> Ints:
         """Pairs ``i < j`` of variables that share a factor, each once, sorted."""
         pairs = [np.empty((0, 2), dtype=np.int64)]
-        for order in np.unique(self.orders[self.orders > 1]):
-            members = np.flatnonzero(self.orders == order)
-            table = self.scopes[self.scope_offsets[members][:, None] + np.arange(order)]
-            a, b = np.triu_indices(order, 1)
-            pairs.append(np.stack([table[:, a].ravel(), table[:, b].ravel()], axis=1))
+        for variables, _, _ in self.by_order:
+            a, b = np.triu_indices(len(variables), 1)
+            pairs.append(np.stack([variables[a].ravel(), variables[b].ravel()], axis=1))
         both = np.sort(np.concatenate(pairs), axis=1)
         n = max(self.n_variables, 1)
         codes = np.unique(both[:, 0] * n + both[:, 1])

@@ -15,7 +15,8 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._trw import Mapper, Problem, entries_of, log_sum_of
 from cliquewise.oracles.base import MarginalResult
 from cliquewise.oracles.icm import climb
-from cliquewise.ragged import Floats, Ints, Ragged, first_best
+from cliquewise.oracles.milp import solve_relaxation
+from cliquewise.ragged import Floats, Ints, first_best
 from cliquewise.trace import Trace
 
 #: The contraction at the start (the authors'; the proof allows 1/4).
@@ -75,6 +76,7 @@ class Run:
     def __post_init__(self) -> None:
         n, size = self.p.topology.n_nodes, len(self.p.theta)
         self.is_local = self.settings.polytope == "local"
+        self.corrections = CORRECTIONS if self.settings.correction else 0
         capacity = 32
         self.labels = np.zeros((0 if self.is_local else capacity, n), dtype=np.int32)
         self.dense = np.zeros((capacity if self.is_local else 0, size))
@@ -114,13 +116,6 @@ class Run:
         self.n_atoms += 1
         return self.n_atoms - 1
 
-    def visit_point(self, point: Floats) -> int:
-        """Add a vertex of the local polytope."""
-        self._grow()
-        self.dense[self.n_atoms] = point
-        self.n_atoms += 1
-        return self.n_atoms - 1
-
     def _grow(self) -> None:
         if self.n_atoms + 1 < len(self.weights):
             return
@@ -139,7 +134,7 @@ class Run:
             for update in range(self.settings.rho_updates + 1):
                 self.coef = self.p.coefficients(self.rho)
                 if update:
-                    self.improve(-1, self.tolerance)
+                    self.improve(-1, self.corrections)
                 self.maximize(update)
                 if self.stopped != "gap" or not self.p.topology.n_edges:
                     break
@@ -168,7 +163,7 @@ class Run:
                 self._shrink(max(gap, min(self.correction_gap, 1e300)), g, trw)
             self.gap = gap
             before = self.weights.copy()
-            step = self.improve(new, self.tolerance)
+            step = self.improve(new, self.corrections)
             if self.settings.local_search and not self.is_local:
                 self.search(new)
             if step == 0.0 and np.array_equal(before, self.weights):
@@ -229,13 +224,12 @@ class Run:
         The linearization at any inner point bounds the objective everywhere, so where x lies
         too close to the boundary a point a little inside takes its place.
         """
-        from cliquewise._kernels.graphs.barrier_fw import gradient, scores
+        from cliquewise._kernels.graphs.barrier_fw import scores
 
         x, inside = self.x, float(self.weights[-1])
         if inside < INSIDE:
             x = (1.0 - INSIDE) * x + INSIDE * self.p.inner
-        g = np.empty_like(x)
-        trw = float(gradient(x, self.p.theta, self.coef, g))
+        g, trw = self.p.gradient(x, self.coef)
         left = self.settings.seconds - (time.perf_counter() - self.started)
         graph = self.p.graph(g)
         if self.is_local:
@@ -251,7 +245,6 @@ class Run:
 
     def _relax(self, graph: FactorGraph, g: Floats) -> tuple[int, float, float]:
         from cliquewise._kernels.graphs.trw_bp import repair
-        from cliquewise.oracles.milp import solve_relaxation
 
         started = time.perf_counter()
         answer = solve_relaxation(graph, math.inf)
@@ -265,7 +258,10 @@ class Run:
                             self.p.topology.node_offsets)  # fmt: skip
         if self.p.is_free:
             self.visit(climb(self.p.graph(self.p.theta), labels)[0])
-        return self.visit_point(point), float(g @ point), answer.bound
+        self._grow()
+        self.dense[self.n_atoms] = point
+        self.n_atoms += 1
+        return self.n_atoms - 1, float(g @ point), answer.bound
 
     def _shrink(self, gap: float, g: Floats, trw: float) -> None:
         """Algorithm 1: keep the gap over the contraction at least half of the true one."""
@@ -282,41 +278,33 @@ class Run:
 
         return Hull(self.labels, self.dense, self.n_atoms, self.p.inner)
 
-    def improve(self, new: int, tolerance: float) -> float:
-        """Step to a vertex and correct over all of them (Algorithms 3 and 5)."""
-        corrections = CORRECTIONS if self.settings.correction else 0
-        self.correction_gap, step = self._step(new, corrections, tolerance)
-        return step
-
-    def _step(self, new: int, corrections: int, tolerance: float) -> tuple[float, float]:
-        """The pairwise gap that corrections leave, and the step to ``new``."""
+    def improve(self, new: int, corrections: int) -> float:
+        """Step to a vertex and correct over all of them (Algorithms 3 and 5); the step made."""
         from cliquewise._kernels.graphs.barrier_fw import Objective, step_and_correct
 
         gap, _, step = step_and_correct(
-            new, self.delta, corrections, tolerance, self.x, self.weights,
+            new, self.delta, corrections, self.tolerance, self.x, self.weights,
             Objective(self.p.theta, self.coef), self.hull, self.p.pairwise.arrays,
         )  # fmt: skip
-        return float(gap), float(step)
+        if corrections:
+            self.correction_gap = float(gap)
+        return float(step)
 
     def search(self, new: int) -> None:
         """Algorithm 6: a few steps whose vertices come from iterated conditional modes."""
-        from cliquewise._kernels.graphs.barrier_fw import gradient
-
         labels = self.labels[new].astype(np.int64)
-        g = np.empty_like(self.x)
         for _ in range(LOCAL_STEPS):
-            gradient(self.x, self.p.theta, self.coef, g)
-            labels, _ = climb(self.p.graph(g), labels)
+            labels, _ = climb(self.p.graph(self.p.gradient(self.x, self.coef)[0]), labels)
             if not self.p.possible[entries_of(self.p.topology, labels)].all():
                 return
-            if self._step(self.visit(labels), 0, 0.0)[1] == 0.0:
+            if self.improve(self.visit(labels), 0) == 0.0:
                 return
 
     # ---- the answer
 
     def result(self, graph: FactorGraph, method: str) -> MarginalResult:
         """Marginals, bounds and the course."""
-        t, s = self.p.topology, graph.structure
+        t = self.p.topology
         n_states = int(t.node_offsets[-1])
         self._bound_without_calls()
         lower = max(log_sum_of(self.scores), self.p.mean_field(self.x[:n_states]))
@@ -332,28 +320,19 @@ class Run:
             "primal": primal,
             "gap": self.trace[-1]["gap"] if len(self.trace) else math.inf,
         }
-        return MarginalResult(
-            Ragged(self.x[:n_states].copy(), s.node_offsets),
-            Ragged(self.x[t.targets], s.table_offsets, s.shape),
-            min(max(primal, lower), self.upper),
-            (lower, self.upper),
-            False,
-            method,
-            (True, certified),
-            self.trace,
-            info,
-        )
+        return MarginalResult.from_flat(
+            graph.structure, self.x[:n_states].copy(), self.x[t.targets],
+            min(max(primal, lower), self.upper), method, (lower, self.upper),
+            bounds_certified=(True, certified), trace=self.trace, info=info,
+        )  # fmt: skip
 
     def _bound_without_calls(self) -> None:
         """A bound even where no time was left for a call: each table at its largest entry."""
         if self.upper < math.inf:
             return
-        from cliquewise._kernels.graphs.barrier_fw import gradient
-
         if not hasattr(self, "coef"):
             self.coef = self.p.coefficients(self.rho)
-        g = np.empty_like(self.x)
-        gradient(self.p.inner, self.p.theta, self.coef, g)
+        g, _ = self.p.gradient(self.p.inner, self.coef)
         g[~self.p.possible] = -np.inf
         starts = self.p.structure.table_offsets[:-1]
         self.upper = float(np.maximum.reduceat(g, starts).sum()) if len(starts) else 0.0

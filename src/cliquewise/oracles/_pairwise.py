@@ -17,6 +17,7 @@ from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
+from cliquewise.oracles.base import Oracle
 from cliquewise.ragged import Floats, Ints, gather, offsets_of
 
 
@@ -94,11 +95,7 @@ class Pairwise:
 
 def topology(structure: Structure) -> Topology:
     """Flat arrays of the topology of a pairwise structure; computed once."""
-    known = structure.memo.get("pairwise")
-    if known is None:
-        known = structure.memo["pairwise"] = _topology(structure)
-    assert isinstance(known, Topology)
-    return known
+    return structure.once(_topology)
 
 
 def compile_pairwise(graph: FactorGraph) -> Pairwise:
@@ -169,14 +166,18 @@ def _targets(s: Structure, edge_offsets: Ints) -> Ints:
     return targets
 
 
-def not_pairwise(structure: Structure, others: str = "toulbar2, milp and icm take") -> str | None:
-    """The reason to refuse a graph with a factor of three or more variables."""
-    if structure.is_pairwise:
-        return None
-    return (
-        f"works on pairwise graphs, and this one has a factor of {structure.max_order} "
-        f"variables ({others} factors of any order)"
-    )
+class PairwiseOracle(Oracle):
+    """Base of the oracles that work on pairwise graphs."""
+
+    def refuses(self, structure: Structure, want: str = "map") -> str | None:
+        """Refuse factors of three or more variables."""
+        if structure.is_pairwise:
+            return None
+        others = "toulbar2, milp and icm take" if "map" in self.provides else "junction-tree takes"
+        return (
+            f"works on pairwise graphs, and this one has a factor of {structure.max_order} "
+            f"variables ({others} factors of any order)"
+        )
 
 
 def table_bound(graph: FactorGraph) -> float:

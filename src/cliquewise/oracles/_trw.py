@@ -29,10 +29,10 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import edge_probabilities, maximum_spanning_tree
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise
+from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise, topology
 from cliquewise.oracles.base import MapResult, Oracle, choose, get
 from cliquewise.oracles.vertex_cover import cover_of
-from cliquewise.ragged import Floats, Ints
+from cliquewise.ragged import Floats, Ints, offsets_of
 
 #: ``map_method="auto"`` eliminates up to this many table entries (about a second each call).
 ELIMINATE = 5e8
@@ -92,18 +92,21 @@ class Problem:
         )
         return flat if self.is_free else np.where(self.possible, flat, 0.0)
 
-    def information(self, x: Floats) -> Floats:
-        """Mutual information of each edge at x."""
-        from cliquewise._kernels.graphs.barrier_fw import mutual_information
+    def gradient(self, x: Floats, coefficients: Floats) -> tuple[Floats, float]:
+        """Gradient of the objective at x up to a constant per table, and its value."""
+        from cliquewise._kernels.graphs.barrier_fw import gradient
 
-        out = np.zeros(self.topology.n_edges)
-        mutual_information(x, self.pairwise.arrays, out)
-        return out
+        g = np.empty_like(x)
+        return g, float(gradient(x, self.theta, coefficients, g))
 
     def best_tree(self, x: Floats) -> Floats:
-        """The vertex of the spanning-tree polytope that lowers the bound most."""
+        """The tree of largest mutual information at x, which lowers the bound most."""
+        from cliquewise._kernels.graphs.barrier_fw import mutual_information
+
         t = self.topology
-        return maximum_spanning_tree(t.n_nodes, t.edges, self.information(x))
+        information = np.zeros(t.n_edges)
+        mutual_information(x, self.pairwise.arrays, information)
+        return maximum_spanning_tree(t.n_nodes, t.edges, information)
 
     def mean_field(self, nodes: Floats, sweeps: int = 30) -> float:
         """A lower bound of log Z from a product distribution; -inf if entries are forbidden."""
@@ -182,16 +185,8 @@ def problem(graph: FactorGraph, mapper_of: Any, seconds: float = math.inf) -> Pr
         ``mapper_of(structure)`` gives the Mapper that finds possible labelings.
     seconds : float
     """
-    pairwise = compile_pairwise(graph)
+    pairwise, known = compile_pairwise(graph), graph.structure.once(_merged)
     t = pairwise.topology
-    known = graph.structure.memo.get("pairwise_structure")
-    if known is None:
-        scopes = np.concatenate([np.arange(t.n_nodes), t.edges.ravel()])
-        offsets = np.concatenate(
-            [np.arange(t.n_nodes + 1), t.n_nodes + 2 * np.arange(1, t.n_edges + 1)]
-        )
-        known = Structure.from_arrays(t.cards, scopes, offsets)
-        graph.structure.memo["pairwise_structure"] = known
     theta = np.concatenate([pairwise.nodes, pairwise.tables])
     finite = theta > -np.inf
     if finite.all():
@@ -200,6 +195,14 @@ def problem(graph: FactorGraph, mapper_of: Any, seconds: float = math.inf) -> Pr
     return Problem(
         pairwise, known, np.where(possible, theta, 0.0), possible, inner, certified, rows
     )
+
+
+def _merged(structure: Structure) -> Structure:
+    """One factor per variable, then one per edge."""
+    t = topology(structure)
+    scopes = np.concatenate([np.arange(t.n_nodes), t.edges.ravel()])
+    orders = np.repeat([1, 2], [t.n_nodes, t.n_edges])
+    return Structure.from_arrays(t.cards, scopes, offsets_of(orders))
 
 
 def uniform(t: Topology) -> Floats:

@@ -16,27 +16,23 @@ import numpy as np
 
 from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._barrier_run import Run, Settings
-from cliquewise.oracles._pairwise import not_pairwise
+from cliquewise.oracles._pairwise import PairwiseOracle
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
-from cliquewise.oracles.base import MarginalResult, Oracle, register
-from cliquewise.oracles.trw_s import reject_options
+from cliquewise.oracles.base import MarginalResult, register
 from cliquewise.ragged import Floats
 
 
 @register
-class BarrierFW(Oracle):
+class BarrierFW(PairwiseOracle):
     """Barrier Frank-Wolfe: tree-reweighted marginals over the marginal polytope by MAP calls."""
 
     name = "barrier-fw"
     provides: ClassVar[frozenset[str]] = frozenset({"marginals"})
     exact = False
     rank = 200
-
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse factors of three or more variables."""
-        return not_pairwise(structure, "junction-tree takes")
 
     def marginals(
         self,
@@ -111,7 +107,7 @@ class BarrierFW(Oracle):
         >>> bool(low <= g.marginals().log_z <= high), result.bounds_certified
         (True, (True, True))
         """
-        reject_options(self.name, options)
+        self.reject(options)
         settings = Settings(
             delta, polytope, rho_updates, gap, correction, local_search, max_calls, seconds,
             callback,
@@ -138,8 +134,6 @@ def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
         if rho not in ("weighted", "uniform"):
             raise UnsupportedError(f"rho = {rho!r}; it is 'weighted', 'uniform' or an array")
         return start_rho(p.pairwise, rho, random_state), True
-    from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
-
     given = np.asarray(rho, dtype=np.float64)
     if not in_spanning_tree_polytope(t.n_nodes, t.edges, given):
         raise UnsupportedError(

@@ -21,7 +21,31 @@ from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.ragged import Ints, Ragged
+from cliquewise.ragged import Floats, Ints, Ragged
+
+#: Bytes that a question may take, unless the caller sets ``max_memory``.
+MAX_MEMORY = 4 * 2**30
+#: The gap counts as closed below this part of the scale of the scores.
+CLOSED = 1e-9
+
+
+def tolerance(score: float, bound: float) -> float:
+    """The gap below which bound and score count as equal."""
+    if not (np.isfinite(score) and np.isfinite(bound)):
+        return 0.0
+    return CLOSED * max(1.0, abs(score), abs(bound))
+
+
+class Proved:
+    """An output that is proved best of those not listed before it."""
+
+    score: float
+    exact = True
+
+    @property
+    def upper_bound(self) -> float:
+        """No output (of those not listed before it) scores higher."""
+        return self.score
 
 
 @dataclass(frozen=True)
@@ -109,6 +133,28 @@ class MarginalResult:
         """Upper bound of log Z, under the name that every answer shares."""
         return self.log_z_bounds[1]
 
+    @classmethod
+    def from_flat(
+        cls,
+        structure: Structure,
+        nodes: Floats,
+        factors: Floats,
+        log_z: float,
+        method: str,
+        bounds: tuple[float, float] | None = None,
+        **more: Any,
+    ) -> MarginalResult:
+        """From flat arrays as the structure lays them out; exact if no bounds are given."""
+        return cls(
+            Ragged(nodes, structure.node_offsets),
+            Ragged(factors, structure.table_offsets, structure.shape),
+            log_z,
+            (log_z, log_z) if bounds is None else bounds,
+            bounds is None,
+            method,
+            **more,
+        )
+
 
 @dataclass(frozen=True)
 class MaxMarginalResult:
@@ -185,6 +231,47 @@ class Oracle:
             return f"does not provide {want}"
         return self.refuses(graph.structure, want) or self.refuses_tables(graph, want)
 
+    # What the answers have in common.
+
+    def reject(self, options: dict[str, Any]) -> None:
+        """Say which option is unknown instead of ignoring it."""
+        if options:
+            raise UnsupportedError(f"method {self.name!r} has no option {sorted(options)[0]!r}")
+
+    def check_limits(
+        self,
+        structure: Structure,
+        want: str,
+        options: dict[str, Any],
+        advice: str = "",
+        **asked: Any,
+    ) -> None:
+        """Raise if options other than limits are given, or if the question exceeds the limits."""
+        unknown = set(options) - {"max_memory", "max_operations"}
+        if unknown:
+            raise TypeError(
+                f"method {self.name!r} takes max_memory and max_operations, not {sorted(unknown)}"
+            )
+        large = self.too_large(structure, want, options | asked)
+        if large is not None:
+            message = f"method {self.name!r} {large}{advice}"
+            raise TooLargeError(message, large.memory_bytes, large.operations)
+
+    def best(self, graph: FactorGraph, labels: Ints) -> MapResult:
+        """The answer where nothing scores higher than ``labels``."""
+        score = float(graph.score(labels))
+        if score == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
+        return MapResult(labels, score, score, True, self.name)
+
+    def bounded(
+        self, graph: FactorGraph, labels: Ints, bound: float, info: dict[str, Any]
+    ) -> MapResult:
+        """The answer where nothing scores higher than ``bound``."""
+        score = float(graph.score(labels))
+        closed = bound - score <= tolerance(score, bound)
+        return MapResult(labels, score, max(bound, score), closed, self.name, info)
+
     # What ``provides`` promises; a subclass overrides those.
 
     def map(self, graph: FactorGraph, **options: Any) -> MapResult:
@@ -206,6 +293,27 @@ class Oracle:
     def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
         """Independent draws, one per row."""
         raise UnsupportedError(f"method {self.name!r} does not provide sample")
+
+
+def over_limits(
+    want: str,
+    memory: float,
+    operations: float,
+    options: dict[str, Any],
+    most: float = np.inf,
+    at_least: str = "",
+) -> TooLargeError | None:
+    """The refusal of a question that needs more than the limits among its options."""
+    limit = float(options.get("max_memory", MAX_MEMORY))
+    most = float(options.get("max_operations", most))
+    if memory <= limit and operations <= most:
+        return None
+    return TooLargeError(
+        f"needs {at_least}{memory / 2**30:.3g} GiB and {at_least}{operations:.3g} table entries "
+        f"for {want} (limits: max_memory = {limit / 2**30:.3g} GiB, max_operations = {most:.3g})",
+        memory,
+        operations,
+    )
 
 
 _registry: dict[str, Oracle] = {}

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import MapResult, Oracle, register, registered
 from cliquewise.ragged import Floats, owner_of
 
@@ -49,16 +48,14 @@ class BestMaxMarginalFirst(Oracle):
         self, graph: FactorGraph, k: int, base: str = "auto", **options: Any
     ) -> list[MapResult]:
         """Split the best set k - 1 times."""
-        masked = _masked(graph.structure)
         oracle = next(o for o in self._bases(graph) if base in ("auto", o.name))
-        offsets = graph.structure.node_offsets
+        offsets, masked = graph.structure.node_offsets, graph.structure.with_unaries
 
         def restricted(mask: Floats) -> FactorGraph:
-            return FactorGraph.from_structure(masked, np.concatenate([graph.tables, mask]))
+            return FactorGraph.from_structure(masked, np.append(graph.tables, mask))
 
         def describe(mask: Floats) -> tuple[MapResult, Floats]:
-            g = restricted(mask)
-            best = oracle.map(g, **options)
+            best = oracle.map(restricted(mask), **options)
             return replace(best, score=graph.score(best.labels)), second(mask, best)
 
         def second(mask: Floats, best: MapResult) -> Floats:
@@ -90,17 +87,3 @@ class BestMaxMarginalFirst(Oracle):
             for f in found
         ]
         return sorted(exact, key=lambda result: -result.score)
-
-
-def _masked(structure: Structure) -> Structure:
-    """The structure with one more unary factor per variable, to hold what is forbidden."""
-    key = ("bmmf", "masked")
-    if key not in structure.memo:
-        n = structure.n_variables
-        last = structure.scope_offsets[-1]
-        structure.memo[key] = Structure.from_arrays(
-            structure.cardinalities,
-            np.concatenate([structure.scopes, np.arange(n)]),
-            np.concatenate([structure.scope_offsets, last + np.arange(1, n + 1)]),
-        )
-    return structure.memo[key]  # type: ignore[no-any-return]

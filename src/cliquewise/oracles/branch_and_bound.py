@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import BoundError, DataError, InfeasibleError, TooLargeError
+from cliquewise.oracles.base import Proved
 from cliquewise.oracles.matching import check_k
 
 #: What rounding may add to a bound.
@@ -17,8 +18,8 @@ SLACK = 1e-9
 
 
 @dataclass(frozen=True)
-class Found:
-    """An output found by a search.
+class Found(Proved):
+    """An output found by a search, which has proved it if the bound is one.
 
     Attributes
     ----------
@@ -32,14 +33,6 @@ class Found:
     output: Any
     score: float
     visited: int
-
-    #: A search that ends has proved what it found, if the bound is one.
-    exact = True
-
-    @property
-    def upper_bound(self) -> float:
-        """No output (of those not listed before it) scores higher."""
-        return self.score
 
 
 def branch_and_bound(

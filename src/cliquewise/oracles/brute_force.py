@@ -11,6 +11,7 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import (
+    QUESTIONS,
     MapResult,
     MarginalResult,
     MaxMarginalResult,
@@ -28,9 +29,7 @@ class BruteForce(Oracle):
     """Lists every labeling; for tiny graphs and for tests."""
 
     name = "brute-force"
-    provides: ClassVar[frozenset[str]] = frozenset(
-        {"map", "marginals", "max_marginals", "top_k", "sample"}
-    )
+    provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
     rank = 900
     automatic = False
 
@@ -75,22 +74,12 @@ class BruteForce(Oracle):
         p = weights / total
         s = graph.structure
         nodes = np.zeros(int(s.node_offsets[-1]))
-        for v in range(s.n_variables):
-            nodes[s.node_offsets[v] : s.node_offsets[v + 1]] = np.bincount(
-                labelings[:, v], p, minlength=int(s.cardinalities[v])
-            )
+        np.add.at(nodes, s.node_offsets[:-1] + labelings, p[:, None])
         factors = np.zeros(int(s.table_offsets[-1]))
         for entries in graph._entries(labelings):
             np.add.at(factors, entries, p[:, None])
         log_z = float(top + np.log(total))
-        return MarginalResult(
-            Ragged(nodes, s.node_offsets),
-            Ragged(factors, s.table_offsets, s.shape),
-            log_z,
-            (log_z, log_z),
-            True,
-            self.name,
-        )
+        return MarginalResult.from_flat(s, nodes, factors, log_z, self.name)
 
     def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
         """Maxima over the list."""

@@ -15,16 +15,15 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import (
+    QUESTIONS,
     MapResult,
     MarginalResult,
     MaxMarginalResult,
     Oracle,
+    over_limits,
     register,
 )
 from cliquewise.ragged import Floats, Ints, Ragged
-
-#: Refuse above this, unless the caller sets ``max_memory`` (bytes).
-MAX_MEMORY = 4 * 2**30
 
 
 class Wiring(NamedTuple):
@@ -82,9 +81,7 @@ class Chain(Oracle):
     """Exact on chains, and disjoint unions of chains, of variables with equally many states."""
 
     name = "chain"
-    provides: ClassVar[frozenset[str]] = frozenset(
-        {"map", "marginals", "max_marginals", "top_k", "sample"}
-    )
+    provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
     rank = 10
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
@@ -115,38 +112,13 @@ class Chain(Oracle):
         elif want == "top_k":
             labelings = np.exp(min(n * np.log(k), 40.0))
             entries += (n + 8.0) * min(float(options.get("k", 1)), labelings)
-        memory, operations = 8.0 * entries, edges * k * k
-        limit = float(options.get("max_memory", MAX_MEMORY))
-        most = float(options.get("max_operations", np.inf))
-        if memory <= limit and operations <= most:
-            return None
-        return TooLargeError(
-            f"needs {memory / 2**30:.3g} GiB and {operations:.3g} table entries for {want} "
-            f"(limits: max_memory = {limit / 2**30:.3g} GiB, max_operations = {most:.3g})",
-            memory,
-            operations,
-        )
+        return over_limits(want, 8.0 * entries, edges * k * k, options)
 
-    @staticmethod
-    def wiring(structure: Structure) -> Wiring:
-        """What is compiled once per structure, and kept with it."""
-        key = ("chain", "wiring")
-        if key not in structure.memo:
-            structure.memo[key] = compile_wiring(structure)
-        return structure.memo[key]  # type: ignore[no-any-return]
-
-    def _scores(self, graph: FactorGraph, want: str, options: dict[str, Any]) -> Scores:
-        unknown = set(options) - {"max_memory", "max_operations", "k"}
-        if unknown:
-            raise TypeError(
-                f"method {self.name!r} takes max_memory and max_operations, not {sorted(unknown)}"
-            )
-        refusal = self.too_large(graph.structure, want, options)
-        if refusal is not None:
-            raise TooLargeError(
-                f"method {self.name!r} {refusal}", refusal.memory_bytes, refusal.operations
-            )
-        w = self.wiring(graph.structure)
+    def _scores(
+        self, graph: FactorGraph, want: str, options: dict[str, Any], **asked: Any
+    ) -> Scores:
+        self.check_limits(graph.structure, want, options, **asked)
+        w = graph.structure.once(compile_wiring)
         nodes = np.empty((len(w.path), w.n_labels))
         trans = np.empty((w.n_edges, w.n_labels, w.n_labels))
         equal = chain_graph.assemble(graph.tables, w.starts, w.kind, w.target, nodes, trans)
@@ -164,23 +136,16 @@ class Chain(Oracle):
         trans[has_edge] = scores.trans
         return trans
 
-    def _result(self, graph: FactorGraph, labels: Ints) -> MapResult:
-        score = graph.score(labels)
-        return MapResult(labels, score, score, True, self.name)
-
     # ---- the questions
 
     def map(self, graph: FactorGraph, **options: Any) -> MapResult:
         """Viterbi."""
         w, nodes, trans = self._scores(graph, "map", options)
         along = np.zeros(len(nodes), dtype=np.int64)
-        best = np.empty(len(w.offsets) - 1)
-        chain_decode.batch_viterbi(nodes, w.offsets, trans, along, best)
-        if best.min(initial=0.0) == -np.inf:
-            raise InfeasibleError(INFEASIBLE)
+        chain_decode.batch_viterbi(nodes, w.offsets, trans, along, np.empty(len(w.offsets) - 1))
         labels = np.empty_like(along)
         labels[w.path] = along
-        return self._result(graph, labels)
+        return self.best(graph, labels)
 
     def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
         """Forward-backward."""
@@ -195,14 +160,7 @@ class Chain(Oracle):
         s = graph.structure
         flat, factors = np.empty(nodes.size), np.empty(int(s.table_offsets[-1]))
         chain_graph.distribute(along, edges, w.path, w.starts, w.kind, w.target, flat, factors)
-        return MarginalResult(
-            Ragged(flat, s.node_offsets),
-            Ragged(factors, s.table_offsets, s.shape),
-            log_z,
-            (log_z, log_z),
-            True,
-            self.name,
-        )
+        return MarginalResult.from_flat(s, flat, factors, log_z, self.name)
 
     def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
         """Viterbi forward and backward."""
@@ -215,7 +173,7 @@ class Chain(Oracle):
 
     def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
         """Viterbi, and the best deviations from what it finds."""
-        scores = self._scores(graph, "top_k", options | {"k": k})
+        scores = self._scores(graph, "top_k", options, k=k)
         w, nodes, _ = scores
         log_count = len(nodes) * np.log(w.n_labels)
         most = k if log_count > 40 else min(k, round(np.exp(log_count)))
@@ -226,7 +184,7 @@ class Chain(Oracle):
             raise InfeasibleError(INFEASIBLE)
         labels = np.empty_like(along)
         labels[:, w.path] = along
-        results = [self._result(graph, row) for row in labels[:found]]
+        results = [self.best(graph, row) for row in labels[:found]]
         return sorted(results, key=lambda result: -result.score)
 
     def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:

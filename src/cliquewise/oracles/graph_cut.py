@@ -15,12 +15,12 @@ from cliquewise.graph.structure import Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut, pair_score, roof_dual
 from cliquewise.oracles._pairwise import (
     Pairwise,
+    PairwiseOracle,
     compile_pairwise,
-    not_pairwise,
     table_bound,
 )
-from cliquewise.oracles.base import MapResult, MaxMarginalResult, Oracle, register
-from cliquewise.oracles.trw_s import first_labels, reject_options
+from cliquewise.oracles.base import MapResult, MaxMarginalResult, register
+from cliquewise.oracles.trw_s import first_labels
 from cliquewise.ragged import Ints, Ragged
 
 #: Max-marginals need one flow per variable: more work than this (arcs x variables) is refused.
@@ -28,7 +28,7 @@ MAX_WORK = 2e10
 
 
 @register
-class GraphCut(Oracle):
+class GraphCut(PairwiseOracle):
     """Minimum cut: exact on pairwise graphs of two states whose edges are all attractive."""
 
     name = "graph-cut"
@@ -37,7 +37,7 @@ class GraphCut(Oracle):
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Refuse more than two states, higher orders, and max-marginals of huge graphs."""
-        reason = not_pairwise(structure)
+        reason = super().refuses(structure, want)
         if reason is None and not structure.is_binary:
             reason = (
                 "works on variables of two states "
@@ -76,15 +76,12 @@ class GraphCut(Oracle):
         >>> g.map("graph-cut").labels
         array([1, 1, 1])
         """
-        reject_options(self.name, options)
+        self.reject(options)
         pairwise = compile_pairwise(graph)
         first, second = _both(pairwise)
         cut = minimum_cut(ising(pairwise, first, second, pairwise.penalty))
         labels = np.where(cut.labels == 0, first, second)
-        score = float(graph.score(labels))
-        if score == -np.inf:
-            raise InfeasibleError(INFEASIBLE)
-        return MapResult(labels, score, score, True, self.name)
+        return self.best(graph, labels)
 
     def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
         """One flow per variable, each from the residual network of the optimum.
@@ -95,7 +92,7 @@ class GraphCut(Oracle):
         >>> g.max_marginals("graph-cut").nodes[1]
         array([2., 1.])
         """
-        reject_options(self.name, options)
+        self.reject(options)
         from cliquewise._kernels.graphs.maxflow import cut_max_marginals
 
         pairwise = compile_pairwise(graph)
@@ -120,7 +117,7 @@ class GraphCut(Oracle):
 
 
 @register
-class Expansion(Oracle):
+class Expansion(PairwiseOracle):
     """Expansion or swap moves: each the best of exponentially many changes, found by a cut."""
 
     name = "expansion"
@@ -128,10 +125,6 @@ class Expansion(Oracle):
     exact = False
     automatic = False
     rank = 80
-
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse factors of three or more variables."""
-        return not_pairwise(structure)
 
     def map(
         self,
@@ -165,7 +158,7 @@ class Expansion(Oracle):
         >>> bool(np.isclose(g.map("expansion").score, g.map("junction-tree").score))
         True
         """
-        reject_options(self.name, options)
+        self.reject(options)
         if moves not in ("expansion", "swap"):
             raise UnsupportedError(f"moves={moves!r}; the moves are: expansion, swap")
         pairwise = compile_pairwise(graph)

@@ -12,7 +12,6 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import MapResult, Oracle, register
-from cliquewise.oracles.trw_s import reject_options, tolerance
 from cliquewise.ragged import Ints, first_best, gather, offsets_of
 
 
@@ -61,7 +60,7 @@ class ICM(Oracle):
         >>> g.map("icm").labels
         array([1, 1])
         """
-        reject_options(self.name, options)
+        self.reject(options)
         deadline = time.perf_counter() + seconds
         start = unary_labels(graph) if init is None else np.array(init, dtype=np.int64)
         labels, score = start, float(graph.score(start))
@@ -76,15 +75,7 @@ class ICM(Oracle):
             reached = float(graph.score(tried))
             if run == 0 or reached > score:
                 labels, score = tried, reached
-        bound = table_bound(graph)
-        return MapResult(
-            labels,
-            score,
-            max(bound, score),
-            bound - score <= tolerance(score, bound),
-            self.name,
-            {"sweeps": sweeps, "runs": runs},
-        )
+        return self.bounded(graph, labels, table_bound(graph), {"sweeps": sweeps, "runs": runs})
 
 
 def climb(graph: FactorGraph, labels: Ints, max_sweeps: int = 1000) -> tuple[Ints, int]:
@@ -92,7 +83,7 @@ def climb(graph: FactorGraph, labels: Ints, max_sweeps: int = 1000) -> tuple[Int
     from cliquewise._kernels.graphs.icm import icm
 
     reached = np.array(labels, dtype=np.int64)
-    sweeps = icm(reached, max_sweeps, _factors(graph.structure), graph.tables)
+    sweeps = icm(reached, max_sweeps, graph.structure.once(_factors), graph.tables)
     return reached, int(sweeps)
 
 
@@ -108,22 +99,13 @@ def unary_labels(graph: FactorGraph) -> Ints:
 
 
 def _factors(s: Structure) -> Any:
-    """Strides of each place in a scope, and the factors of each variable; computed once."""
+    """Strides of each place in a scope, and the factors of each variable."""
     from cliquewise._kernels.graphs.icm import Factors
 
-    if "factors" not in s.memo:
-        strides = np.ones(len(s.scopes), dtype=np.int64)
-        for order in np.unique(s.orders[s.orders > 1]):
-            members = np.flatnonzero(s.orders == order)
-            places = s.scope_offsets[members][:, None] + np.arange(order)
-            sizes = s.cardinalities[s.scopes[places]]
-            below = np.cumprod(sizes[:, :0:-1], axis=1)[:, ::-1]
-            strides[places[:, :-1]] = below
-        positions = np.argsort(s.scopes, kind="stable").astype(np.int64)
-        owner = np.repeat(np.arange(s.n_factors), s.orders).astype(np.int64)
-        counts = np.bincount(s.scopes, minlength=s.n_variables)
-        s.memo["factors"] = Factors(
-            s.cardinalities, s.scopes, s.scope_offsets, strides, s.table_offsets,
-            offsets_of(counts), owner[positions], positions,
-        )  # fmt: skip
-    return s.memo["factors"]
+    positions = np.argsort(s.scopes, kind="stable").astype(np.int64)
+    owner = np.repeat(np.arange(s.n_factors), s.orders).astype(np.int64)
+    counts = np.bincount(s.scopes, minlength=s.n_variables)
+    return Factors(
+        s.cardinalities, s.scopes, s.scope_offsets, s.strides, s.table_offsets,
+        offsets_of(counts), owner[positions], positions,
+    )  # fmt: skip

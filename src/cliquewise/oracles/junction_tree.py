@@ -13,16 +13,17 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import (
+    QUESTIONS,
     MapResult,
     MarginalResult,
     MaxMarginalResult,
     Oracle,
+    over_limits,
     register,
 )
 from cliquewise.ragged import Floats, Ints, Ragged, offsets_of
 
-#: Refuse above these, unless the caller sets ``max_memory`` (bytes) or ``max_operations``.
-MAX_MEMORY = 4 * 2**30
+#: Refuse above this, unless the caller sets ``max_operations``.
 MAX_OPERATIONS = 1e11
 #: A greedy order is given up once a table exceeds this many entries (e**33 = 2e14).
 HOPELESS_LOG_SIZE = 33.0
@@ -61,9 +62,7 @@ class Sketch(NamedTuple):
 class Elimination(Oracle):
     """Exact inference along an elimination order; subclasses say which order."""
 
-    provides: ClassVar[frozenset[str]] = frozenset(
-        {"map", "marginals", "max_marginals", "top_k", "sample"}
-    )
+    provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
 
     def order(self, structure: Structure) -> tuple[Ints, float]:
         """Elimination order, and the log size of its largest table."""
@@ -114,33 +113,15 @@ class Elimination(Oracle):
         sk = self.sketch(structure)
         answer = structure.table_offsets[-1] + structure.node_offsets[-1]
         memory = sk.memory(want == "sample") + 8.0 * float(answer) * (want == "marginals")
-        limit = float(options.get("max_memory", MAX_MEMORY))
-        most = float(options.get("max_operations", MAX_OPERATIONS))
-        if memory <= limit and sk.operations <= most:
-            return None
         at_least = "" if sk.is_complete else "at least "
-        return TooLargeError(
-            f"needs {at_least}{memory / 2**30:.3g} GiB and {at_least}{sk.operations:.3g} table "
-            f"entries for {want} (limits: max_memory = {limit / 2**30:.3g} GiB, max_operations = "
-            f"{most:.3g})",
-            memory,
-            sk.operations,
-        )
+        return over_limits(want, memory, sk.operations, options, MAX_OPERATIONS, at_least)
 
     def _start(self, graph: FactorGraph, want: str, options: dict[str, Any]) -> Any:
-        unknown = set(options) - {"max_memory", "max_operations"}
-        if unknown:
-            raise TypeError(
-                f"method {self.name!r} takes max_memory and max_operations, not {sorted(unknown)}"
-            )
-        refusal = self.too_large(graph.structure, want, options)
-        if refusal is not None:
-            raise TooLargeError(
-                f"method {self.name!r} {refusal}; methods without such tables: barrier-fw or "
-                "trw-bp for marginals, toulbar2, trw-s or portfolio for MAP",
-                refusal.memory_bytes,
-                refusal.operations,
-            )
+        advice = (
+            "; methods without such tables: barrier-fw or trw-bp for marginals, toulbar2, trw-s "
+            "or portfolio for MAP"
+        )
+        self.check_limits(graph.structure, want, options, advice)
         return self.plan(graph.structure)
 
     # ---- the questions
@@ -164,11 +145,7 @@ class Elimination(Oracle):
         """Max-sum and one walk down."""
         plan = self._start(graph, "map", options)
         messages, _, _ = self._upward_max(graph, plan)
-        return self._result(graph, passes.best_labels(plan, graph.tables, messages))
-
-    def _result(self, graph: FactorGraph, labels: Ints) -> MapResult:
-        score = graph.score(labels)
-        return MapResult(labels, score, score, True, self.name)
+        return self.best(graph, passes.best_labels(plan, graph.tables, messages))
 
     def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
         """Max-sum and k walks down."""
@@ -179,7 +156,7 @@ class Elimination(Oracle):
         places, _ = passes.k_best(plan, graph.tables, messages, score, most)
         labels = np.empty_like(places)
         labels[:, plan.order] = places
-        results = [self._result(graph, row) for row in labels]
+        results = [self.best(graph, row) for row in labels]
         return sorted(results, key=lambda result: -result.score)
 
     def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
@@ -193,14 +170,7 @@ class Elimination(Oracle):
         s = graph.structure
         nodes, factors = np.empty(int(s.node_offsets[-1])), np.empty(int(s.table_offsets[-1]))
         passes.downward_sum(plan, graph.tables, messages, work, s.node_offsets, nodes, factors)
-        return MarginalResult(
-            Ragged(nodes, s.node_offsets),
-            Ragged(factors, s.table_offsets, s.shape),
-            log_z,
-            (log_z, log_z),
-            True,
-            self.name,
-        )
+        return MarginalResult.from_flat(s, nodes, factors, log_z, self.name)
 
     def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
         """Max-sum up and down."""
@@ -239,14 +209,8 @@ class JunctionTree(Elimination):
         adjacency = structure.adjacency
         indptr, indices = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)
         logs = np.log(structure.cardinalities.astype(float))
-        best: tuple[Ints, float] | None = None
-        fewest = np.inf
-        for rule in (elimination.MIN_FILL, elimination.MIN_WEIGHT):
-            order, log_size = elimination.greedy_order(
-                indptr, indices, logs, rule, HOPELESS_LOG_SIZE
-            )
-            entries = self._sketch(structure, order, log_size).operations
-            if best is None or entries < fewest:
-                best, fewest = (order, log_size), entries
-        assert best is not None
-        return best
+        found: list[tuple[Ints, float]] = [
+            elimination.greedy_order(indptr, indices, logs, rule, HOPELESS_LOG_SIZE)
+            for rule in (elimination.MIN_FILL, elimination.MIN_WEIGHT)
+        ]
+        return min(found, key=lambda one: self._sketch(structure, *one).operations)

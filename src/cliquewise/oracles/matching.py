@@ -17,14 +17,12 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, InfeasibleError, TooLargeError, UnsupportedError
+from cliquewise.oracles.base import MAX_MEMORY, Proved
 from cliquewise.ragged import Floats, Ints
-
-#: Refuse tables that would take more than this many bytes.
-MAX_MEMORY = 4 * 2**30
 
 
 @dataclass(frozen=True)
-class Matching:
+class Matching(Proved):
     """Pairs of rows and columns.
 
     Attributes
@@ -36,14 +34,6 @@ class Matching:
 
     columns: Ints
     score: float
-
-    #: Every answer of this module is proved best.
-    exact = True
-
-    @property
-    def upper_bound(self) -> float:
-        """No matching (of those not listed before it) scores higher."""
-        return self.score
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -121,6 +111,17 @@ class Assignment:
             raise
         return columns, float(table[np.arange(len(table)), columns].sum())
 
+    def solved(self) -> tuple[Ints, float]:
+        """As :meth:`best`, where there must be one."""
+        best = self.best()
+        if best is None:
+            p, q = self.shape
+            raise InfeasibleError(
+                f"no matching of {p} rows and {q} columns is possible: too many pairs are -inf; "
+                "allow partial matchings with unmatched_rows=0.0"
+            )
+        return best
+
     def max_marginals(self, columns: Ints, value: float, scores: Floats) -> tuple[Floats, Floats]:
         """Totals with each row in each column, and with each column free."""
         from cliquewise._kernels.graphs.matching import assignment_max_marginals
@@ -160,14 +161,6 @@ def _alone(name: str, given: Any, n: int) -> Floats:
     return np.broadcast_to(values, (n,))
 
 
-def _infeasible(problem: Assignment) -> InfeasibleError:
-    p, q = problem.shape
-    return InfeasibleError(
-        f"no matching of {p} rows and {q} columns is possible: too many pairs are -inf; "
-        "allow partial matchings with unmatched_rows=0.0"
-    )
-
-
 def max_matching(
     scores: Any, unmatched_rows: Any = None, unmatched_columns: Any = None
 ) -> Matching:
@@ -194,10 +187,7 @@ def max_matching(
     [(0, 0)]
     """
     problem = Assignment(scores, unmatched_rows, unmatched_columns)
-    best = problem.best()
-    if best is None:
-        raise _infeasible(problem)
-    return problem.matching(*best)
+    return problem.matching(*problem.solved())
 
 
 def matching_max_marginals(
@@ -219,9 +209,7 @@ def matching_max_marginals(
            [4., 3.]])
     """
     problem = Assignment(scores, unmatched_rows, unmatched_columns)
-    best = problem.best()
-    if best is None:
-        raise _infeasible(problem)
+    best = problem.solved()
     pairs, spared = problem.max_marginals(*best, problem.scores)
     pairs, spared = pairs + problem.constant, spared + problem.constant
     p, q = problem.shape
@@ -272,10 +260,7 @@ class _Set:
 
 def k_best_assignments(problem: Assignment, k: int) -> list[tuple[Ints, float]]:
     """The k best (fewer if there are no more), by splitting on max-marginals (Algorithm 9)."""
-    best = problem.best()
-    if best is None:
-        raise _infeasible(problem)
-    sets = [_Set(problem, (), (), best)]
+    sets = [_Set(problem, (), (), problem.solved())]
     changed, numbers = [sets[0]], count()
     heap: list[tuple[float, int, _Set]] = []
     while len(sets) < k and problem.scores.size:

@@ -15,9 +15,8 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import MapResult, Oracle, register
+from cliquewise.oracles.base import MapResult, Oracle, register, tolerance
 from cliquewise.oracles.icm import climb, unary_labels
-from cliquewise.oracles.trw_s import reject_options, tolerance
 from cliquewise.ragged import Floats, Ints, first_best
 
 #: More columns (states and entries of larger tables) than this are refused.
@@ -99,7 +98,7 @@ class MILP(Oracle):
         >>> result.labels, result.exact
         (array([1, 0]), True)
         """
-        reject_options(self.name, options)
+        self.reject(options)
         started = time.perf_counter()
         best = table_bound(graph)  # raises where a table forbids everything
         if not graph.n_variables or seconds <= 0:
@@ -134,11 +133,7 @@ def polytope(structure: Structure) -> Polytope:
     >>> polytope(Structure([2, 3], [(0, 1)])).matrix.shape
     (7, 11)
     """
-    known = structure.memo.get("local_polytope")
-    if known is None:
-        known = structure.memo["local_polytope"] = _build(structure)
-    assert isinstance(known, Polytope)
-    return known
+    return structure.once(_build)
 
 
 def local_polytope_lp(graph: FactorGraph) -> tuple[Floats, Floats, float]:
@@ -192,9 +187,8 @@ def _build(s: Structure) -> Polytope:
         start = np.full(s.n_factors, -1, dtype=np.int64)
         start[factors] = first_row
         mine = large & (start[owner] >= 0)
-        stride = _strides_of_axis(s, axis)[owner[mine]]
-        variable = s.scopes[s.scope_offsets[owner[mine]] + axis]
-        state = (local[mine] // stride) % s.cardinalities[variable]
+        place = s.scope_offsets[owner[mine]] + axis
+        state = (local[mine] // s.strides[place]) % s.cardinalities[s.scopes[place]]
         rows.append(start[owner[mine]] + state)
         cols.append(columns[mine])
         values.append(np.ones(int(mine.sum())))
@@ -208,15 +202,6 @@ def _build(s: Structure) -> Polytope:
     shape = (n_rows, n_states + int(large.sum()))
     entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(cols)))
     return Polytope(csr_array(entries, shape=shape), right, columns, n_states)
-
-
-def _strides_of_axis(s: Structure, axis: int) -> Ints:
-    """Distance in each factor's table between neighbors along ``axis`` (1 where it has none)."""
-    stride = np.ones(s.n_factors, dtype=np.int64)
-    for later in range(axis + 1, s.max_order):
-        has = np.flatnonzero(s.orders > later)
-        stride[has] *= s.cardinalities[s.scopes[s.scope_offsets[has] + later]]
-    return stride
 
 
 def _scaled(graph: FactorGraph) -> tuple[Polytope, Floats, Floats, float]:

@@ -15,11 +15,9 @@ import numpy as np
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Structure
 from cliquewise.oracles._trw import exact_map, log_sum_of
 from cliquewise.oracles.base import MapResult, MarginalResult, Oracle, choose, register
-from cliquewise.oracles.trw_s import reject_options
-from cliquewise.ragged import Floats, Ints, Ragged
+from cliquewise.ragged import Floats, Ints
 
 
 @register
@@ -65,7 +63,7 @@ class PerturbAndMAP(Oracle):
         >>> round(float(g.marginals("perturb-and-map").nodes[0].sum()), 12)
         1.0
         """
-        reject_options(self.name, options)
+        self.reject(options)
         if n_samples < 1:
             raise UnsupportedError(f"n_samples = {n_samples}; it must be at least 1")
         rng = np.random.default_rng(random_state)
@@ -79,16 +77,12 @@ class PerturbAndMAP(Oracle):
         lower = log_sum_of([float(v) for v in graph.score(np.unique(rows, axis=0))])
         estimate = max(float(maxima.mean()), lower)
         spread = float(maxima.std(ddof=1)) / math.sqrt(n_samples) if n_samples > 1 else math.inf
-        return MarginalResult(
-            Ragged(nodes, s.node_offsets),
-            Ragged(factors, s.table_offsets, s.shape),
-            estimate,
-            (lower, estimate),
-            False,
-            self.name,
-            (True, False),
-            None,
-            {"map_calls": n_samples, "standard_error": spread},
+        more = {
+            "bounds_certified": (True, False),
+            "info": {"map_calls": n_samples, "standard_error": spread},
+        }
+        return MarginalResult.from_flat(
+            s, nodes, factors, estimate, self.name, (lower, estimate), **more
         )
 
     def sample(
@@ -100,7 +94,7 @@ class PerturbAndMAP(Oracle):
         **options: Any,
     ) -> Ints:
         """Best labelings of ``n`` perturbed graphs, one per row."""
-        reject_options(self.name, options)
+        self.reject(options)
         return draw(graph, n, rng, map_method)[0]
 
 
@@ -112,12 +106,11 @@ def draw(
     Every state of every variable gets independent Gumbel noise of mean zero.
     """
     s = graph.structure
-    structure = _with_unaries(s)
     rows = np.zeros((n, s.n_variables), dtype=np.int64)
     maxima = np.zeros(n)
     for k in range(n):
         noise = rng.gumbel(-np.euler_gamma, 1.0, int(s.node_offsets[-1]))
-        perturbed = FactorGraph.from_structure(structure, np.concatenate([graph.tables, noise]))
+        perturbed = FactorGraph.from_structure(s.with_unaries, np.append(graph.tables, noise))
         answer = _best(perturbed, map_method)
         if answer.score == -math.inf:
             if answer.exact:
@@ -136,16 +129,3 @@ def _best(graph: FactorGraph, map_method: str) -> MapResult:
         if oracle is not None:
             return oracle.map(graph)
     return choose(graph, "map", map_method).oracle.map(graph)
-
-
-def _with_unaries(s: Structure) -> Structure:
-    """The same factors and one more for each variable, which takes the noise."""
-    known = s.memo.get("with_unaries")
-    if known is None:
-        n = s.n_variables
-        known = s.memo["with_unaries"] = Structure.from_arrays(
-            s.cardinalities,
-            np.concatenate([s.scopes, np.arange(n)]),
-            np.concatenate([s.scope_offsets, s.scope_offsets[-1] + np.arange(1, n + 1)]),
-        )
-    return known

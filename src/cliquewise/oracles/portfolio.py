@@ -11,14 +11,13 @@ import numpy as np
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut
 from cliquewise.oracles._local_search import LocalSearch
-from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, not_pairwise, table_bound
-from cliquewise.oracles.base import MapResult, Oracle, register
+from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle, compile_pairwise, table_bound
+from cliquewise.oracles.base import MapResult, register, tolerance
 from cliquewise.oracles.graph_cut import move, roof_duality
 from cliquewise.oracles.icm import climb, unary_labels
-from cliquewise.oracles.trw_s import reject_options, run_trw_s, tolerance
+from cliquewise.oracles.trw_s import run_trw_s
 from cliquewise.ragged import Ints
 
 #: Annealing: rounds without a time limit, and how many idle rounds end a lineage.
@@ -30,17 +29,13 @@ POOL = 8
 
 
 @register
-class Portfolio(Oracle):
+class Portfolio(PairwiseOracle):
     """Best of trw-s, roof duality, moves, icm and local search, fused; the smallest bound."""
 
     name = "portfolio"
     provides: ClassVar[frozenset[str]] = frozenset({"map"})
     exact = False
     rank = 60
-
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse factors of three or more variables."""
-        return not_pairwise(structure)
 
     def map(
         self,
@@ -80,7 +75,7 @@ class Portfolio(Oracle):
         >>> g.map("portfolio").score
         2.0
         """
-        reject_options(self.name, options)
+        self.reject(options)
         race = Race(graph, seconds, random_state)
         if init is not None:
             race.offer("init", np.array(init, dtype=np.int64))

@@ -13,11 +13,9 @@ import numpy as np
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.oriented_trees import gini_curvatures
-from cliquewise.graph.structure import Structure
-from cliquewise.oracles._pairwise import compile_pairwise, not_pairwise
-from cliquewise.oracles.base import MapResult, MarginalResult, Oracle, register
-from cliquewise.oracles.trw_s import reject_options, tolerance
-from cliquewise.ragged import Floats, Ints, Ragged, first_best, offsets_of
+from cliquewise.oracles._pairwise import PairwiseOracle, compile_pairwise
+from cliquewise.oracles.base import MapResult, MarginalResult, register
+from cliquewise.ragged import Floats, Ints, first_best, offsets_of
 
 #: Sweeps between two looks at the gap.
 SWEEPS = 8
@@ -179,7 +177,7 @@ def _balance(cards: Ints, scores: Floats, curvature: Floats, gamma: float) -> fl
 
 
 @register
-class Relaxed(Oracle):
+class Relaxed(PairwiseOracle):
     """The local polytope with a Gini entropy, by dual ascent clique by clique: as in training."""
 
     name = "relaxed"
@@ -187,10 +185,6 @@ class Relaxed(Oracle):
     exact = False
     rank = 95
     automatic = False
-
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse factors of three or more variables."""
-        return not_pairwise(structure)
 
     def refuses_tables(self, graph: FactorGraph, want: str = "map") -> str | None:
         """Refuse forbidden combinations: the ascent adds and subtracts scores."""
@@ -227,15 +221,13 @@ class Relaxed(Oracle):
         >>> g.map("relaxed").labels
         array([1, 1])
         """
-        reject_options(self.name, options)
+        self.reject(options)
         found = self._beliefs(
             graph, gamma=0.0, tol=tol, max_sweeps=max_sweeps, random_state=random_state
         )
         labels = first_best(found.nodes, graph.structure.node_offsets)
-        score = float(graph.score(labels))
-        closed = found.bound - score <= tolerance(score, found.bound)
         info = {"value": found.value, "gap": found.gap}
-        return MapResult(labels, score, max(found.bound, score), closed, self.name, info)
+        return self.bounded(graph, labels, found.bound, info)
 
     def marginals(
         self,
@@ -277,7 +269,7 @@ class Relaxed(Oracle):
         >>> FactorGraph([2], [((0,), [0.0, 1.0])]).marginals("relaxed").nodes[0]
         array([0.25, 0.75])
         """
-        reject_options(self.name, options)
+        self.reject(options)
         found = self._beliefs(
             graph, gamma=gamma, entropy=entropy, epsilon=epsilon, tol=tol, max_sweeps=max_sweeps,
             random_state=random_state,
@@ -286,14 +278,10 @@ class Relaxed(Oracle):
         # At a labeling the entropy is zero, so that no score exceeds the bound.
         upper = found.bound + float(np.log(s.cardinalities).sum())
         lower = min(_mean_field(graph, found.nodes), upper)
-        return MarginalResult(
-            Ragged(found.nodes, s.node_offsets),
-            Ragged(both[compile_pairwise(graph).topology.targets], s.table_offsets, s.shape),
-            lower,
-            (lower, upper),
-            False,
-            self.name,
-            info={"value": found.value, "bound": found.bound, "gap": found.gap},
+        info = {"value": found.value, "bound": found.bound, "gap": found.gap}
+        factors = both[compile_pairwise(graph).topology.targets]
+        return MarginalResult.from_flat(
+            s, found.nodes, factors, lower, self.name, (lower, upper), info=info
         )
 
     @staticmethod

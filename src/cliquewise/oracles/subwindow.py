@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, TooLargeError
+from cliquewise.oracles.base import Proved
 from cliquewise.oracles.matching import check_k
 from cliquewise.ragged import Floats, Ints
 
@@ -20,7 +21,7 @@ MAX_SETS = 20_000_000
 
 
 @dataclass(frozen=True)
-class Box:
+class Box(Proved):
     """A box and its score.
 
     Attributes
@@ -35,14 +36,6 @@ class Box:
     box: tuple[int, int, int, int]
     score: float
     visited: int
-
-    #: The search ends when nothing can be better.
-    exact = True
-
-    @property
-    def upper_bound(self) -> float:
-        """No box (of those not listed before it) scores higher."""
-        return self.score
 
 
 def n_boxes(height: int, width: int) -> int:

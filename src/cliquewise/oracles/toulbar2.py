@@ -18,7 +18,7 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import MapResult, Oracle, register
-from cliquewise.oracles.trw_s import reject_options
+from cliquewise.oracles.portfolio import quick_labels
 from cliquewise.ragged import Floats, Ints
 
 #: Rounding of all costs together stays below this part of the range of the scores.
@@ -111,10 +111,12 @@ class Toulbar2(Oracle):
         >>> g.map("toulbar2").labels
         array([1, 0])
         """
-        reject_options(self.name, options)
+        self.reject(options)
         started = time.perf_counter()
         costs = integer_costs(graph)
-        labels = _start(graph, seconds) if init is None else np.array(init, dtype=np.int64)
+        if init is None:
+            init = quick_labels(graph, seconds=min(1.0, 0.05 * seconds))
+        labels = np.array(init, dtype=np.int64)
         score = float(graph.score(labels))
         bound, proved = table_bound(graph), False
         if seconds > 0 and graph.n_variables:
@@ -151,12 +153,6 @@ def integer_costs(graph: FactorGraph) -> Costs:
     wrong = np.abs(np.where(np.isfinite(costs), rounded, 0.0) / scale - finite)
     error = float(np.maximum.reduceat(wrong, s.table_offsets[:-1]).sum())
     return Costs(rounded, scale, peaks_sum, error)
-
-
-def _start(graph: FactorGraph, seconds: float) -> Ints:
-    from cliquewise.oracles.portfolio import quick_labels
-
-    return quick_labels(graph, seconds=min(1.0, 0.05 * seconds))
 
 
 def _search(

@@ -13,13 +13,12 @@ from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
-from cliquewise.graph.structure import Structure
-from cliquewise.oracles._pairwise import Pairwise, not_pairwise
+from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho, uniform
-from cliquewise.oracles.base import MarginalResult, Oracle, register
+from cliquewise.oracles.base import MarginalResult, register
 from cliquewise.oracles.icm import climb
-from cliquewise.oracles.trw_s import reject_options, run_trw_s
-from cliquewise.ragged import Floats, Ragged, first_best, offsets_of
+from cliquewise.oracles.trw_s import run_trw_s
+from cliquewise.ragged import Floats, first_best, offsets_of
 from cliquewise.trace import Trace
 
 #: Part of the uniform point in the point at which the bound is taken, so that it is inside.
@@ -81,17 +80,13 @@ class Messages:
 
 
 @register
-class TRWBP(Oracle):
+class TRWBP(PairwiseOracle):
     """Tree-reweighted belief propagation: quick marginals and an upper bound of log Z."""
 
     name = "trw-bp"
     provides: ClassVar[frozenset[str]] = frozenset({"marginals"})
     exact = False
     rank = 210
-
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse factors of three or more variables."""
-        return not_pairwise(structure, "junction-tree takes")
 
     def marginals(
         self,
@@ -144,7 +139,7 @@ class TRWBP(Oracle):
         >>> result.info["converged"], bool(result.log_z >= g.marginals().log_z)
         (True, True)
         """
-        reject_options(self.name, options)
+        self.reject(options)
         if not 0.0 <= damping < 1.0:
             raise UnsupportedError(f"damping = {damping}; it must be at least 0 and below 1")
         deadline = time.perf_counter() + seconds
@@ -162,7 +157,7 @@ class TRWBP(Oracle):
             sweeps += len(changes)
             change = float(changes[-1]) if len(changes) else change
             x = messages.point(current)
-            primal = _objective(p, x, current)
+            primal = p.gradient(x, p.coefficients(current))[1]
             bound = certified_bound(p, x, current if in_polytope else start_rho(p.pairwise))
             upper = min(upper, bound)
             now = time.perf_counter()
@@ -175,19 +170,12 @@ class TRWBP(Oracle):
             current = current + 2.0 / (update + 3.0) * (p.best_tree(x) - current)
         lower = min(_lower(p, x), upper)
         info = {"converged": converged, "iterations": sweeps, "change": change, "rho": current}
-        t, s = p.topology, graph.structure
-        n_states = int(t.node_offsets[-1])
-        return MarginalResult(
-            Ragged(x[:n_states].copy(), s.node_offsets),
-            Ragged(x[t.targets], s.table_offsets, s.shape),
-            min(max(primal, lower), upper) if in_polytope else primal,
-            (lower, upper),
-            False,
-            self.name,
-            (True, p.certified),
-            trace,
-            info,
-        )
+        log_z = min(max(primal, lower), upper) if in_polytope else primal
+        t = p.topology
+        return MarginalResult.from_flat(
+            graph.structure, x[: int(t.node_offsets[-1])].copy(), x[t.targets], log_z, self.name,
+            (lower, upper), bounds_certified=(True, p.certified), trace=trace, info=info,
+        )  # fmt: skip
 
 
 def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
@@ -210,24 +198,14 @@ def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
     return full, in_spanning_tree_polytope(t.n_nodes, t.edges, full)
 
 
-def _objective(p: Problem, x: Floats, rho: Floats) -> float:
-    from cliquewise._kernels.graphs.barrier_fw import gradient
-
-    return float(gradient(x, p.theta, p.coefficients(rho), np.empty_like(x)))
-
-
 def certified_bound(p: Problem, x: Floats, rho: Floats) -> float:
     """Upper bound of log Z from any point of the local polytope, for rho out of trees.
 
     The residual theta - K log x is constant over all labelings where the messages converged,
     so that a few iterations of trw-s bound its maximum tightly.
     """
-    from cliquewise._kernels.graphs.barrier_fw import gradient
-
     t = p.topology
-    inside = (1.0 - INSIDE) * x + INSIDE * uniform(t)
-    g = np.empty_like(inside)
-    gradient(inside, p.theta, p.coefficients(rho), g)
+    g, _ = p.gradient((1.0 - INSIDE) * x + INSIDE * uniform(t), p.coefficients(rho))
     g[~p.possible] = -np.inf
     n_states = int(t.node_offsets[-1])
     residual = Pairwise(t, g[:n_states].copy(), g[n_states:].copy())

@@ -9,16 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.errors import InfeasibleError, UnsupportedError
+from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Structure
-from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, not_pairwise
-from cliquewise.oracles.base import MapResult, Oracle, register
+from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle, compile_pairwise
+from cliquewise.oracles.base import CLOSED, MapResult, register, tolerance
 from cliquewise.ragged import Floats, Ints, first_best, offsets_of
 
-#: The gap counts as closed below this part of the scale of the scores.
-CLOSED = 1e-9
 #: Iterations without a new best labeling after which slow progress ends the run.
 PATIENCE = 20
 #: Progress is slow when this many iterations close less than 1/1000 of the gap.
@@ -38,17 +35,13 @@ class Messages:
 
 
 @register
-class TRWS(Oracle):
+class TRWS(PairwiseOracle):
     """Sequential tree-reweighted message passing: a monotone bound on any pairwise graph."""
 
     name = "trw-s"
     provides: ClassVar[frozenset[str]] = frozenset({"map"})
     exact = False
     rank = 65
-
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse factors of three or more variables."""
-        return not_pairwise(structure)
 
     def map(
         self,
@@ -82,37 +75,15 @@ class TRWS(Oracle):
         >>> g.map("trw-s").exact
         True
         """
-        reject_options(self.name, options)
-        pairwise = compile_pairwise(graph)
-        run = run_trw_s(pairwise, max_iterations, seconds, gap)
-        score = float(graph.score(run.labels))
-        closed = run.bound - score <= tolerance(score, run.bound)
-        return MapResult(
-            run.labels,
-            score,
-            max(run.bound, score),
-            closed,
-            self.name,
-            {
-                "iterations": len(run.bounds),
-                "bounds": run.bounds,
-                "scores": run.scores,
-                "stopped": run.stopped,
-            },
-        )
-
-
-def tolerance(score: float, bound: float) -> float:
-    """The gap below which bound and score count as equal."""
-    if not (math.isfinite(score) and math.isfinite(bound)):
-        return 0.0
-    return CLOSED * max(1.0, abs(score), abs(bound))
-
-
-def reject_options(method: str, options: dict[str, Any]) -> None:
-    """Say which option is unknown instead of ignoring it."""
-    if options:
-        raise UnsupportedError(f"method {method!r} has no option {sorted(options)[0]!r}")
+        self.reject(options)
+        run = run_trw_s(compile_pairwise(graph), max_iterations, seconds, gap)
+        info = {
+            "iterations": len(run.bounds),
+            "bounds": run.bounds,
+            "scores": run.scores,
+            "stopped": run.stopped,
+        }
+        return self.bounded(graph, run.labels, run.bound, info)
 
 
 def run_trw_s(

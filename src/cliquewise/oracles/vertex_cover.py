@@ -13,13 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.errors import InfeasibleError
-from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles._pairwise import Topology, compile_pairwise, not_pairwise, topology
-from cliquewise.oracles.base import MapResult, Oracle, register
-from cliquewise.oracles.trw_s import reject_options
+from cliquewise.oracles._pairwise import PairwiseOracle, Topology, compile_pairwise, topology
+from cliquewise.oracles.base import MapResult, register
 from cliquewise.ragged import Ints, offsets_of
 
 #: More additions than this are refused (about ten seconds).
@@ -41,7 +38,7 @@ class Cover:
 
 
 @register
-class VertexCover(Oracle):
+class VertexCover(PairwiseOracle):
     """Lists the labelings of a small vertex cover; all others are independent given those."""
 
     name = "vertex-cover"
@@ -50,7 +47,7 @@ class VertexCover(Oracle):
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Refuse factors of three or more variables and covers that are too large."""
-        reason = not_pairwise(structure)
+        reason = super().refuses(structure, want)
         if reason is not None:
             return reason
         work = cover_of(structure).operations
@@ -72,15 +69,12 @@ class VertexCover(Oracle):
         """
         from cliquewise._kernels.graphs.vertex_cover import Parts, best_by_cover
 
-        reject_options(self.name, options)
+        self.reject(options)
         p, c = compile_pairwise(graph), cover_of(graph.structure)
         labels = np.zeros(p.topology.n_nodes, dtype=np.int64)
         parts = Parts(c.outer, c.inner, c.rest, c.role, c.rest_offsets)
-        score = best_by_cover(parts, p.arrays, labels)
-        if score == -np.inf:
-            raise InfeasibleError(INFEASIBLE)
-        score = float(graph.score(labels))
-        return MapResult(labels, score, score, True, self.name)
+        best_by_cover(parts, p.arrays, labels)
+        return self.best(graph, labels)
 
 
 def cover_of(structure: Structure) -> Cover:
@@ -91,13 +85,11 @@ def cover_of(structure: Structure) -> Cover:
     >>> cover_of(Structure([2, 2, 2], [(0, 1), (1, 2)])).rest
     array([0, 2])
     """
-    known = structure.memo.get("vertex_cover")
-    if known is None:
-        known = structure.memo["vertex_cover"] = _find(topology(structure))
-    return known
+    return structure.once(_find)
 
 
-def _find(t: Topology) -> Cover:
+def _find(structure: Structure) -> Cover:
+    t = topology(structure)
     chosen = _greedy(t)
     logs = np.log(t.cards)
     in_cover = np.zeros(t.n_nodes, dtype=bool)
