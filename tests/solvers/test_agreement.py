@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cliquewise import reference_bracket
+from relaxed_program import reference_bracket
 from test_cliquewise import small_problem as small_graphs
 from test_gdmm_multilabel import small_problem as small_label_sets
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.linalg import qr
+from relaxed_program import constraint_matrices, feature_matrix, reference_bracket
 from scipy.optimize import linprog, minimize
 
 from cliquewise._kernels.cliques import ascent as kernels
@@ -49,106 +49,6 @@ def small_problem(seed: int, **options) -> GraphProblem:
         "entropy": ("gini", "gini-otrw")[seed % 2],
     }
     return GraphProblem(model, data, **(given | options))
-
-
-def feature_matrix(problem: GraphProblem) -> np.ndarray:
-    """B as a dense matrix, by applying the adjoint to unit vectors."""
-    size = int(problem.cliques.offsets[-1])
-    columns = []
-    for s in range(size):
-        unit, out = np.zeros(size), np.zeros(problem.dimension)
-        unit[s] = 1.0
-        problem.accumulate(unit, out)
-        columns.append(out)
-    return np.array(columns).T
-
-
-def constraint_matrices(problem: GraphProblem) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that sum each clique to one, and the rows of A."""
-    g = problem.cliques
-    n_nodes = len(g.degree)
-    size = int(g.offsets[-1])
-    sums = np.zeros((len(g.type), size))
-    for c in range(len(g.type)):
-        sums[c, g.offsets[c] : g.offsets[c + 1]] = 1.0
-    rows = []
-    for e, (i, j) in enumerate(zip(g.left, g.right, strict=True)):
-        ki, kj = (int(g.offsets[v + 1] - g.offsets[v]) for v in (i, j))
-        table = np.arange(g.offsets[n_nodes + e], g.offsets[n_nodes + e + 1]).reshape(ki, kj)
-        for node, lines in ((i, table), (j, table.T)):
-            for s, line in enumerate(lines):
-                row = np.zeros(size)
-                row[g.offsets[node] + s] = 1.0
-                row[line] = -1.0
-                rows.append(row)
-    return sums, np.array(rows).reshape(-1, size)
-
-
-def reference_optimum(problem: GraphProblem) -> float:
-    """The relaxed optimum per example, by scipy on the dual quadratic program."""
-    return reference_bracket(problem)[0]
-
-
-def reference_bracket(problem: GraphProblem) -> tuple[float, float]:
-    """Value of the point that scipy finds, and of the linear upper bound of the dual there."""
-    sums, A = constraint_matrices(problem)
-    B = feature_matrix(problem)
-    size = B.shape[1]
-    terms = problem.terms
-    n_nodes = len(problem.cliques.degree)
-    curvature = np.repeat(terms.curvature, np.diff(problem.cliques.offsets))
-    Q = problem.C * B.T @ B + 2 * problem.gamma * np.diag(curvature)
-    if len(terms.slack):
-        for row in range(len(A)):
-            ends = np.minimum(A[row], 0.0)
-            edge = int(np.searchsorted(problem.cliques.offsets, np.flatnonzero(ends)[0], "right"))
-            e = edge - 1 - n_nodes
-            side = 0 if problem.cliques.left[e] == node_of(problem, A[row]) else 1
-            Q -= 2 * problem.gamma * terms.slack[e, side] * np.outer(ends, ends)
-    constant = problem.gamma * (terms.curvature.sum() - terms.slack.sum())
-    target = B @ problem.truth
-    linear = problem.costs + problem.C * B.T @ target
-
-    def negative(mu):
-        return 0.5 * mu @ Q @ mu - linear @ mu
-
-    E = np.concatenate([sums, A])
-    right = np.concatenate([np.ones(len(sums)), np.zeros(len(A))])
-    sizes = np.diff(problem.cliques.offsets)
-    rows = independent_rows(E)
-
-    def solve(start):
-        return minimize(
-            negative, start, jac=lambda mu: Q @ mu - linear, bounds=[(0, 1)] * size,
-            constraints=[{"type": "eq", "fun": lambda mu: E[rows] @ mu - right[rows],
-                          "jac": lambda mu: E[rows]}],
-            method="SLSQP", options={"ftol": 1e-14, "maxiter": 1000},
-        )  # fmt: skip
-
-    # SLSQP may stop short of the optimum where the program is flat: the best of several starts.
-    found = [solve(np.repeat(1.0 / sizes, sizes)), solve(problem.truth)]
-    found.append(solve(found[0].x))
-    assert any(f.success for f in found)
-    feasible = [f for f in found if np.abs(E @ f.x - right).max() < 1e-9]
-    found = min(feasible, key=lambda f: f.fun)
-    total = -found.fun + constant - 0.5 * problem.C * target @ target
-    slope = linear - Q @ found.x
-    best = linprog(-slope, A_eq=E[rows], b_eq=right[rows], bounds=(0, 1))
-    assert best.success
-    missing = max(-best.fun - slope @ found.x, 0.0)
-    return total / problem.n_examples, (total + missing) / problem.n_examples
-
-
-def node_of(problem: GraphProblem, row: np.ndarray) -> int:
-    """The node of a row of A."""
-    return int(np.searchsorted(problem.cliques.offsets, np.flatnonzero(row > 0)[0], "right")) - 1
-
-
-def independent_rows(E: np.ndarray) -> np.ndarray:
-    """Rows of a largest independent subset."""
-    _, R, pivots = qr(E.T, pivoting=True, mode="economic")
-    rank = int((np.abs(np.diag(R)) > 1e-9).sum())
-    return np.sort(pivots[:rank])
 
 
 @pytest.mark.medium

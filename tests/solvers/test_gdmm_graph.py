@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_cliquewise import augmented, reference_optimum, small_problem
+from relaxed_program import reference_optimum
+from test_cliquewise import augmented, small_problem
 
 import cliquewise as cw
 from cliquewise._kernels.cliques import factors as kernels

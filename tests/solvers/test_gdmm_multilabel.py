@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from relaxed_program import constraint_matrices, reference_optimum
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
-from test_cliquewise import constraint_matrices, reference_optimum
 
 from cliquewise._kernels.label_sets import bounds
 from cliquewise._kernels.label_sets import search as kernels

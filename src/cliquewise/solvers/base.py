@@ -90,6 +90,9 @@ class Solver:
         everything that it proves is computed afresh from parts that do not.
     relaxed_on : frozenset of str
         The kinds on which it trains over the local polytope, so that prediction should, too.
+    precision : float
+        Relative gap that it reaches on small problems whose penalty is not weak (C up to 3) within
+        3,000 passes; infinite if it may end on a plateau, or proves nothing.
     """
 
     name: ClassVar[str]
@@ -100,6 +103,7 @@ class Solver:
     takes_no_penalty: ClassVar[bool] = False
     carries: ClassVar[frozenset[str]] = frozenset({"C"})
     relaxed_on: ClassVar[frozenset[str]] = frozenset()
+    precision: ClassVar[float] = 1e-6
 
     # ---- which problems
 

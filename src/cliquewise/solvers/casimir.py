@@ -62,6 +62,7 @@ class Casimir(SVRG):
 
     name: ClassVar[str] = "casimir"
     rank: ClassVar[int] = 30
+    precision: ClassVar[float] = 0.01
     takes_no_penalty: ClassVar[bool] = True
     mu: float = 0.5
     smoothing: str = "adaptive"

@@ -85,6 +85,7 @@ class GDMM(Solver):
     }
     rank: ClassVar[int] = 35
     carries: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
+    precision: ClassVar[float] = 1e-3
     relaxed_on: ClassVar[frozenset[str]] = frozenset({"graph", "label_sets"})
     columns: ClassVar[tuple[str, ...]] = ("disagreement", "rho", "inner_gap", "active")
     step_rule: str | None = None

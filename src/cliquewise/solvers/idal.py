@@ -45,6 +45,7 @@ class Cliquewise(Solver):
         "graph": frozenset({"log", "softmax_margin", "hinge"})
     }
     rank: ClassVar[int] = 95
+    precision: ClassVar[float] = 1e-3
     relaxed_on: ClassVar[frozenset[str]] = frozenset({"graph"})
     columns: ClassVar[tuple[str, ...]] = ("disagreement", "inner_gap")
     method: ClassVar[int] = 0

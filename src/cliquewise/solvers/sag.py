@@ -77,9 +77,10 @@ class SAG(Solver):
 
     def refuses(self, problem: Any) -> str | None:
         """Refuse other losses, and labels that are not known."""
-        if not problem.is_convex:
+        reason = super().refuses(problem)
+        if reason is None and not problem.is_convex:
             return "needs every label: with partial labels the problem is not convex"
-        return super().refuses(problem)
+        return reason
 
     def memory(self, problem: Any) -> float:
         """A number per token and label, per sequence and label pair, and four weight vectors."""

@@ -78,6 +78,7 @@ class SDCA(Solver):
     }
     rank: ClassVar[int] = 20
     carries: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
+    precision: ClassVar[float] = 1e-4
     sampling: str = "gap"
     uniform_share: float = 0.2
     line_search: bool = True
@@ -95,9 +96,9 @@ class SDCA(Solver):
 
     def refuses(self, problem: Problem) -> str | None:
         """Refuse other losses, labels that are not known, and exact inference out of reach."""
-        if not problem.is_convex:
-            return "needs every label: with partial labels the problem is not convex"
         reason = super().refuses(problem)
+        if reason is None and not problem.is_convex:
+            return "needs every label: with partial labels the problem is not convex"
         return reason or problem.refuses_call("exp")
 
     def successor(self, problem: Problem) -> Solver | None:

@@ -27,6 +27,7 @@ class SoftSDCA(Cliquewise):
     """
 
     name: ClassVar[str] = "soft_sdca"
+    precision: ClassVar[float] = float("inf")
     inner_tol: float = 1e-7
 
     def _is_finished(self, state: CliqueAscent) -> bool:

@@ -70,6 +70,7 @@ class Subgradient(MapCalls):
     name: ClassVar[str] = "subgradient"
     works_on: ClassVar[dict[str, frozenset[str]]] = dict.fromkeys(BACKENDS, frozenset({"hinge"}))
     rank: ClassVar[int] = 90
+    precision: ClassVar[float] = 0.03
     delay: float = 1.0
     average: bool = True
 

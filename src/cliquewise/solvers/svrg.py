@@ -141,6 +141,7 @@ class SVRG(Solver):
     } | dict.fromkeys(("graph", *EXAMPLES), frozenset({"hinge"}))
     rank: ClassVar[int] = 80
     carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
+    precision: ClassVar[float] = float("inf")  # smoothed as it is from start to end
     columns: ClassVar[tuple[str, ...]] = (
         "full_passes", "exact_share", "mu", "learning_rate", *COUNTS
     )  # fmt: skip

@@ -8,7 +8,7 @@ flat vector ``w`` of all weights that require a gradient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,6 +111,11 @@ class DeepProblem(Problem):
     def is_convex(self) -> bool:
         """Never taken for granted: nothing is proved about a network."""
         return False
+
+    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+        """The targets; inputs may be too large to be read for this."""
+        yield from super().content(n)
+        yield "labels", self.target[:n].cpu().numpy()
 
     # ---- weights
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from cliquewise.certificate import Certificate
-from cliquewise.solvers.base import Info, Solver, at_least, one_of, positive, register
+from cliquewise.solvers.base import Info, Solver, at_least, one_of, other_data, positive, register
 from cliquewise.torch.heads import Scores
 from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import Batch, DeepProblem
@@ -196,6 +196,7 @@ class ProxLinear(Solver):
     name: ClassVar[str] = "prox_linear"
     works_on: ClassVar[dict[str, frozenset[str]]] = {"deep": frozenset(LOSSES)}
     takes_no_penalty: ClassVar[bool] = True
+    precision: ClassVar[float] = float("inf")
     columns: ClassVar[tuple[str, ...]] = ("prox_gradient", "eta", "accepted", "inner")
 
     def __post_init__(self) -> None:
@@ -341,7 +342,11 @@ class ProxLinear(Solver):
         return {"w": state.w.cpu().numpy(), "numbers": np.array(numbers, dtype=float)}
 
     def unpack(self, problem: DeepProblem, arrays: dict[str, Any]) -> ProxLinearState:
-        """Back from :meth:`pack`."""
-        step, eta, value, norm, accepted, bound, inner = (float(x) for x in arrays["numbers"])
-        w = torch.as_tensor(arrays["w"].copy()).to(problem.weights())
+        """Back from :meth:`pack`; the objective is this problem's, whose C may be another."""
+        like = problem.weights()
+        if arrays["w"].shape != like.shape:
+            raise other_data()
+        step, eta, _, norm, accepted, bound, inner = (float(x) for x in arrays["numbers"])
+        w = torch.as_tensor(arrays["w"].copy()).to(like)
+        value = problem.objective(w)
         return ProxLinearState(w, int(step), eta, value, norm, int(accepted), bound, inner)

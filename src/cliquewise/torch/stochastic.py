@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.solvers.base import Info, Solver, one_of, positive, register
+from cliquewise.solvers.base import Info, Solver, one_of, other_data, positive, register
 from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import DeepProblem
 
@@ -40,6 +40,7 @@ class _Stochastic(Solver):
     average: float = 0.0
     works_on: ClassVar[dict[str, frozenset[str]]] = {"deep": frozenset(LOSSES)}
     takes_no_penalty: ClassVar[bool] = True
+    precision: ClassVar[float] = float("inf")
 
     def __post_init__(self) -> None:
         positive(self, "rate")
@@ -100,6 +101,8 @@ class _Stochastic(Solver):
         """Back from :meth:`pack`."""
         like = problem.weights()
         names = ("w", "first", "second", *(["mean"] if self.average else []))
+        if any(arrays[n].shape != like.shape for n in names):
+            raise other_data()
         w, first, second, *mean = (torch.as_tensor(arrays[n].copy()).to(like) for n in names)
         return StochasticState(w, first, second, int(arrays["steps"][0]), *mean)
 

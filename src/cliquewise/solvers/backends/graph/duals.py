@@ -31,7 +31,9 @@ class GraphDuals:
         self.theta[problem.cliques.offsets[problem.data.n_nodes] :] = 0.0
         n = problem.n_examples
         self.mu, self.log_z = np.zeros_like(self.theta), np.zeros(n)
-        self.gaps, self.w = np.full(n, np.inf), np.zeros(problem.dimension)
+        # An example without weight has no gap, visited or not.
+        self.gaps = np.where(problem.temperatures > 0, np.inf, 0.0)
+        self.w = np.zeros(problem.dimension)
         self._infer()
 
     @staticmethod
