@@ -109,7 +109,7 @@ def test_on_chains_the_solvers_of_chains_and_of_graphs_agree(seed):
     best = reference_bracket(problem)
     bcfw = check_solvers_of_graphs(problem, best, seed)
     check(bcfw.trace, bcfw.certificate, best, (seed, "bcfw on graphs"))
-    for solver in (*(cw.solvers.GDMM(step=step) for step in RULES), "bcfw"):
+    for solver in (*(cw.solvers.GDMM(step_rule=step) for step in RULES), "bcfw"):
         tagger = on_chains(seed, solver)
         check(tagger.trace_, tagger.certificate_, best, (seed, solver))
 
