@@ -160,7 +160,7 @@ def test_a_warm_start_needs_the_same_graphs_and_ends_at_once():
     for solver in (BCFW(), Subgradient()):
         state = run(problem, solver, max_epochs=2, random_state=0).state
         with pytest.raises(DataError, match="same"):
-            solver.init(problem_of(9, "chain"), state)
+            solver.begin(problem_of(9, "chain"), state)
 
 
 def test_solvers_have_the_same_names_on_graphs_as_on_chains():
