@@ -254,7 +254,10 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, content):
 
 
 def test_memory_that_is_not_there_chooses_a_leaner_solver_or_says_so():
-    tagger = SequenceTagger(max_memory=1e-6, tol=1e-3)
+    many, tags = [[["a"], ["b"]] * 10] * 50, [["A", "B"] * 10] * 50
+    tagger = SequenceTagger(max_memory=2e-5, tol=1e-3)
     with pytest.raises(CliquewiseError, match="GiB"):
-        tagger.set_params(solver="sdca").fit(X, Y)
-    assert tagger.set_params(solver="auto").fit(X, Y).solver_ == "lbfgs"
+        tagger.set_params(solver="sdca").fit(many, tags)
+    assert tagger.set_params(solver="auto").fit(many, tags).solver_ == "lbfgs"
+    with pytest.raises(CliquewiseError, match=r"(?s)no solver.*lbfgs: it needs .* GiB"):
+        tagger.set_params(max_memory=1e-7).fit(many, tags)

@@ -407,7 +407,7 @@ def test_auto_takes_sdca_where_it_fits_and_impossible_pairs_name_the_possible_on
     assert choose(hinge(log)).solver.name == "sdca"
     wide = larger(4, 30, 12, 8)
     assert choose(wide, max_memory=get("bcfw").memory(wide)).solver.name == "bcfw"
-    with pytest.raises(UnsupportedError, match=r"no solver.*sdca: it needs .* GiB"):
+    with pytest.raises(UnsupportedError, match=r"(?s)no solver.*sdca: it needs .* GiB"):
         choose(wide, max_memory=1.0)
     data = Dataset([0, 2], [0, 1, 2], [0, 1], None, 2, labels=[0, 399])
     many = ChainProblem(ChainModel.build(data, 400), data, loss="hinge")
