@@ -41,7 +41,8 @@ def chunks(data: Path) -> tuple[Any, Any]:
     from cliquewise.data import read_conll
 
     X, y = read_conll(data / "conll2000" / "train.txt.gz").split_labels()
-    return X[:2000], y[:2000]
+    rows = list(zip(*(X.sentences(j)[:2000] for j in range(X.n_columns)), strict=True))
+    return X.from_rows([list(zip(*sentence, strict=True)) for sentence in rows]), y[:2000]
 
 
 def tagging(data: Path) -> dict[str, float]:

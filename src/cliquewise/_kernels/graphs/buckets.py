@@ -84,14 +84,14 @@ def _plus_to(out, index, src):
 def _block(lengths, strides, first, last, index):
     """Where an operand with short innermost axes has its first entries.
 
-    Fills ``index`` with the offsets for as many axes as fit. Returns how many axes, 0 where the
-    innermost loops are long enough, or all so short that a list would not pay.
+    Fills ``index`` with the offsets for as many axes as fit. Returns how many axes (0 where the
+    innermost loops are long enough, or all so short that a list would not pay) and entries.
     """
     n = last - first
     if n < 3 or lengths[first] >= 8:
-        return 0
+        return 0, 1
     if lengths[first] == 2 and strides[first] == 0 and lengths[first + 1] >= 32:
-        return 0
+        return 0, 1
     axes, size = 1, lengths[first]
     while axes < n and size * lengths[first + axes] <= index.shape[0]:
         size *= lengths[first + axes]
@@ -100,7 +100,7 @@ def _block(lengths, strides, first, last, index):
     for d in range(first + axes, last):
         rest *= lengths[d]
     if rest < 4 or axes < 2:
-        return 0
+        return 0, 1
     index[0] = 0
     size = 1
     for d in range(first, first + axes):
@@ -108,25 +108,27 @@ def _block(lengths, strides, first, last, index):
             for i in range(size):
                 index[j * size + i] = index[i] + np.uint64(j * strides[d])
         size *= lengths[d]
-    return axes
+    return axes, size
+
+
+@kernel(helper=True)
+def _innermost(lengths, strides, first, last, counter):
+    """Axes first..last: how many, length and stride of the two innermost. Clears the counter."""
+    n = last - first
+    for d in range(n):
+        counter[d] = 0
+    inner, s0 = (lengths[first], strides[first]) if n > 0 else (1, 0)
+    middle, s1 = (lengths[first + 1], strides[first + 1]) if n > 1 else (1, 0)
+    return n, inner, s0, middle, s1
 
 
 @kernel
 def _add(out, base, src, start, lengths, strides, first, last, counter):
     """out[base + i] += src[start + offset(i)] for all entries i of the axes first..last."""
-    n = last - first
-    inner = lengths[first] if n > 0 else 1
-    s0 = strides[first] if n > 0 else 0
-    middle = lengths[first + 1] if n > 1 else 1
-    s1 = strides[first + 1] if n > 1 else 0
-    for d in range(n):
-        counter[d] = 0
+    n, inner, s0, middle, s1 = _innermost(lengths, strides, first, last, counter)
     at, origin = base, start
     index = counter[2 * MAX_AXES :].view(np.uint64)
-    axes = _block(lengths, strides, first, last, index)
-    size = 1
-    for d in range(first, first + axes):
-        size *= lengths[d]
+    axes, size = _block(lengths, strides, first, last, index)
     while True:
         if axes > 0:
             # Short innermost axes: a list of offsets beats loops over two or three.
@@ -236,19 +238,10 @@ def build(plan, b, tables, messages, out, base, counter):
 @kernel
 def _sum_into(dst, start, src, base, lengths, strides, first, last, counter):
     """The adjoint of ``_add``: dst[start + offset(i)] += src[base + i]."""
-    n = last - first
-    inner = lengths[first] if n > 0 else 1
-    s0 = strides[first] if n > 0 else 0
-    middle = lengths[first + 1] if n > 1 else 1
-    s1 = strides[first + 1] if n > 1 else 0
-    for d in range(n):
-        counter[d] = 0
+    n, inner, s0, middle, s1 = _innermost(lengths, strides, first, last, counter)
     at, origin = base, start
     index = counter[2 * MAX_AXES :].view(np.uint64)
-    axes = _block(lengths, strides, first, last, index)
-    size = 1
-    for d in range(first, first + axes):
-        size *= lengths[d]
+    axes, size = _block(lengths, strides, first, last, index)
     while True:
         if axes > 0:
             # Short innermost axes: a list of offsets beats loops over two or three.
@@ -293,11 +286,7 @@ def _sum_into(dst, start, src, base, lengths, strides, first, last, counter):
 @kernel
 def _max_into(dst, start, src, base, lengths, strides, first, last, counter):
     """Like ``_sum_into`` with a maximum."""
-    n = last - first
-    inner = lengths[first] if n > 0 else 1
-    s0 = strides[first] if n > 0 else 0
-    for d in range(1, n):
-        counter[d] = 0
+    n, inner, s0, _, _ = _innermost(lengths, strides, first, last, counter)
     at, origin = base, start
     while True:
         if s0 == 1:
