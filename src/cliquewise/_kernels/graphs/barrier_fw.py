@@ -95,19 +95,26 @@ def line_search(x, d, coef, linear, first, limit):
 
 
 @kernel
-def score(a, g, hull, graph):
-    """<g, v_a>."""
-    if hull.dense.shape[0]:
-        return dot(hull.dense[a], g)
-    row, cards, edges = hull.labels[a], graph.cards, graph.edges
-    total = 0.0
-    for v in range(len(cards)):
-        total += g[graph.node_offsets[v] + row[v]]
-    shift = graph.node_offsets[-1]
-    for e in range(len(edges)):
-        i, j = edges[e, 0], edges[e, 1]
-        total += g[shift + graph.edge_offsets[e] + row[i] * cards[j] + row[j]]
-    return total
+def scores_of(asked, n_asked, g, out, hull, graph):
+    """out[a] = <g, v_a> for the vertices asked for.
+
+    In one call: tuples of many arrays are passed by value, which would cost more than a vertex of
+    a small graph.
+    """
+    cards, edges, node_offsets = graph.cards, graph.edges, graph.node_offsets
+    edge_offsets, shift = graph.edge_offsets, graph.node_offsets[-1]
+    for at in range(n_asked):
+        a = asked[at]
+        if hull.dense.shape[0]:
+            out[a] = dot(hull.dense[a], g)
+            continue
+        row, total = hull.labels[a], 0.0
+        for v in range(len(cards)):
+            total += g[node_offsets[v] + row[v]]
+        for e in range(len(edges)):
+            i, j = edges[e, 0], edges[e, 1]
+            total += g[shift + edge_offsets[e] + row[i] * cards[j] + row[j]]
+        out[a] = total
 
 
 @kernel
@@ -140,8 +147,7 @@ def mixture(weights, out, hull, graph):
 @kernel
 def scores(g, out, hull, graph):
     """<g, v> for all vertices."""
-    for a in range(hull.n_atoms):
-        out[a] = score(a, g, hull, graph)
+    scores_of(np.arange(hull.n_atoms), hull.n_atoms, g, out, hull, graph)
 
 
 @kernel
@@ -200,13 +206,15 @@ def step_and_correct(new, delta, iterations, tolerance, x, weights, objective, h
     """
     n_atoms, u0 = hull.n_atoms, hull.u0
     g, d, value = np.empty(len(x)), np.empty(len(x)), np.empty(n_atoms)
+    asked, n_asked = np.empty(n_atoms, dtype=np.int64), 0
     taken = 0.0
     if new >= 0:
         trw = gradient(x, objective.theta, objective.coef, g)
-        gain = (1.0 - delta) * score(new, g, hull, graph) + delta * dot(g, u0) - trw
+        asked[0] = new
+        scores_of(asked, 1, g, value, hull, graph)
+        gain = (1.0 - delta) * value[new] + delta * dot(g, u0) - trw
         taken = move(new, False, 1.0, gain, delta, x, d, weights, objective, hull, graph)
     gap, made = np.inf, 0
-    asked, n_asked = np.empty(n_atoms, dtype=np.int64), 0
     since, everyone = 0, True
     for made in range(iterations):  # noqa: B007 (it is returned)
         trw = gradient(x, objective.theta, objective.coef, g)
@@ -217,8 +225,7 @@ def step_and_correct(new, delta, iterations, tolerance, x, weights, objective, h
             for a in range(n_atoms):
                 asked[a] = a
         since += 1
-        for at in range(n_asked):
-            value[asked[at]] = score(asked[at], g, hull, graph)
+        scores_of(asked, n_asked, g, value, hull, graph)
         best, top, worst, bottom = extremes(asked, n_asked, value, delta, middle, weights)
         gap = top - bottom
         if not gap > tolerance:
