@@ -388,9 +388,9 @@ def test_warm_starts_and_checkpoints_go_on_from_there(solver: Any, tmp_path: Any
     for row in resumed.trace:
         assert row["dual"] <= best.primal + HONEST and row["primal"] >= best.dual - HONEST
     with pytest.raises(DataError, match="other data"):
-        solver.unpack(few, solver.pack(warm.state))
+        solve(few, solver, checkpoint=path, resume=True)
     with pytest.raises(DataError, match="warm start"):
-        solver.init(few, warm.state)
+        solve(few, solver, warm=warm.state)
 
 
 def test_warm_start_at_the_optimum_ends_at_once() -> None:
@@ -409,7 +409,8 @@ def test_auto_takes_sdca_where_it_fits_and_impossible_pairs_name_the_possible_on
     assert choose(wide, max_memory=get("bcfw").memory(wide)).solver.name == "bcfw"
     with pytest.raises(UnsupportedError, match=r"(?s)no solver.*sdca: it needs .* GiB"):
         choose(wide, max_memory=1.0)
-    data = Dataset([0, 2], [0, 1, 2], [0, 1], None, 2, labels=[0, 399])
+    ends = np.arange(41)
+    data = Dataset(ends[::2], ends, [0, 1] * 20, None, 2, labels=[0, 399] * 20)
     many = ChainProblem(ChainModel.build(data, 400), data, loss="hinge")
     assert choose(many, max_memory=0.9 * get("sdca").memory(many)).solver.name == "gdmm"
     assert choose(log).solver.name == "sdca"
