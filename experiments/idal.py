@@ -40,7 +40,8 @@ from cliquewise.models.label_sets import label_pairs, multilabel_data, multilabe
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.solvers.backends.graph.cliques import dual_value
+from cliquewise.solvers.backends.graph.cliques import CliqueAscent, dual_value
+from cliquewise.solvers.backends.graph.factors import GraphFactors
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.idal import IDAL
@@ -197,9 +198,14 @@ def accuracy(problem: GraphProblem, test: GraphDataset, w: np.ndarray) -> float:
     return float(np.mean(beliefs.reshape(test.n_nodes, -1).argmax(axis=1) == test.labels))
 
 
+def beliefs_of(state: Any) -> CliqueAscent:
+    """What all cliquewise solvers have; gdmm keeps it inside its factors."""
+    return state.ascent if isinstance(state, GraphFactors) else state
+
+
 def augmented(problem: GraphProblem, state: Any, xi: np.ndarray, rho: float) -> float:
     """``D_rho(mu, xi)`` per example."""
-    x = state.point
+    x = beliefs_of(state).point
     copy = Point(x.mu, np.zeros_like(x.xi), np.zeros_like(x.inflow), x.w)
     apart, _ = multipliers(problem.cliques, copy, rho, 1.0, 0.0, np.empty(0))
     inner = float(xi @ -copy.xi) - apart / (2 * rho)
@@ -225,12 +231,12 @@ def course(problem: Any, test: Any, solver: Any, seconds: float, best: Any, seed
         value, xi, rho = best
         distance = abs(augmented(problem, state, xi, rho) - value) / abs(value)
         checks += 1
-        held_out = accuracy(problem, test, state.point.w) if checks % 5 == 1 else np.nan
+        held_out = accuracy(problem, test, beliefs_of(state).point.w) if checks % 5 == 1 else np.nan
         gap = (proof.primal - dual) / abs(proof.primal)
-        rows.append((spent, passes, gap, distance, state.disagreement, held_out))
+        rows.append((spent, passes, gap, distance, beliefs_of(state).disagreement, held_out))
         if gap < LEVELS[-1]:
             break
-    held_out = accuracy(problem, test, state.point.w)
+    held_out = accuracy(problem, test, beliefs_of(state).point.w)
     rows.append((*rows[-1][:-1], held_out))
     return np.array(rows)
 
