@@ -41,6 +41,7 @@ class ChainRecipe:
     boundaries: bool = True
     C: float = 1.0
     scale: float = 1.0
+    bare: bool = False  # tokens without attributes, and an attribute that never occurs
 
     def lengths(self, rng: np.random.Generator) -> np.ndarray:
         """0 and 1 often: these are the cases that break."""
@@ -54,6 +55,9 @@ class ChainRecipe:
         lengths = self.lengths(rng)
         offsets, tokens = np.concatenate(([0], np.cumsum(lengths))), int(lengths.sum())
         present = rng.random((tokens, N_FEATURES)) < 0.5
+        if self.bare:
+            present[np.random.default_rng(self.seed).random(tokens) < 0.4] = False
+            present[:, 0] = False
         values = np.where(present, 1.0, 0.0)
         if self.values:
             values *= self.scale * rng.normal(size=values.shape)
@@ -97,6 +101,7 @@ def chain_recipes(min_log_c: float = -3, max_log_c: float = 2) -> st.SearchStrat
         boundaries=st.booleans(),
         C=st.floats(min_log_c, max_log_c).map(lambda x: float(10**x)),
         scale=st.sampled_from([1.0, 1.0, 0.01, 10.0]),
+        bare=st.booleans(),
     )
 
 

@@ -62,6 +62,7 @@ class Recipe(NamedTuple):
     sparse: bool = False
     seen: bool = False  # weights only for what occurs
     forbid: bool = False  # labels and transitions
+    bare: bool = False  # some of everything without features, and a feature that never occurs
     variant: int = 0  # ties of pair weights, smoothers, costs, partial matchings
     threads: int = 1
     first: int | None = None  # only so many of the examples
@@ -81,6 +82,15 @@ class Recipe(NamedTuple):
         drawn = rng.choice([0.0, 0.3, 1.0, 2.5], self.examples)
         return drawn if self.weights else np.ones(self.examples)
 
+    def stripped(self, features: np.ndarray, number: int = 0) -> np.ndarray:
+        """Features of nodes, pairs or candidates of one example, less those of the bare ones."""
+        if not self.bare:
+            return features
+        kept = np.random.default_rng((self.seed, number)).random(features.shape[:-1]) < 0.6
+        out = features * kept[..., None]
+        out[..., 0] = 0.0
+        return out
+
 
 def recipes(fewest: int = 0) -> st.SearchStrategy[Recipe]:
     """Recipes of all sorts."""
@@ -94,6 +104,7 @@ def recipes(fewest: int = 0) -> st.SearchStrategy[Recipe]:
         sparse=st.booleans(),
         seen=st.booleans(),
         forbid=st.booleans(),
+        bare=st.booleans(),
         variant=st.integers(0, 2),
         threads=st.sampled_from([1, 1, 2]),
         first=st.none(),
@@ -242,8 +253,7 @@ def _chain(recipe: Recipe, loss: str) -> ChainProblem:
     whole = ChainRecipe(
         recipe.seed, recipe.examples, recipe.size, "seen" if recipe.seen else "all",
         not recipe.sparse, recipe.weights, forbid, transitions_seen=recipe.variant == 1,
-        # With the hinge loss gdmm's dual is not true of models without intercept.
-        intercept=loss == "hinge" or recipe.seed % 4 > 0, boundaries=recipe.seed % 3 > 0,
+        intercept=recipe.seed % 4 > 0, boundaries=recipe.seed % 3 > 0, bare=recipe.bare,
     ).build()  # fmt: skip
     return ChainProblem(
         whole.model, whole.data.subset(np.arange(recipe.kept)), recipe.C, n_jobs=recipe.threads,
@@ -274,7 +284,7 @@ def _graph(recipe: Recipe, loss: str) -> GraphProblem:
     rng, k = recipe.rng, min(recipe.size, 3)
     trees, on_edges = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
     X, y = [], []
-    for _ in range(recipe.examples):
+    for i in range(recipe.examples):
         n = int(rng.integers(1, 5 if k < 3 else 4))
         if trees:
             edges = [(int(rng.integers(0, v)), v) for v in range(1, n)]
@@ -285,6 +295,8 @@ def _graph(recipe: Recipe, loss: str) -> GraphProblem:
         if recipe.sparse:
             features *= rng.random(features.shape) < 0.5
         pairs = rng.normal(size=(len(edges), 2)) if on_edges else None
+        features = recipe.stripped(features, i)
+        pairs = None if pairs is None else recipe.stripped(pairs, i)
         X.append((features, np.array(edges, dtype=int).reshape(-1, 2), pairs))
         y.append(labels)
     model = PairwiseModel([k], k, 2 if on_edges else 0, _ties(recipe))
@@ -336,7 +348,7 @@ def _listed_graph(problem: GraphProblem, recipe: Recipe) -> Listed:
 
 def _label_sets(recipe: Recipe, loss: str) -> MultiLabelProblem:
     rng, d = recipe.rng, 1 + recipe.variant
-    X = rng.normal(size=(recipe.examples, d))
+    X = recipe.stripped(rng.normal(size=(recipe.examples, d)))
     if recipe.sparse:
         X *= rng.random(X.shape) < 0.5
     Y = (rng.random((recipe.examples, recipe.size)) < 0.4).astype(int)
@@ -352,6 +364,7 @@ def _candidate_lists(recipe: Recipe) -> tuple[list[np.ndarray], list[int], np.nd
     X = [rng.normal(size=(rng.integers(1, d + 1), d)) for _ in range(recipe.examples)]
     if recipe.sparse:
         X = [x * (rng.random(x.shape) < 0.5) for x in X]
+    X = [recipe.stripped(x, i) for i, x in enumerate(X)]
     truth = [int(rng.integers(len(x))) for x in X]
     return X[: recipe.kept], truth[: recipe.kept], recipe.weight(rng)[: recipe.kept]
 
@@ -397,7 +410,7 @@ class _Tables(NamedTuple):
 def _tables(recipe: Recipe) -> _Tables:
     rng, d = recipe.rng, recipe.size
     shapes = rng.integers(1, min(d, 3) + 1, (recipe.examples, 2))
-    X = [rng.normal(size=(*shape, d)) for shape in shapes]
+    X = [recipe.stripped(rng.normal(size=(*s, d)), i) for i, s in enumerate(shapes)]
     partial, truth = recipe.variant > 0, []
     for x in X:
         p, q = x.shape[:2]

@@ -41,6 +41,7 @@ CORNERS = (
     Recipe(1, examples=5, size=4, C=100.0, weights=True, seen=True, threads=2),
     Recipe(2, examples=5, size=2, C=0.01, sparse=True, variant=1),
     Recipe(3, examples=3, size=3, C=30.0, variant=2),
+    Recipe(8, examples=5, size=3, C=0.01, seen=True, bare=True),  # chains: without intercept
 )
 
 

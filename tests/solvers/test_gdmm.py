@@ -245,6 +245,35 @@ def test_gdmm_agrees_with_bcfw_and_a_generic_solver(solver: GDMM, recipe: ChainR
     assert bcfw.dual <= fit.certificate.primal + HONEST * (1 + upper)
 
 
+@pytest.mark.parametrize("pairs", ["all", "seen"])
+def test_tokens_without_weights_give_no_false_dual(pairs: str) -> None:
+    # No curvature there: a division by it made masses out of rounding errors, dual 1.0039.
+    data = Dataset.from_matrix(
+        np.array([[-0.8], [0.0], [0.0]]), np.arange(4), labels=np.array([0, 1, 2])
+    )
+    model = ChainModel.build(data, 3, feature_pairs=pairs, intercept=False, boundaries=False)
+    problem = ChainProblem(model, data, 0.01045, loss="hinge")
+    lower, upper = HingeEnumeration(problem).bracket
+    proof = solve(problem, GDMM()).certificate
+    assert lower - HONEST <= proof.primal <= upper + 1e-7
+    assert lower - 1e-7 <= proof.dual <= upper + HONEST
+
+
+def test_hundreds_of_problems_without_intercept_have_true_duals() -> None:
+    for seed in range(120):
+        recipe = ChainRecipe(
+            seed, examples=1 + seed % 5, labels=2 + seed % 3, values=seed % 2 > 0, bare=True,
+            feature_pairs=("all", "seen")[seed // 2 % 2], intercept=False,
+            boundaries=seed % 5 > 2, C=10.0 ** (seed % 7 - 4), scale=(1.0, 1e-7, 1e3)[seed % 3],
+        )  # fmt: skip
+        problem = hinge(recipe.build())
+        # Raises if the dual is above the primal value, which bounds the optimum from above.
+        solvers = GDMM("bcfw"), GDMM("afw"), GDMM("bgcd"), BCFW()
+        proofs = [solve(problem, solver, max_epochs=20).certificate for solver in solvers]
+        least = min(proof.primal for proof in proofs)
+        assert max(proof.dual for proof in proofs) <= least + HONEST * (1 + least)
+
+
 @every_variant
 @settings(max_examples=4, deadline=None)
 @given(recipe=chain_recipes().map(possible))

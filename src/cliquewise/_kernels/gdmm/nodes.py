@@ -20,6 +20,9 @@ from cliquewise._kernels.gdmm.messages import (
 )
 from cliquewise._kernels.gdmm.rows import add_to_weights, can_take, score_all, score_labels
 
+#: A curvature that changes scores by less than this share of them, over all the mass, is none.
+FLAT = 1e-11
+
 
 @kernel(helper=True)
 def _search_token(chains, support, token, n_labels, group, groups, most, scores, marks, found):
@@ -68,15 +71,46 @@ def find_labels(chains, rows, support, token, n_labels, salt, groups, found, sco
 
 
 @kernel(inline=True)
+def _fill_flat(desk, count, total):
+    """Mass to the best of the labels without curvature, up to where the others stop gaining.
+
+    Marks with 1 the labels that share what is left (with 0 those that get nothing); whether all
+    is settled. Without attributes and edges (or with tiny ones) the curvature is below what the
+    scores resolve: dividing by it would make masses out of rounding errors.
+    """
+    old, score, bend, new = desk.old, desk.score, desk.bend, desk.new
+    best = -1
+    for k in range(count):
+        new[k] = 1.0
+        if bend[k] * total <= FLAT * (1.0 + abs(score[k])):
+            new[k] = 0.0
+            if best < 0 or score[k] > score[best]:
+                best = k
+    if best < 0:
+        return False
+    rest = total
+    for k in range(count):
+        if new[k] > 0:
+            rest -= max(old[k] + (score[k] - score[best]) / bend[k], 0.0)
+    if rest <= 0:
+        return False
+    for k in range(count):
+        if new[k] > 0:
+            new[k] = max(old[k] + (score[k] - score[best]) / bend[k], 0.0)
+    new[best] = rest
+    return True
+
+
+@kernel(inline=True)
 def _project(desk, count, total):
     """New masses of a token that minimize ``sum -score d + bend/2 d^2``.
 
     Michelot's rounds with weights: drop what cannot be positive, and repeat.
     """
+    if _fill_flat(desk, count, total):
+        return
     old, score, bend, new = desk.old, desk.score, desk.bend, desk.new
     left, top = count, 0.0
-    for k in range(count):
-        new[k] = 1.0
     while True:
         top, bottom = -total, 0.0
         for k in range(count):
@@ -112,7 +146,9 @@ def _one_step(desk, count):
             down = k
     if down < 0 or up == down:
         return
-    step = min((score[up] - score[down]) / (bend[up] + bend[down]), old[down])
+    step, curvature = old[down], bend[up] + bend[down]
+    if curvature * old[down] > score[up] - score[down]:
+        step = (score[up] - score[down]) / curvature
     new[up] += step
     new[down] -= step
     if new[down] < 1e-14 * old[down]:
@@ -205,7 +241,7 @@ def visit_token(chains, rows, support, token, span, mass, told, rule, wanted, de
     gap = 0.0
     for k in range(count):
         desk.old[k] = cell[places[k], MASS]
-        desk.bend[k] = max(cell[places[k], NORM] + rho * edges, 1e-12)
+        desk.bend[k] = cell[places[k], NORM] + rho * edges
         gap += desk.old[k] * (high - score[k])
     if rule == LOOK:
         return gap
@@ -235,7 +271,12 @@ def _write_masses(chains, rows, support, token, mass, n_labels, count, desk, sta
                 stats[FULL] = 1
                 new[k] = 0.0
         total += new[k]
-    new[0] = max(mass - total, 0.0)
+    if total > mass:
+        # By rounding; the wrong labels may never have more than there is.
+        for k in range(1, count):
+            new[k] *= mass / total
+        total = mass
+    new[0] = mass - total
     changed = 0
     for k in range(count):
         change = new[k] - old[k]
