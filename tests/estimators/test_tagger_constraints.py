@@ -6,6 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 from tagging_cases import LABELS, all_labelings, graph_of, problem, tight
 
@@ -116,9 +118,12 @@ def test_contradicting_constraints_at_prediction_are_an_error():
 # ---- labels that are not, or partly, known
 
 
-def partial_objective(tagger, x, y, C):
+def partial_objective(tagger, x, y, C, allowed=None):
     """The negative log-likelihood of all labelings that agree, by enumeration."""
     model, data = tagger.model_, tagger.encoder_.transform(x)
+    if allowed is not None:
+        rows = [[a is None or c in a for c in tagger.classes_] for tags in allowed for a in tags]
+        data = data.with_labels(np.full(data.n_tokens, -1), np.array(rows), None)
 
     def value(w):
         total = 0.5 * w @ w / C
@@ -152,6 +157,55 @@ def test_partial_labels_minimise_the_marginalised_loss():
     assert tagger.certificate_.primal <= polished.fun + 1e-6
     assert np.all(np.diff(tagger.trace_.primal) <= 1e-12)
     assert tagger.certificate_.status == "none"
+
+
+BIO = ["B-X", "I-X", "O"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**31), st.booleans())
+def test_partial_labels_count_only_what_the_constraints_allow(seed, masked):
+    rng = np.random.default_rng(seed)
+    y, allowed = [], []
+    for _ in range(3):
+        true = ["O", "B-X", "I-X"][: rng.integers(1, 4)]
+        y.append([[None, {t, "O"}, {t, "I-X"}, t][rng.integers(4)] for t in true])
+        allowed.append([None if rng.integers(2) else {t, "B-X"} for t in true])
+    x = [[[f"w{rng.integers(3)}"] for _ in tags] for tags in y]
+    x.append([["w0"], ["w1"], ["w2"]])
+    y.append(["B-X", "I-X", "O"])
+    allowed.append([None] * 3)
+    if not masked:
+        allowed = None
+    tagger = tight(transitions="BIO", C=5.0, tol=1e-9, max_epochs=20).fit(x, y, allowed=allowed)
+    objective = partial_objective(tagger, x, y, 5.0, allowed)
+    assert tagger.certificate_.primal == pytest.approx(objective(tagger.coef_), rel=1e-10)
+    assert tagger.certificate_.primal >= 0
+
+
+@pytest.mark.parametrize("C", [10.0, 1e4])
+def test_partial_labels_cannot_begin_inside(C):
+    x = [[["a"], ["b"], ["c"]], [["a"], ["c"]], [["b"]]]
+    y = [["B-LOC", "I-LOC", "O"], [None, "O"], [None]]
+    tagger = tight(transitions="BIO", C=C, max_epochs=50).fit(x, y)
+    assert tagger.certificate_.primal >= 0
+
+
+@pytest.mark.parametrize(
+    ("y", "allowed"),
+    [
+        (["O", {"I-X", "I-Y"}, None, None, None], None),
+        ([{"I-X", "I-Y"}, "O", None, None, None], None),
+        ([None, None, None, None, None], [None, ["O"], ["I-X"], None, None]),
+        ([{"O", "B-X"}, None, None, None, None], [["I-X"], None, None, None, None]),
+    ],
+)
+def test_partial_labels_that_leave_no_labeling_are_an_error(y, allowed):
+    x = [[["a"]] * 5, [["a"], ["b"], ["c"]], [["a"], ["b"]]]
+    with pytest.raises(DataError, match=r"example 0, token \d.*no labeling"):
+        tight(transitions="BIO").fit(
+            x, [y, BIO, ["B-Y", "I-Y"]], allowed=allowed and [allowed, [None] * 3, [None] * 2]
+        )
 
 
 def test_a_partial_label_of_one_choice_is_a_label():

@@ -67,11 +67,11 @@ class ChainProblem(Problem):
             raise DataError("training needs labels")
         self.model = model
         self.data = data
-        self.partial = partial
         self.form = model.form(data)
         self.chains = self.form.chains
         self.gamma, self.smoother, self.top = float(gamma), smoother, int(top)
         self._check_truth()
+        self.partial = None if self.is_convex else self._permitted(partial)
         self.edge_chains: Any = None
         if model.n_edge_attributes:
             if data.edges is None:
@@ -162,6 +162,43 @@ class ChainProblem(Problem):
                     f"{labels[bad[0] - 1]}, which the transition scheme forbids; convert the "
                     'labels or use transitions="all"'
                 )
+
+    def _permitted(self, partial: Mask | None) -> Mask:
+        """What every token may be, given all that is known of it: labels, sets and constraints.
+
+        The loss is the log of what all labelings weigh less that of those permitted, so that these
+        have to be some of those.
+        """
+        labels, allowed, shape = self.chains.labels, self.chains.allowed, self._mask_shape
+        mask = np.ones(shape, dtype=bool) if partial is None else np.array(partial, dtype=bool)
+        if mask.shape != shape:
+            raise DataError(f"partial has shape {mask.shape}; with these tokens it must be {shape}")
+        known = np.flatnonzero(labels >= 0)
+        mask[known] = False
+        mask[known, labels[known]] = True
+        if len(allowed):
+            mask &= allowed
+        self._check_possible(mask)
+        return mask
+
+    @property
+    def _mask_shape(self) -> tuple[int, int]:
+        return self.data.n_tokens, self.model.n_labels
+
+    def _check_possible(self, mask: Mask) -> None:
+        """Refuse sequences that no labeling within a mask fits: the first token is named."""
+        data, edges = self.data, self.model.edge_allowed
+        reach = mask.copy()
+        for t in range(1, int(data.lengths.max(initial=0)) if len(edges) else 0):
+            at = data.offsets[:-1][data.lengths > t] + t
+            reach[at] &= reach[at - 1] @ edges
+        stuck = np.flatnonzero(~reach.any(axis=1))
+        if len(stuck):
+            raise DataError(
+                f"{data.place(int(stuck[0]))}: what is known of its label, the allowed labels and "
+                "the transition scheme leave no labeling; convert the labels or use "
+                'transitions="all"'
+            )
 
     # ---- values
 
