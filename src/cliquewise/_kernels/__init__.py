@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 import numba
 import numba.core.config
 
+from cliquewise._kernels.on_disk import attach, warn_once
+
 # numba sets the names of this module at run time, which a type checker cannot see.
 config: Any = numba.core.config
 
@@ -43,13 +45,16 @@ def cache_folder() -> Path | None:
         digest.update(source.read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"
     if config.CACHE_DIR:
-        bases = [Path(config.CACHE_DIR)]
+        base = Path(config.CACHE_DIR)
     elif sys.platform == "win32":
-        bases = [Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))]
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
     else:
-        bases = [Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")]
-    folders = (base / "cliquewise" / name for base in bases)
-    return next((folder for folder in folders if _is_writable(folder)), None)
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")
+    folder = base / "cliquewise" / name
+    if _is_writable(folder):
+        return folder
+    warn_once(f"{folder} cannot be written")
+    return None
 
 
 def kernel(
@@ -81,12 +86,12 @@ def kernel(
         options["inline"] = "always"
 
     def compile_(f: F) -> Any:
-        folder = cache_folder()
+        folder, compiled = cache_folder(), numba.njit(**options)(f)
         if folder is None:
-            return numba.njit(**options)(f)
+            return compiled
         previous, config.CACHE_DIR = config.CACHE_DIR, str(folder)
         try:
-            return numba.njit(cache=True, **options)(f)
+            return attach(compiled, f)
         finally:
             config.CACHE_DIR = previous
 

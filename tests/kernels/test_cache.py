@@ -1,0 +1,88 @@
+"""Compiled kernels on disk: whatever the disk does, the library works and says one sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+#: Two small kernels in a module of their own, called in a new process.
+TINY = """
+from cliquewise._kernels import kernel
+
+@kernel
+def twice(x):
+    return x + x
+
+@kernel
+def thrice(x):
+    return x + x + x
+"""
+CODE = """
+import warnings
+{prepare}
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from tiny import thrice, twice
+    print(twice(2.0) + thrice(3.0))
+    loaded = sum(sum(f.stats.cache_hits.values()) for f in (twice, thrice))
+print(len([w for w in caught if "compiled kernels" in str(w.message)]), loaded)
+"""
+#: Every write into the cache fails as on a full disk.
+FULL = """
+import builtins, errno, os
+import numba.core.caching as caching
+def full(path, mode="r", *rest):
+    if "w" in mode:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    return builtins.open(path, mode, *rest)
+caching.open = full
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "tiny.py").write_text(TINY)
+    return folder
+
+
+def call(place: Path, cache: Path, prepare: str = "") -> str:
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    environment["XDG_CACHE_HOME"] = str(cache)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(prepare=prepare)],
+        env=environment, cwd=place, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answer, rest = done.stdout.splitlines()
+    assert answer == "13.0"
+    return rest
+
+
+def test_a_sound_cache_is_used_in_silence(place, tmp_path):
+    assert call(place, tmp_path) == "0 0"
+    assert call(place, tmp_path) == "0 2"
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+def test_a_truncated_cache_file_is_compiled_anew_and_healed(kind, place, tmp_path):
+    call(place, tmp_path)
+    files = list(tmp_path.rglob(f"*.{kind}"))
+    assert len(files) == 2
+    for file in files:
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert call(place, tmp_path) == "1 0"
+    assert call(place, tmp_path) == "0 2"
+
+
+def test_a_full_disk_gives_one_warning(place, tmp_path):
+    assert call(place, tmp_path, FULL) == "1 0"
+
+
+def test_a_folder_that_cannot_be_written_gives_one_warning(place, tmp_path):
+    (tmp_path / "cliquewise").write_text("a file where the folder should be")
+    assert call(place, tmp_path) == "1 0"
