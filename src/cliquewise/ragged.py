@@ -8,6 +8,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cliquewise.errors import DataError
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -88,6 +90,32 @@ def offsets_of(sizes: ArrayLike) -> Ints:
     out = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=out[1:], dtype=np.int64)
     return out
+
+
+def integers(array: Any, dtype: type, name: str) -> NDArray[Any]:
+    """A 1-D array of integers that ``dtype`` can hold; ``name`` is what errors call it."""
+    array = np.asarray(array)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise DataError(f"{name} must be a 1-D array of integers, not {array.dtype}{array.shape}")
+    limit = np.iinfo(dtype)
+    for extreme in (array.min(), array.max()) if array.size else ():
+        if not limit.min <= int(extreme) <= limit.max:
+            raise DataError(f"{name} holds {extreme}, outside {limit.min}..{limit.max}")
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def pointers(array: Any, name: str) -> Ints:
+    """Checked offsets: integers that start at 0 and never decrease.
+
+    Examples
+    --------
+    >>> pointers([0, 2, 2], "offsets")
+    array([0, 2, 2])
+    """
+    offsets = integers(array, np.int64, name)
+    if len(offsets) == 0 or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+        raise DataError(f"{name} must start at 0 and never decrease")
+    return offsets
 
 
 def owner_of(offsets: NDArray[Any], at: int) -> tuple[int, int]:

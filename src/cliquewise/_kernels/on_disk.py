@@ -29,7 +29,7 @@ def warn_once(trouble: str) -> None:
     )
 
 
-class KernelCache(FunctionCache):  # type: ignore[misc]
+class KernelCache(FunctionCache):
     """numba's cache of one function, whose troubles are no errors."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

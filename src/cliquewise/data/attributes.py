@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.data.dataset import Dataset, token_place
+from cliquewise.data.matrices import LARGEST, remedy
 from cliquewise.errors import DataError
 
 BLOCK = 1024  # tokens that are encoded at once: their strings stay in the processor's cache
@@ -190,13 +191,6 @@ def compact_dataset(
     """Build a dataset from feature numbers that may be unknown (-1) or repeated in a token."""
     from cliquewise._kernels.common.attributes import compact
 
-    if values is not None and not np.isfinite(values).all():
-        entry = int(np.isfinite(values).argmin())
-        token = int(np.searchsorted(np.cumsum(lengths), entry, side="right"))
-        raise DataError(
-            f"{token_place(offsets, token)}: a feature is {values[entry]}; "
-            "replace or drop values that are not finite"
-        )
     none = np.empty(0)
     indptr = np.empty(len(lengths) + 1, dtype=np.int64)
     indices = np.empty(len(ids), dtype=np.int32)
@@ -304,7 +298,13 @@ def _text(key: Any) -> str:
 
 def _number(key: Any, value: Any) -> float:
     if isinstance(value, (Real, np.bool_)):
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = np.inf
+        if not -LARGEST <= number <= LARGEST:
+            raise DataError(f"attribute {key!r} is {number}; {remedy(number)}")
+        return number
     raise DataError(
         f"attribute {key!r} has a value of type {type(value).__name__}; "
         "a value is a number, a bool, a string, a list or set of strings, or a dict of these"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cliquewise.data.matrices import checked_matrix, first_beyond, remedy
 from cliquewise.errors import DataError
-from cliquewise.ragged import gather, offsets_of, owner_of
+from cliquewise.ragged import gather, integers, offsets_of, owner_of, pointers
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -64,9 +65,9 @@ class Dataset:
     edges: Dataset | None = None
 
     def __post_init__(self) -> None:
-        _set(self, "offsets", _pointers(self.offsets, "offsets"))
-        _set(self, "indptr", _pointers(self.indptr, "indptr"))
-        _set(self, "indices", _integers(self.indices, np.int32, "indices"))
+        _set(self, "offsets", pointers(self.offsets, "offsets"))
+        _set(self, "indptr", pointers(self.indptr, "indptr"))
+        _set(self, "indices", integers(self.indices, np.int32, "indices"))
         _set(self, "n_features", int(self.n_features))
         if self.offsets[-1] != self.n_tokens:
             raise DataError(
@@ -95,17 +96,14 @@ class Dataset:
         _set(self, "values", np.ascontiguousarray(self.values, dtype=np.float64))
         if self.values.shape != self.indices.shape:
             raise DataError(f"{len(self.values)} values for {len(self.indices)} indices")
-        finite = np.isfinite(self.values)
-        if not finite.all():
-            at = int(np.flatnonzero(~finite)[0])
-            raise DataError(
-                f"{self._entry(at)}: feature {self.indices[at]} is {self.values[at]}; "
-                "replace or drop values that are not finite"
-            )
+        beyond = first_beyond(self.values)
+        if beyond is not None:
+            feature, value = self.indices[beyond], float(self.values[beyond])
+            raise DataError(f"{self._entry(beyond)}: feature {feature} is {value}; {remedy(value)}")
 
     def _check_labels(self) -> None:
         if self.labels is not None:
-            _set(self, "labels", _integers(self.labels, np.int32, "labels"))
+            _set(self, "labels", integers(self.labels, np.int32, "labels"))
             if self.labels.shape != (self.n_tokens,):
                 raise DataError(f"{self.labels.size} labels for {self.n_tokens} tokens")
             if len(self.labels) and self.labels.min() < UNKNOWN:
@@ -163,22 +161,12 @@ class Dataset:
         >>> Dataset.from_matrix(np.eye(3), [0, 3]).indices
         array([0, 1, 2], dtype=int32)
         """
-        from scipy.sparse import csr_matrix, issparse
+        from scipy.sparse import csr_matrix
 
-        if not issparse(matrix):
-            matrix = np.asarray(matrix)
-            if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-                raise DataError(
-                    f"a matrix of numbers with two dimensions is needed, not shape {matrix.shape} "
-                    f"of {matrix.dtype}"
-                )
-        csr = csr_matrix(matrix, dtype=np.float64)
-        if not csr.has_canonical_format:
-            csr = csr.copy()  # the caller's matrix stays as it is
-            csr.sum_duplicates()
+        ends = pointers(offsets, "offsets")
+        csr = csr_matrix(checked_matrix(matrix, "X", lambda row: token_place(ends, row)))
         values = None if (csr.data == 1.0).all() else csr.data
-        pointers = csr.indptr.astype(np.int64)
-        return cls(np.asarray(offsets), pointers, csr.indices, values, csr.shape[1], **fields)
+        return cls(ends, csr.indptr.astype(np.int64), csr.indices, values, csr.shape[1], **fields)
 
     @property
     def n_examples(self) -> int:
@@ -319,23 +307,6 @@ def token_place(offsets: NDArray[np.int64], token: int) -> str:
 
 def _set(data: Dataset, name: str, value: Any) -> None:
     object.__setattr__(data, name, value)
-
-
-def _integers(array: Any, dtype: type, name: str) -> NDArray[Any]:
-    array = np.asarray(array)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise DataError(f"{name} must be a 1-D array of integers, not {array.dtype}{array.shape}")
-    limit = np.iinfo(dtype).max
-    if array.size and array.dtype.itemsize > np.dtype(dtype).itemsize and array.max() > limit:
-        raise DataError(f"{name} holds {array.max()}, above the largest possible {limit}")
-    return np.ascontiguousarray(array, dtype=dtype)
-
-
-def _pointers(array: Any, name: str) -> NDArray[np.int64]:
-    pointers = _integers(array, np.int64, name)
-    if len(pointers) == 0 or pointers[0] != 0 or (np.diff(pointers) < 0).any():
-        raise DataError(f"{name} must start at 0 and never decrease")
-    return pointers
 
 
 def _concat_or_ones(parts: list[tuple[Any, tuple[int, ...]]]) -> Any:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cliquewise.data.attributes import AttributeTable, encode_attributes, learn_attributes
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
+from cliquewise.data.matrices import check_pointers, checked_matrix
 from cliquewise.errors import DataError
 from cliquewise.ragged import offsets_of
 
@@ -223,7 +224,15 @@ def _stack_sparse(X: Sequence[Any], width: int) -> Any:
     """scipy's vstack of CSR matrices, without its cost for each small matrix."""
     from scipy.sparse import csr_matrix
 
-    parts = [x if getattr(x, "format", "") == "csr" else csr_matrix(x) for x in X]
+    parts = [
+        x if getattr(x, "format", "") == "csr" else csr_matrix(checked_matrix(x, f"example {i}"))
+        for i, x in enumerate(X)
+    ]
+    # What stacking hides is looked at here, the rest when the whole is made a Dataset.
+    for i, x in enumerate(parts):
+        ends = x.indptr[0], x.indptr[-1], len(x.indptr)
+        if ends != (0, len(x.indices), x.shape[0] + 1) or len(x.data) != len(x.indices):
+            check_pointers(x, f"example {i}")
     rows = np.array([len(x.indptr) for x in parts])
     steps = np.diff(np.concatenate([x.indptr for x in parts]), prepend=0)
     steps[np.cumsum(rows) - rows] = 0  # from the end of one matrix to the start of the next

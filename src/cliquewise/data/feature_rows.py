@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 from scipy.sparse import vstack as sparse_vstack
 
+from cliquewise.data.matrices import checked_matrix
 from cliquewise.errors import DataError
 from cliquewise.ragged import Floats, Ints
 
@@ -32,7 +33,7 @@ class FeatureRows:
     @classmethod
     def stack(cls, parts: Sequence[Any], n_features: int | None = None) -> FeatureRows:
         """One matrix of the parts (rows, d) of all examples, checked."""
-        matrices = [matrix_of(part, f"example {i}: features") for i, part in enumerate(parts)]
+        matrices = [checked_matrix(part, f"example {i}") for i, part in enumerate(parts)]
         if n_features is None:
             if not matrices:
                 raise DataError("there are no examples")
@@ -40,12 +41,8 @@ class FeatureRows:
         for i, m in enumerate(matrices):
             if m.shape[1] != n_features:
                 raise DataError(f"example {i} has {m.shape[1]} features, not {n_features}")
-            if not np.all(np.isfinite(m.data if issparse(m) else m)):
-                raise DataError(f"example {i}: features must be finite numbers, not NaN or inf")
         if any(issparse(m) for m in matrices):
-            whole = csr_matrix(sparse_vstack([csr_matrix(m) for m in matrices]), dtype=np.float64)
-            whole.sum_duplicates()
-            return cls(whole)
+            return cls(csr_matrix(sparse_vstack([csr_matrix(m) for m in matrices])))
         return cls(np.ascontiguousarray(np.concatenate([np.empty((0, n_features)), *matrices])))
 
     @property
@@ -91,16 +88,3 @@ class FeatureRows:
     def accumulate(self, factors: Floats) -> Floats:
         """``sum_r factors[r] * row r`` over all rows, dense."""
         return np.asarray(self.matrix.T @ factors)
-
-
-def matrix_of(rows: Any, what: str) -> Any:
-    """Rows of numbers as a float64 array or CSR matrix; ``what`` names them in messages."""
-    if issparse(rows):
-        return csr_matrix(rows, dtype=np.float64)
-    try:
-        matrix = np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{what} must be rows of numbers ({error})") from None
-    if matrix.ndim != 2:
-        raise DataError(f"{what} must have two dimensions, not the shape {matrix.shape}")
-    return matrix

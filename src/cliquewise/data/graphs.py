@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse import vstack as stack_rows
 
-from cliquewise.data.feature_rows import matrix_of
+from cliquewise.data.matrices import checked_matrix
 from cliquewise.errors import DataError, FormatError
-from cliquewise.ragged import Ints, gather, offsets_of, owner_of
+from cliquewise.ragged import Ints, gather, offsets_of, owner_of, pointers
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,19 +56,48 @@ class GraphDataset:
     labels: Ints | None = None
 
     def __post_init__(self) -> None:
-        _check_finite(self.features, "node", self.node_offsets if self.rows is None else None)
-        if self.edge_features is not None:
-            _check_finite(self.edge_features, "edge", self.edge_offsets)
-            if self.edge_features.shape[0] != len(self.edges):
-                raise DataError(
-                    f"{self.edge_features.shape[0]} rows of edge features for {self.n_edges} edges"
-                )
+        for name in ("node_offsets", "edge_offsets"):
+            object.__setattr__(self, name, pointers(getattr(self, name), name))
+        if len(self.edge_offsets) != len(self.node_offsets):
+            raise DataError(
+                "node_offsets and edge_offsets need one number per example and one more"
+            )
+        self._check_features()
+        self._check_nodes()
+        if self.edge_offsets[-1] != len(self.edges):
+            raise DataError(f"edge_offsets end at {self.edge_offsets[-1]}, not at {self.n_edges}")
         self._check_edges()
+
+    def _check_features(self) -> None:
+        whole = self.rows is not None
+        features = checked_matrix(self.features, "X", None if whole else self.place)
+        object.__setattr__(self, "features", csr_matrix(features))
+        if self.edge_features is None:
+            return
+        on_edges = checked_matrix(self.edge_features, "edge features", self._place_of_edge)
+        object.__setattr__(self, "edge_features", csr_matrix(on_edges))
+        if on_edges.shape[0] != len(self.edges):
+            raise DataError(f"{on_edges.shape[0]} rows of edge features for {self.n_edges} edges")
+
+    def _check_nodes(self) -> None:
+        """Every number of a row or a type is one that the kernels can look up."""
+        if self.rows is None and self.features.shape[0] != self.n_nodes:
+            raise DataError(f"{self.features.shape[0]} rows of features for {self.n_nodes} nodes")
+        for name, size in (("rows", self.features.shape[0]), ("types", 2**31), ("labels", 2**31)):
+            numbers = getattr(self, name)
+            if numbers is None:
+                continue
+            if numbers.shape != (self.n_nodes,) or numbers.dtype.kind not in "iu":
+                raise DataError(f"{name} must be {self.n_nodes} integers, one per node")
+            if len(numbers) and not (numbers.min() >= 0 and numbers.max() < size):
+                raise DataError(f"{name} must be in 0..{size - 1}")
 
     def _check_edges(self) -> None:
         e = self.edges
         if not len(e):
             return
+        if e.ndim != 2 or e.shape[1] != 2 or e.dtype.kind not in "iu":
+            raise DataError(f"edges must be pairs of node numbers, not {e.dtype}{e.shape}")
         owner = np.repeat(np.arange(len(self)), np.diff(self.edge_offsets))
         low, high = self.node_offsets[owner], self.node_offsets[owner + 1]
         outside = ((e < low[:, None]) | (e >= high[:, None])).any(axis=1)
@@ -97,6 +126,9 @@ class GraphDataset:
         i, edge = owner_of(self.edge_offsets, at)
         ends = (self.edges[at] - self.node_offsets[i]).tolist()
         return f"example {i}: edge {edge}, {tuple(ends)},"
+
+    def _place_of_edge(self, at: int) -> str:
+        return "example {}, edge {}".format(*owner_of(self.edge_offsets, at))
 
     def place(self, node: int) -> str:
         """Name of a node in messages."""
@@ -207,11 +239,15 @@ class _Example:
                 f"example {i} must be (node_features, edges[, edge_features[, types]]), or a dict"
             )
         features, edges, edge_features, types = (*x, None, None)[:4]
-        nodes = csr_matrix(matrix_of(features, f"example {i}: node features"))
+        place = f"example {i}, node {{}}".format
+        nodes = csr_matrix(checked_matrix(features, f"example {i}: node features", place))
         pairs = _pairs(edges, i)
         on_edges = None
         if edge_features is not None:
-            on_edges = csr_matrix(matrix_of(edge_features, f"example {i}: edge features"))
+            place = f"example {i}, edge {{}}".format
+            on_edges = csr_matrix(
+                checked_matrix(edge_features, f"example {i}: edge features", place)
+            )
             if on_edges.shape[0] != len(pairs):
                 raise DataError(
                     f"example {i}: {on_edges.shape[0]} rows of edge features for {len(pairs)} edges"
@@ -275,22 +311,6 @@ def _unequal(nodes: Sequence[int], labels: Sequence[int]) -> str:
         return f"{len(labels)} lists of labels for {len(nodes)} examples"
     i = next(i for i, (a, b) in enumerate(zip(nodes, labels, strict=True)) if a != b)
     return f"example {i} has {nodes[i]} nodes and {labels[i]} labels"
-
-
-def _check_finite(matrix: csr_matrix, what: str, offsets: Ints | None) -> None:
-    finite = np.isfinite(matrix.data)
-    if finite.all():
-        return
-    at = int(np.argmin(finite))
-    row, _ = owner_of(matrix.indptr, at)
-    where = f"row {row}"
-    if offsets is not None:
-        i, place = owner_of(offsets, row)
-        where = f"example {i}, {what} {place}"
-    raise DataError(
-        f"{where}: feature {matrix.indices[at]} is {matrix.data[at]}; replace or drop values "
-        "that are not finite"
-    )
 
 
 def read_graphs(folder: str | Path) -> tuple[list[dict[str, Any]], list[NDArray[Any]] | None]:

@@ -11,9 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import validate_data
 
+from cliquewise.data.matrices import check_values, checked_matrix
 from cliquewise.errors import DataError
 from cliquewise.ragged import Floats
+
+
+def checked_rows(estimator: Any, X: Any, reset: bool, y: Any = None) -> Any:
+    """``X`` (n, d) by scikit-learn's conventions, and as kernels may trust it; with ``y`` both."""
+    if issparse(X):
+        X = checked_matrix(X, "X")
+    options = {"accept_sparse": "csr", "dtype": np.float64, "reset": reset}
+    names = getattr(X, "columns", None)
+    if y is None:
+        X = validate_data(estimator, X, **options)
+    else:
+        X, y = validate_data(estimator, X, y, **options)
+    check_values(X, names=names)
+    return X if y is None else (X, y)
 
 
 def threads(n_jobs: Any) -> int:

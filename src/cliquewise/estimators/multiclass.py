@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, issparse
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Arrays, Estimator, Header, plain_classes
-from cliquewise.estimators._inputs import check_sample_weight, class_weights
+from cliquewise.estimators._inputs import check_sample_weight, checked_rows, class_weights
 from cliquewise.estimators.sequence import SequenceTagger
 from cliquewise.ragged import Floats
 
@@ -51,7 +51,9 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """Train on ``X`` (n, d), dense or sparse, and one label per row."""
         from sklearn.utils.multiclass import check_classification_targets
 
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        if y is None:
+            raise DataError("training requires y to be passed, but the target y is None")
+        X, y = checked_rows(self, X, True, y)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         weights = check_sample_weight(sample_weight, len(numbers))
@@ -76,7 +78,7 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _rows(self, X: Any) -> Dataset:
         check_is_fitted(self, "coef_")
-        return _dataset(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+        return _dataset(checked_rows(self, X, False))
 
     def _scores(self, X: Any) -> Floats:
         data = self._rows(X)

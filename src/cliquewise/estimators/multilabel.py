@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, issparse
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.graphs import GraphDataset
+from cliquewise.data.matrices import checked_matrix
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Arrays, Header
 from cliquewise.estimators._graphs import GraphEstimator
-from cliquewise.estimators._inputs import check_sample_weight
+from cliquewise.estimators._inputs import check_sample_weight, checked_rows
 from cliquewise.models.label_sets import (
     check_size,
     label_pairs,
@@ -81,7 +82,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         ``sample_weight`` has one weight per row for its loss.
         """
         self._check_parameters()
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
+        X = checked_rows(self, X, True)
         targets = _indicator(y)
         if targets.shape[0] != X.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and y has {targets.shape[0]}")
@@ -115,9 +116,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
 
     def _checked(self, X: Any) -> csr_matrix:
         check_is_fitted(self, "coef_")
-        return csr_matrix(
-            validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        )
+        return csr_matrix(checked_rows(self, X, False))
 
     def _parts(self, X: csr_matrix) -> Iterator[GraphDataset]:
         """The rows as graphs, in as many parts as ``max_memory`` asks for."""
@@ -205,7 +204,7 @@ def _indicator(y: Any) -> NDArray[np.int64]:
     """(n, L) of 0 and 1."""
     if y is None:
         raise DataError("training requires y to be passed, but the target y is None")
-    dense = y.toarray() if issparse(y) else np.asarray(y)
+    dense = checked_matrix(y, "y").toarray() if issparse(y) else np.asarray(y)
     if dense.ndim != 2 or dense.shape[1] == 0:
         raise DataError(
             f"y must be a matrix (rows, labels) of 0 and 1, not of shape {dense.shape}; "

@@ -10,6 +10,7 @@ from scipy.sparse import csr_matrix, issparse
 from scipy.sparse import vstack as sparse_vstack
 
 from cliquewise.data.feature_rows import FeatureRows
+from cliquewise.data.matrices import checked_matrix
 from cliquewise.errors import DataError
 from cliquewise.ragged import Floats, Ints, offsets_of
 
@@ -59,11 +60,12 @@ def _pairs(example: Any, i: int, n_features: int | None) -> tuple[Any, tuple[int
             "(columns, features) matrix per row"
         )
     if isinstance(example, list | tuple) and len(example) and issparse(example[0]):
-        if len({m.shape for m in example}) != 1:
+        tables = [checked_matrix(m, f"example {i}, row {r}") for r, m in enumerate(example)]
+        if len({m.shape for m in tables}) != 1:
             raise DataError(f"example {i}: its rows have matrices of different shapes")
-        return csr_matrix(sparse_vstack(example)), (len(example), int(example[0].shape[0]))
+        return csr_matrix(sparse_vstack(tables)), (len(tables), int(tables[0].shape[0]))
     try:
-        table = np.asarray(example, dtype=np.float64)
+        table = np.asarray(example)
     except (TypeError, ValueError) as error:
         raise DataError(f"example {i}: features must be numbers ({error})") from None
     if table.ndim != 3:
