@@ -57,6 +57,37 @@ def write_arrays(path: str | Path, arrays: dict[str, NDArray[Any]], header: dict
         raise
 
 
+def check_target(path: str | Path, what: str) -> None:
+    """Refuse a path at which no file could be written, before hours of work depend on it.
+
+    Parameters
+    ----------
+    path : path
+    what : str
+        What errors call the file.
+
+    Raises
+    ------
+    FormatError
+
+    Examples
+    --------
+    >>> check_target("no/such/folder/model.cw", "the model")
+    Traceback (most recent call last):
+    cliquewise.errors.FormatError: no/such/folder/model.cw: the model cannot be written there...
+    """
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(f"{target} is a folder")
+        # As it will be written; permissions alone know nothing of read-only file systems.
+        with tempfile.TemporaryFile(dir=target.resolve().parent):
+            pass
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise FormatError(f"{what} cannot be written there ({reason})", path) from None
+
+
 def _digest(text: str, arrays: dict[str, NDArray[Any]]) -> str:
     """A sum over the header and all arrays, so that no flipped bit goes unnoticed."""
     total = hashlib.blake2b(text.encode(), digest_size=16)

@@ -10,6 +10,7 @@ gives the same bits.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
+from cliquewise.persistence import check_target, read_arrays, write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.problems.fingerprint import Fingerprint
 from cliquewise.ragged import Floats
@@ -122,18 +124,21 @@ class Run:
         """Write a checkpoint if the interval is over."""
         if self.checkpoint is None or time.perf_counter() - self.saved < self.checkpoint_seconds:
             return
-        from cliquewise.persistence import write_arrays
-
-        write_arrays(
-            self.checkpoint,
-            self.solver.pack(state),
-            {
-                "kind": "checkpoint",
-                "solver": self.solver.name,
-                "epochs": self.epochs,
-                "problem": self.problem.fingerprint().to_header(),
-            },
-        )
+        header = {
+            "kind": "checkpoint",
+            "solver": self.solver.name,
+            "epochs": self.epochs,
+            "problem": self.problem.fingerprint().to_header(),
+        }
+        try:
+            write_arrays(self.checkpoint, self.solver.pack(state), header)
+        except OSError as error:
+            warnings.warn(
+                f"the checkpoint {self.checkpoint} could not be written ({error}). Training goes "
+                f"on; the next try is in {self.checkpoint_seconds:g} s, and a file written before "
+                "stays as it is",
+                stacklevel=2,
+            )
         self.saved = time.perf_counter()
 
     def go(self, state: Any) -> Fit:
@@ -220,9 +225,9 @@ def run(
         callback=callback, checkpoint=path, checkpoint_seconds=checkpoint_seconds,
         fallback=fallback,
     )  # fmt: skip
+    if path is not None:
+        check_target(path, "the checkpoint")
     if resume and path is not None and path.exists():
-        from cliquewise.persistence import read_arrays
-
         arrays, header = read_arrays(path)
         if header.get("kind") != "checkpoint" or "epochs" not in header:
             raise DataError(f"{path}: this is not a checkpoint; delete it or name another file")
@@ -239,7 +244,14 @@ def run(
         except (KeyError, TypeError, ValueError, AttributeError):
             raise DataError(f"{path}: the checkpoint does not say of which problem it is") from None
         state = solver.resume(problem, arrays, origin)
-        r.epochs = float(header["epochs"])
+        r.epochs = _epochs(header["epochs"], path)
     else:
         state = solver.begin(problem, warm)
     return r.go(state)
+
+
+def _epochs(number: Any, path: Path) -> float:
+    """The passes that a checkpoint has seen."""
+    if not isinstance(number, int | float) or not 0 <= number < 1e300:
+        raise DataError(f"{path}: the checkpoint is damaged: {number!r:.40} passes")
+    return float(number)
