@@ -155,7 +155,7 @@ def test_streaming_yields_a_sentence_as_soon_as_it_is_complete():
     assert next(sentences) == [["e", "f"]]
     with pytest.raises(FormatError, match="stdin, line 2: 1 columns"):
         list(iter_conll(["a b", "c"], name="stdin"))
-    with pytest.raises(FormatError, match="stdin, line 2: byte 1"):
+    with pytest.raises(FormatError, match=r"stdin, line 2: .*position 1"):
         list(iter_conll([b"a b", b"c\xff d"], name="stdin"))
     rows = Columns.from_rows([[["a", "b"], ["c", "d"]], [["e", "f"]]])
     assert (rows.columns, rows.offsets.tolist()) == ([["a", "c", "e"], ["b", "d", "f"]], [0, 2, 3])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cliquewise.data.formats import _numbers
+from cliquewise.data.formats import _packed
 from cliquewise.data.formats.uai import read_uai, read_uai_evidence, write_uai
 from cliquewise.data.formats.uai_results import (
     read_uai_map,
@@ -209,7 +209,7 @@ def test_a_bad_file_is_refused_with_file_place_and_reason(case, tmp_path):
 
 
 def test_a_gzip_bomb_is_refused_at_the_limit(monkeypatch):
-    monkeypatch.setattr(_numbers, "MAX_TEXT", 1 << 20)
+    monkeypatch.setattr(_packed, "MAX_TEXT", 1 << 20)
     for compress in (gzip.compress, lzma.compress, bz2.compress):
         with pytest.raises(FormatError, match="limit"):
             read(compress(b"MARKOV " + b"1 " * (1 << 20)))

@@ -8,6 +8,9 @@ A command is a file here with a click command named ``command``, and a line in
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -51,16 +54,42 @@ class LazyGroup(click.Group):
         from cliquewise.errors import CliquewiseError
 
         try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where a full disk is still an error of ours
+            return result
+        except BrokenPipeError:  # whoever read the output has seen enough: `| head`
+            _drop_output()
+            ctx.exit(1)
         except (CliquewiseError, OSError, MemoryError) as error:
             if ctx.meta.get(DEBUG):
                 raise
             lines = str(error).split("\n") if str(error) else [type(error).__name__]
             message = "; ".join(line.strip().rstrip(";") for line in lines)
             click.echo(f"cliquewise: error: {message}", err=True)
+            if isinstance(error, OSError):
+                _drop_output()
             ctx.exit(2)
+
+
+def standard_output() -> Any:
+    """The standard output; an error of ours where it was closed."""
+    from cliquewise.errors import DataError
+
+    if sys.stdout is None or sys.stdout.closed:
+        raise DataError("the standard output is closed; name a file by --out, or open it")
+    return sys.stdout
+
+
+def _drop_output() -> None:
+    """Send what cannot be written nowhere: the interpreter would complain of it at its end."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def debug_option(function: Any) -> Any:

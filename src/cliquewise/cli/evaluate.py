@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cliquewise.cli import debug_option
+from cliquewise.cli import debug_option, standard_output
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import format_of, load_tagger, read_labeled, reading_options
 
@@ -26,6 +26,7 @@ def command(test: str, model: str, jobs: int, as_json: bool, tabs: bool, encodin
     Spans are counted as the CoNLL evaluation script does, if the labels are span labels
     (O, B-X, I-X and so on).
     """
+    standard_output()
     tagger = load_tagger(model).set_params(n_jobs=jobs)
     with waiting(f"reading {test}"):
         data = read_labeled(test, format_of(tagger), tabs, encoding)

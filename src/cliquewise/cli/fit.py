@@ -53,7 +53,13 @@ from cliquewise.cli.tagging import FORMATS, default_template, read_labeled, read
 )
 @click.option("--max-epochs", default=100.0, show_default=True, help="Passes over the data.")
 @click.option("--max-seconds", type=float, help="Stop earlier.")
-@click.option("--seed", default=0, show_default=True, help="The same seed gives the same bits.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same bits.",
+)
 @click.option("--n-hash", type=int, help="Hash attributes into so many; keeps no names.")
 @click.option("--min-count", default=1, show_default=True, help="Leave out rarer attributes.")
 @click.option("--no-intercept", is_flag=True, help="No weight per label alone.")
@@ -86,11 +92,13 @@ def command(
     attributes, apart by tabs. Ctrl-C ends training early and keeps what there is.
     """
     from cliquewise.estimators.sequence import SequenceTagger
+    from cliquewise.persistence import check_target
 
     if parameters["resume"] and not parameters["checkpoint"]:
         raise click.UsageError("--resume needs --checkpoint FILE")
     if form == "crfsuite" and template is not None:
         raise click.UsageError("CRFsuite's files hold attributes already; --template has no use")
+    check_target(model, "the model")
     with waiting(f"reading {train}"):
         data = read_labeled(train, form, tabs, encoding)
     if form == "conll" and template is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cliquewise.cli import debug_option
+from cliquewise.cli import debug_option, standard_output
 from cliquewise.cli.progress import waiting
 
 if TYPE_CHECKING:
@@ -90,7 +90,10 @@ def command(
     labeling, best first.
     """
     from cliquewise.data.formats.uai import read_uai
+    from cliquewise.persistence import check_target
 
+    if out is not None:
+        check_target(out, "the result")
     start = time.perf_counter()
     with waiting(f"reading {model}"):
         graph = read_uai(model, evid)
@@ -107,7 +110,7 @@ def command(
         about |= {"seconds": round(elapsed, 6), **_describe(task, answer)}
         click.echo(json.dumps(about, allow_nan=False))
     elif out is None:
-        _write_result(task, answer, sys.stdout)
+        _write_result(task, answer, standard_output())
 
 
 def _ask(graph: FactorGraph, task: str, method: str, k: int, limits: dict[str, Any]) -> Any:

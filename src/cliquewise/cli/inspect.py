@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cliquewise.cli import debug_option
+from cliquewise.cli import debug_option, standard_output
 
 
 @click.command()
@@ -21,6 +21,7 @@ def command(model: str, top: int, label: str | None) -> None:
     from cliquewise.estimators.multiclass import MulticlassClassifier
     from cliquewise.estimators.sequence import SequenceTagger
 
+    standard_output()
     loaded = load(model)
     tagger = loaded.tagger_ if isinstance(loaded, MulticlassClassifier) else loaded
     if not isinstance(tagger, SequenceTagger):

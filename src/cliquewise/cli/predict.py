@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from cliquewise.cli import debug_option
+from cliquewise.cli import debug_option, standard_output
 from cliquewise.cli.tagging import (
     BATCH,
     conll_batches,
@@ -57,7 +56,10 @@ def command(
     tag is written. A blank line ends each sentence.
     """
     from cliquewise.data.formats.text import open_writer
+    from cliquewise.persistence import check_target
 
+    if out is not None:
+        check_target(out, "the output")
     if marginals and top_k is not None:
         raise click.UsageError("choose one of --marginals and --top-k")
     tagger = load_tagger(model).set_params(n_jobs=jobs)
@@ -67,7 +69,7 @@ def command(
         batches = crfsuite_batches(file, encoding, batch)
     name = "stdin" if file == "-" else file
     separator = "\t" if tabs else " "
-    with open_writer(out or sys.stdout) as stream:
+    with open_writer(out or standard_output()) as stream:
         for sentences in batches:
             for rows in _tag(tagger, sentences, name, marginals, top_k):
                 stream.write("\n".join([*map(separator.join, rows), "", ""]))

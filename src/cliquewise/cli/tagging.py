@@ -93,11 +93,14 @@ def load_tagger(path: str) -> Any:
 
 def lines_of(path: str, encoding: str) -> Iterator[str]:
     """Lines of a file, compressed or not, or of the standard input (``-``)."""
-    from cliquewise.data.formats.text import decoded, read_lines
+    from cliquewise.data.formats.text import read_lines, stream_lines
+    from cliquewise.errors import FormatError
 
-    if path == "-":
-        return decoded(sys.stdin.buffer, encoding, "stdin")
-    return read_lines(path, encoding)
+    if path != "-":
+        return read_lines(path, encoding)
+    if sys.stdin is None or sys.stdin.closed:
+        raise FormatError("the standard input is closed; name a file, or pipe text in", "stdin")
+    return stream_lines(sys.stdin.buffer, encoding, "stdin")
 
 
 def conll_batches(path: str, tabs: bool, encoding: str, size: int) -> Iterator[list[Any]]:

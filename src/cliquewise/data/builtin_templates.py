@@ -6,12 +6,12 @@ makes no attribute.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
 
-from cliquewise.data.rules import Macro, Rule, wapiti_regex
+from cliquewise.data.expressions import Expression
+from cliquewise.data.rules import Macro, Rule
 from cliquewise.errors import DataError
 
 Change = Callable[[str], "str | None"]
@@ -91,16 +91,12 @@ def change_of(name: str) -> Change:
     kind, _, pattern = name.partition(":")
     if kind not in ("test", "match", "lower_match"):
         raise DataError(f"no change {name!r}; there are {', '.join(CHANGES)}")
-    search = wapiti_regex(pattern).search
+    search = Expression.parse(pattern).search
     if kind == "test":
-        return lambda word: "true" if search(word) else "false"
+        return lambda word: "false" if search(word) is None else "true"
     if kind == "match":
-        return lambda word: _first(search(word))
-    return lambda word: _first(search(word)).lower()
-
-
-def _first(match: re.Match[str] | None) -> str:
-    return "" if match is None else match[0]
+        return lambda word: search(word) or ""
+    return lambda word: (search(word) or "").lower()
 
 
 def _rule(*fields: tuple[str, int, int, str]) -> Rule:

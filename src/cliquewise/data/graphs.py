@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse import vstack as stack_rows
 
+from cliquewise.data.formats._packed import MAX_TEXT
 from cliquewise.data.matrices import checked_matrix
 from cliquewise.errors import DataError, FormatError
 from cliquewise.ragged import Ints, gather, offsets_of, owner_of, pointers
@@ -341,11 +343,7 @@ def read_graphs(folder: str | Path) -> tuple[list[dict[str, Any]], list[NDArray[
     y: list[NDArray[Any]] = []
     known = {"features", "edges", "edge_features", "types"}
     for path in paths:
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-        except (OSError, ValueError) as error:
-            raise FormatError(f"not a readable .npz file ({error})", path) from error
+        arrays = _read_npz(path)
         if not {"features", "edges"} <= set(arrays) or set(arrays) - known - {"labels"}:
             raise FormatError(
                 f"holds {sorted(arrays)}; needs features and edges, and may have edge_features, "
@@ -358,3 +356,35 @@ def read_graphs(folder: str | Path) -> tuple[list[dict[str, Any]], list[NDArray[
     if y and len(y) != len(X):
         raise FormatError(f"{len(X) - len(y)} of {len(X)} files have no labels", folder)
     return X, y or None
+
+
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a file; what it would take is known before anything is allocated."""
+    from zipfile import ZipFile
+
+    arrays: dict[str, NDArray[Any]] = {}
+    try:
+        with ZipFile(path) as archive:
+            size = sum(info.file_size for info in archive.infolist())
+            if size > MAX_TEXT:
+                raise FormatError(f"its arrays have more than {MAX_TEXT >> 30} GiB", path)
+            for info in archive.infolist():
+                with archive.open(info) as file:
+                    _check_size(file, info.file_size)
+                with archive.open(info) as file:
+                    array = np.lib.format.read_array(file, allow_pickle=False)
+                arrays[info.filename.removesuffix(".npy")] = array
+    except FormatError:
+        raise
+    except Exception as error:  # zipfile and numpy raise a dozen kinds on damaged files
+        raise FormatError(f"not a readable .npz file ({error})", path) from error
+    return arrays
+
+
+def _check_size(file: Any, size: int) -> None:
+    """Compare the shape that an array's header claims with the bytes that follow it."""
+    form = np.lib.format
+    read = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
+    shape, _, dtype = read[form.read_magic(file)](file)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != size - file.tell():
+        raise ValueError(f"an array {shape} of {dtype} does not fit the file")

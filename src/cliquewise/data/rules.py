@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
+from cliquewise.data.expressions import Expression
 from cliquewise.errors import FormatError
 
 MAX_ROW = 64  # CRF++ stops at 4; a window wider than this is a slip of the keyboard
@@ -71,23 +71,24 @@ def parse_rule(line: str) -> tuple[Rule, bool]:
     parts: list[str] = []
     macros: list[Macro] = []
     wapiti = False
-    end = 0
-    for match in _MACRO.finditer(line):
+    end, at = 0, line.find("%")
+    while at >= 0:
+        match = _MACRO.match(line, at)
+        if match is None:  # the first that cannot be read ends the search: time is linear
+            shown = line[at : at + 40]
+            raise FormatError(f"cannot read {shown!r}; a macro looks like %x[-1,0] (row, column)")
         macro, only_wapiti = _parse_macro(match)
-        parts.append(line[end : match.start()])
+        parts.append(line[end:at])
         macros.append(macro)
         wapiti = wapiti or only_wapiti
         end = match.end()
+        at = line.find("%", end)
     parts.append(line[end:])
-    stray = next((part for part in parts if "%" in part), None)
-    if stray is not None:
-        at = stray[stray.index("%") :]
-        raise FormatError(f"cannot read {at!r:.40}; a macro looks like %x[-1,0] (row, column)")
     return Rule(tuple(parts), tuple(macros)), wapiti
 
 
 def _parse_macro(match: re.Match[str]) -> tuple[Macro, bool]:
-    command, text = match["command"], match[0]
+    command, text = match["command"], f"{match[0]:.60}"
     args = _ARGS.fullmatch(match["args"])
     if command not in "xXtTmM":
         raise FormatError(f"{text}: no command %{command}; there are %x %X %t %m")
@@ -98,9 +99,9 @@ def _parse_macro(match: re.Match[str]) -> tuple[Macro, bool]:
             f"{text}: rows given by a column (*) are not supported; compute the value "
             "beforehand as a column of its own"
         )
-    row = int(args["row"])
+    row = int(args["row"]) if len(args["row"]) < 9 else MAX_ROW + 1
     if abs(row) > MAX_ROW:
-        raise FormatError(f"{text}: row {row} is more than {MAX_ROW} tokens away")
+        raise FormatError(f"{text}: the row is more than {MAX_ROW} tokens away")
     if len(args["col"]) > 6:
         raise FormatError(f"{text}: there is no column {args['col']}")
     if args["mark"] == "@" and row == 0:
@@ -119,52 +120,8 @@ def _parse_change(command: str, regex: str | None, text: str) -> str:
         return "lower" if command == "X" else ""
     assert regex is not None
     try:
-        wapiti_regex(regex)
+        Expression.parse(regex)
     except (ValueError, re.error) as error:
         raise FormatError(f"{text}: {error}") from None
     lower = "lower_" if command == "M" else ""
     return f"{'test' if kind == 't' else lower + 'match'}:{regex}"
-
-
-_CLASSES = {"a": "A-Za-z", "d": "0-9", "l": "a-z", "u": "A-Z", "w": "A-Za-z0-9"}
-_CLASSES |= {"s": r" \t-\r", "p": r"!-/:-@\[-`{-~"}
-
-
-@lru_cache(maxsize=256)
-def wapiti_regex(pattern: str) -> re.Pattern[str]:
-    r"""Translate an expression of Wapiti's small language into Python's.
-
-    Its classes are ``\a \d \l \p \s \u \w`` (capital letters: the complement), its only
-    operators ``. * ? ^ $``, and ``*`` takes as little as it can.
-
-    Examples
-    --------
-    >>> wapiti_regex(r"^\u.?").search("Rome")[0]
-    'Ro'
-    """
-    out = "^" if pattern.startswith("^") else ""
-    rest = pattern[len(out) :]
-    while rest:
-        if rest == "$":
-            return re.compile(out + r"\Z", re.DOTALL)
-        if rest[0] in "*?":
-            raise ValueError(
-                f"a {rest[0]} with nothing to repeat in {pattern!r}; escape it: \\{rest[0]}"
-            )
-        size = 2 if rest[0] == "\\" and len(rest) > 1 else 1
-        unit, rest = rest[:size], rest[size:]
-        out += _regex_unit(unit)
-        if rest[:1] in ("*", "?"):
-            out += "*?" if rest[0] == "*" else "?"
-            rest = rest[1:]
-    return re.compile(out, re.DOTALL)
-
-
-def _regex_unit(unit: str) -> str:
-    if unit == ".":
-        return "."
-    if len(unit) == 2:
-        letters = _CLASSES.get(unit[1].lower())
-        if letters is not None:
-            return f"[{'^' if unit[1].isupper() else ''}{letters}]"
-    return re.escape(unit[-1])

@@ -27,6 +27,9 @@ from cliquewise.data.formats.text import numbered, read_lines
 from cliquewise.data.rules import Macro, Rule, parse_rule
 from cliquewise.errors import DataError, FormatError
 
+#: Longest template, in characters; people write a few thousand.
+MAX_TEMPLATE = 1 << 20
+
 Outside = Literal["crfpp", "wapiti", "absent"]
 
 
@@ -80,6 +83,8 @@ class Template:
         """
         if outside not in (None, "crfpp", "wapiti", "absent"):
             raise DataError(f"outside={outside!r}; choose 'crfpp', 'wapiti' or 'absent'")
+        if len(text) > MAX_TEMPLATE:
+            raise FormatError(f"a template has {MAX_TEMPLATE:,} characters at most", path)
         tokens: list[Rule] = []
         edges: list[Rule] = []
         transitions = wapiti = False
@@ -109,7 +114,13 @@ class Template:
     @classmethod
     def load(cls, path: str | Path, outside: Outside | None = None) -> Template:
         """Read a template file."""
-        return cls.parse("\n".join(read_lines(path)), outside, path)
+        kept, total = [], 0
+        for line in read_lines(path):
+            kept.append(line)
+            total += len(line) + 1
+            if total > 2 * MAX_TEMPLATE:  # enough for `parse` to refuse it
+                break
+        return cls.parse("\n".join(kept), outside, path)
 
     @classmethod
     def builtin(cls, name: str, n_columns: int | None = None) -> Template:

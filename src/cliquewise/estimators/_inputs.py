@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
@@ -14,7 +15,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 
 from cliquewise.data.matrices import check_values, checked_matrix
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, TooLargeError
+from cliquewise.oracles.matching import check_k
 from cliquewise.ragged import Floats
 
 
@@ -67,6 +69,37 @@ def class_weights(class_weight: Any, classes: Sequence[Any], labels: NDArray[Any
     if not np.all(np.isfinite(weights)) or (weights < 0).any():
         raise DataError("class_weight must be finite numbers that are not negative")
     return weights
+
+
+def bounded_k(k: Any, choices: int, length: int, size: float, max_memory: float) -> int:
+    """``k``, or all there are if they are fewer; what would not fit into memory is refused.
+
+    Parameters
+    ----------
+    k : int
+        How many outputs are asked for.
+    choices, length : int
+        An output is ``length`` choices among so many.
+    size : float
+        Bytes that one of all outputs takes.
+    max_memory : float
+        In GiB.
+
+    Examples
+    --------
+    >>> bounded_k(10**9, 2, 3, 8.0, 1.0)
+    8
+    """
+    check_k(k)
+    if length * math.log2(max(choices, 1)) < 62:
+        k = min(k, choices**length)
+    if k * size > max_memory * 2**30:
+        raise TooLargeError(
+            f"the {k} best outputs need about {k * size / 2**30:.3g} GiB (limit: max_memory = "
+            f"{max_memory:g} GiB); ask for fewer, or for fewer examples at a time",
+            k * size,
+        )
+    return int(k)
 
 
 def check_sample_weight(sample_weight: Any, n: int) -> Floats:

@@ -14,7 +14,7 @@ from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._inputs import check_sample_weight, threads
+from cliquewise.estimators._inputs import bounded_k, check_sample_weight, threads
 from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import ChainModel, transition_lists
 from cliquewise.ragged import Floats, Ints, offsets_of
@@ -37,6 +37,7 @@ class ChainPrediction:
     classes_: list[Any]
     loss: str
     n_jobs: int | None
+    max_memory: float
 
     @cached_property
     def _packed(self) -> Floats:
@@ -204,9 +205,10 @@ class ChainPrediction:
         from cliquewise._kernels.chain.top_k import batch_top_k
 
         self._need_probabilities()
-        if k < 1:
-            raise DataError(f"k = {k}; it must be at least 1")
         data = self._encode(X, allowed)
+        # A labeling is kept as numbers and as a list of labels.
+        size, longest = 16.0 * data.n_tokens + 100.0 * len(data), int(data.lengths.max(initial=0))
+        k = bounded_k(k, len(self.classes_), longest, size, self.max_memory)
         out: list[list[tuple[float, Any]]] = [[] for _ in range(len(data))]
 
         def work(nodes: Floats, offsets: Ints, trans: Floats, first: int, last: int) -> None:

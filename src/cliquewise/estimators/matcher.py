@@ -10,10 +10,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
-from cliquewise.estimators._inputs import check_sample_weight, listed, same_length, threads
+from cliquewise.estimators._inputs import (
+    bounded_k,
+    check_sample_weight,
+    listed,
+    same_length,
+    threads,
+)
 from cliquewise.metrics import pair_f1
 from cliquewise.models.matching import MatchingModel, PairTables
-from cliquewise.oracles.matching import Assignment, check_k, k_best_assignments
+from cliquewise.oracles.matching import Assignment, k_best_assignments
 from cliquewise.problems.matching import MatchingProblem, check_truth
 from cliquewise.ragged import Floats, Ints
 
@@ -129,10 +135,11 @@ class Matcher(Estimator):
 
     def predict_top_k(self, X: Any, k: int) -> list[list[tuple[float, Ints]]]:
         """The ``k`` best matchings of every example, best first, as (score, columns)."""
-        check_k(k)
         out = []
         for problem in self._assignments(X):
-            found = [problem.matching(*one) for one in k_best_assignments(problem, k)]
+            rows, columns = problem.shape
+            most = bounded_k(k, columns + 1, rows, 8.0 * rows + 200.0, self.max_memory)
+            found = [problem.matching(*one) for one in k_best_assignments(problem, most)]
             out.append([(m.score, m.columns) for m in found])
         return out
 

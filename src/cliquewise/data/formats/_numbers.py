@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterable
 from decimal import Decimal, DecimalException
 from functools import cached_property
 from typing import BinaryIO
@@ -13,13 +12,11 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.formats._packed import unpacked
+from cliquewise.data.formats._packed import bounded, opened, unpacked
 from cliquewise.errors import FormatError
 
 Source = str | os.PathLike[str] | BinaryIO
 
-#: Files larger than this, packed or unpacked, are refused.
-MAX_TEXT = 1 << 30
 #: Numbers are parsed in pieces of about this many bytes, to bound the memory of tokens.
 PIECE = 1 << 22
 _BLANK = np.zeros(256, dtype=bool)
@@ -30,26 +27,13 @@ def read_bytes(source: Source) -> tuple[bytes, str]:
     """Content of a file, unpacked if its first bytes say gzip, xz or bzip2, and its name."""
     if isinstance(source, (str, os.PathLike)):
         name = os.fspath(source)
-        with open(name, "rb") as file:
-            raw = _bounded(iter(lambda: file.read(PIECE), b""), name)
+        with opened(name) as file:
+            text = b"".join(unpacked(file, name))
     else:
         name = str(getattr(source, "name", "<stream>"))
-        raw = _bounded(iter(lambda: source.read(PIECE), b""), name)
-    return _bounded(unpacked(io.BytesIO(raw), name), name).removeprefix(b"\xef\xbb\xbf"), name
-
-
-def _bounded(pieces: Iterable[bytes], name: str) -> bytes:
-    kept, total = [], 0
-    for piece in pieces:
-        kept.append(piece)
-        total += len(piece)
-        if total > MAX_TEXT:
-            raise FormatError(
-                f"the file holds more than {MAX_TEXT >> 30} GiB of text, which is the limit; "
-                "build the FactorGraph from arrays instead",
-                name,
-            )
-    return b"".join(kept)
+        raw = b"".join(bounded(iter(lambda: source.read(PIECE), b""), name))
+        text = b"".join(unpacked(io.BytesIO(raw), name))
+    return text.removeprefix(b"\xef\xbb\xbf"), name
 
 
 def _has_tiny_decimals(text: bytes) -> bool:

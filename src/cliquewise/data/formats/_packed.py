@@ -3,29 +3,63 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
 from cliquewise.errors import FormatError
 
 CHUNK = 1 << 20
+#: Files of text larger than this, packed or unpacked, are refused, whatever their format.
+MAX_TEXT = 1 << 30
 SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
 _MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2"}
 _XZ_MEMORY = 1 << 30  # a damaged header may ask for more
 
 
-def packing_of(raw: IO[bytes]) -> str:
+def opened(path: str | Path) -> BufferedReader:
+    """A file for reading; that it is not there, or may not be read, is a `FormatError`."""
+    try:
+        return open(path, "rb")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise FormatError(f"cannot be opened: {reason}", path) from None
+
+
+def bounded(pieces: Iterable[bytes], name: str | Path) -> Iterator[bytes]:
+    """Pass on pieces of a file until there are too many."""
+    total = 0
+    for piece in pieces:
+        total += len(piece)
+        if total > MAX_TEXT:
+            raise FormatError(
+                f"the file holds more than {MAX_TEXT >> 30} GiB of text, which is the limit; split "
+                "it, or build the data from arrays",
+                name,
+            )
+        yield piece
+
+
+def packing_of(raw: Any) -> str:
     """How the content of a file at its start is packed; empty if it is not."""
-    start = raw.read(6)
-    raw.seek(0)
+    if isinstance(raw, BufferedReader):
+        start = raw.peek(6)[:6]  # a pipe cannot go back
+    else:
+        start = raw.read(6)
+        raw.seek(0)
     return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "")
 
 
 def unpacked(raw: IO[bytes], name: str | Path) -> Iterator[bytes]:
-    """Yield the content in pieces of up to `CHUNK` bytes; damage is a `FormatError`."""
-    kind = packing_of(raw)
+    """Yield the content in pieces of up to `CHUNK` bytes; damage and bombs are a `FormatError`."""
+    return bounded(_unpacked(raw, name), name)
+
+
+def _unpacked(raw: IO[bytes], name: str | Path) -> Iterator[bytes]:
+    kind = ""
     try:
+        kind = packing_of(raw)
         if kind == "xz":
             yield from _unpacked_xz(raw)
             return

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ from cliquewise.data.formats.text import Progress, numbered, read_lines
 from cliquewise.errors import FormatError
 
 _TOKEN = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,]+)""")
-_CELL = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^,]*?))\s*(?:,|$)""")
+_SPACE = re.compile(r"\s*")
+
+#: Cells of the table of labels, and entries of features, beyond which a file is refused.
+MOST_CELLS, MOST_ENTRIES = 1 << 30, 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,19 +34,29 @@ class MultiLabelData:
         Features.
     Y : int8 array (n, L)
         1 where a row has the label.
-    feature_names, label_names : list of str
+    feature_names, label_names : sequence of str
     """
 
     X: csr_matrix
     Y: NDArray[np.int8]
-    feature_names: list[str]
-    label_names: list[str]
+    feature_names: Sequence[str]
+    label_names: Sequence[str]
 
     @classmethod
     def from_entries(
-        cls, n: int, entries: Any, hits: Any, feature_names: list[str], label_names: list[str]
+        cls,
+        n: int,
+        entries: Any,
+        hits: Any,
+        feature_names: Sequence[str],
+        label_names: Sequence[str],
     ) -> MultiLabelData:
         """From ``n`` rows' values ``(values, (rows, columns))`` and pairs (row, label)."""
+        if n * len(label_names) > MOST_CELLS:
+            raise FormatError(
+                f"{n} rows and {len(label_names)} labels would need a table of more than "
+                f"{MOST_CELLS >> 30} GiB; is a label's number wrong?"
+            )
         X: Any = csr_matrix(entries, shape=(n, len(feature_names)), dtype=np.float64)
         Y = np.zeros((n, len(label_names)), dtype=np.int8)
         Y[tuple(np.array(hits, dtype=np.int64).reshape(-1, 2).T)] = 1
@@ -53,7 +68,11 @@ class _Attribute:
     name: str
     values: tuple[str, ...] | None  # of a nominal attribute; None if numeric
 
-    @property
+    @cached_property
+    def place(self) -> dict[str, int]:
+        return {value: at for at, value in reversed(list(enumerate(self.values or ())))}
+
+    @cached_property
     def is_binary_digit(self) -> bool:
         return self.values is not None and set(self.values) <= {"0", "1"}
 
@@ -100,7 +119,10 @@ def read_arff(
             if text and not text.startswith("%"):
                 columns.add(n, text)
                 n += 1
-    return columns.result(n)
+    try:
+        return columns.result(n)
+    except FormatError as error:
+        raise FormatError(str(error), path) from None
 
 
 def read_mulan_labels(path: str | Path) -> list[str]:
@@ -121,7 +143,7 @@ def read_mulan_labels(path: str | Path) -> list[str]:
         raise FormatError("a list of labels needs no document type; it is refused", path)
     try:
         root = ElementTree.fromstring(text.encode())
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise FormatError(f"not XML ({error})", path) from error
     found = [e.get("name") for e in root.iter() if e.tag.rsplit("}", 1)[-1] == "label"]
     names = [name for name in found if name is not None]
@@ -211,6 +233,10 @@ class _Columns:
         self.columns: list[int] = []
         self.values: list[float] = []
         self.hits: list[tuple[int, int]] = []
+        #: What a sparse row leaves out is 0, which for a nominal attribute is its first value.
+        self.defaults = [
+            (c, a.values[0]) for c, a in enumerate(attributes) if a.values and not a.is_binary_digit
+        ]
 
     def add(self, row: int, text: str) -> None:
         given: Iterable[tuple[int, str]]
@@ -230,35 +256,35 @@ class _Columns:
         seen: set[int] = set()
         for cell in _cells(text[1:-1]) if text[1:-1].strip() else []:
             head, _, value = cell.strip().partition(" ")
-            if not head.isdigit() or int(head) >= len(self.attributes) or int(head) in seen:
-                raise FormatError(f"{head!r} is no new attribute number")
-            seen.add(int(head))
-            yield int(head), value.strip().strip("'\"")
-        # What a sparse row leaves out is 0, which for a nominal attribute is its first value.
-        for c, a in enumerate(self.attributes):
-            if a.values is not None and not a.is_binary_digit and c not in seen:
-                yield c, a.values[0]
+            c = int(head) if head.isascii() and head.isdigit() and len(head) < 10 else -1
+            if not 0 <= c < len(self.attributes) or c in seen:
+                raise FormatError(f"{head!r:.60} is no new attribute number")
+            seen.add(c)
+            yield c, value.strip().strip("'\"")
+        yield from ((c, value) for c, value in self.defaults if c not in seen)
 
     def _entry(self, row: int, c: int, cell: str) -> None:
         attribute = self.attributes[c]
         where = f"attribute {attribute.name!r}"
         if cell == "?":
             raise FormatError(f"{where} is missing; fill in or drop such rows")
-        if attribute.values is not None and cell not in attribute.values:
-            raise FormatError(f"{where} has value {cell!r}, which it does not list")
+        if attribute.values is not None and cell not in attribute.place:
+            raise FormatError(f"{where} has value {cell!r:.60}, which it does not list")
         if c in self.label_of:
             if cell == "1":
                 self.hits.append((row, self.label_of[c]))
             return
         at, value = self.start[c], 1.0
         if attribute.values is not None and not attribute.is_binary_digit:
-            at += attribute.values.index(cell)
+            at += attribute.place[cell]
         else:
             try:
-                value = float(cell)
+                value = finite(cell)
             except ValueError:
-                raise FormatError(f"{where}: {cell!r} is not a number") from None
+                raise FormatError(f"{where}: {cell!r:.60} is not a number") from None
         if value != 0.0:
+            if len(self.values) == MOST_ENTRIES:
+                raise FormatError(f"more than {MOST_ENTRIES:,} entries, which is the limit")
             self.rows.append(row)
             self.columns.append(at)
             self.values.append(value)
@@ -270,14 +296,31 @@ class _Columns:
 
 
 def _cells(text: str) -> list[str]:
-    """Cells of a row, some of them quoted."""
-    out, at = [], 0
-    while at <= len(text):
-        match = _CELL.match(text, at)
-        if match is None:
-            return text.split(",")
-        out.append(_unquoted(match))
-        if match.end() == len(text) and not match.group(0).endswith(","):
-            break
-        at = match.end()
+    """Cells of a row, some of them quoted; every character is looked at once."""
+    out, at, end = [], 0, -1
+    while end < len(text):
+        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+        token = _TOKEN.match(text, at)
+        stop = token.end() if token else at
+        end = text.find(",", stop)
+        end = len(text) if end < 0 else end
+        if token is None or text[stop:end].strip():  # a quote that ends within a cell is plain
+            out.append(text[at:end].strip())
+        else:
+            out.append(_unquoted(token))
+        at = end + 1
     return out
+
+
+def finite(text: str) -> float:
+    """A number, finite and without Python's underscores; else ``ValueError``.
+
+    Examples
+    --------
+    >>> finite("2.5")
+    2.5
+    """
+    value = float(text)
+    if "_" in text or not math.isfinite(value):
+        raise ValueError(text)
+    return value

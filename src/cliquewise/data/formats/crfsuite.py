@@ -19,7 +19,7 @@ from cliquewise.data.attributes import flatten_token
 from cliquewise.data.formats.text import Progress, numbered, open_writer, read_lines
 from cliquewise.errors import DataError, FormatError
 
-_FIELD = re.compile(r"((?:[^\\:]|\\.|\\$)*)(?::(.*))?", re.DOTALL)
+_SPECIAL = re.compile(r"\\.|:", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\\:])")
 
 
@@ -126,17 +126,15 @@ def _directive(field: str) -> float:
 
 
 def _field(field: str) -> str | tuple[str, float]:
-    match = _FIELD.fullmatch(field)
-    if match is None:
-        raise FormatError(f"cannot read the field {field!r}")
-    name = _ESCAPED.sub(r"\1", match[1])
-    if match[2] is None or match[2] == "":
+    colon = next((m.start() for m in _SPECIAL.finditer(field) if m[0] == ":"), len(field))
+    name, value = _ESCAPED.sub(r"\1", field[:colon]), field[colon + 1 :]
+    if not value:
         return name
-    if ":" in match[2]:
+    if ":" in value:
         raise FormatError(
-            rf"{field!r} has two colons; write a colon that belongs to the name as \:"
+            rf"{field!r:.60} has two colons; write a colon that belongs to the name as \:"
         )
-    return name, _number(match[2], field)
+    return name, _number(value, field)
 
 
 def _number(text: str, field: str) -> float:
@@ -144,7 +142,8 @@ def _number(text: str, field: str) -> float:
         value = float(text)
     except ValueError:
         raise FormatError(
-            rf"{text!r} in {field!r} is not a number; write a colon that belongs to the name as \:"
+            rf"{text!r:.60} in {field!r:.60} is not a number; write a colon that belongs to the "
+            r"name as \:"
         ) from None
     if not np.isfinite(value):
         raise FormatError(f"the value in {field!r} is not finite")

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from cliquewise.data.formats._packed import SUFFIXES, packer, packing_of, unpacked
+from cliquewise.data.formats._packed import CHUNK, SUFFIXES, opened, packer, packing_of, unpacked
 from cliquewise.errors import FormatError
 
 Progress = Callable[[int, int], None]
+
+#: Lines longer than this many characters are refused: no format here has such.
+MAX_LINE = 1 << 26
 
 
 def read_lines(
@@ -38,11 +41,7 @@ def read_lines(
 
 
 def _groups(path: Path, encoding: str, progress: Progress | None) -> Iterator[list[str]]:
-    try:
-        opened = path.open("rb")
-    except OSError as error:
-        raise FormatError(f"cannot be opened: {error.strerror}", path) from error
-    with opened as raw:
+    with opened(path) as raw:
         total = os.fstat(raw.fileno()).st_size
         expected = SUFFIXES.get(path.suffix)
         if expected and total and not packing_of(raw):
@@ -50,17 +49,36 @@ def _groups(path: Path, encoding: str, progress: Progress | None) -> Iterator[li
                 f"the name says {expected} but the content is not; rename it or fetch it again",
                 path,
             )
-        rest = ""
-        for text in _decode(unpacked(raw, path), path, encoding):
-            lines = (rest + text).split("\n")
-            rest = lines.pop()
-            yield _strip_returns(lines)
+        for lines in _cut(_decode(unpacked(raw, path), path, encoding), path):
+            yield lines
             if progress is not None:
-                progress(min(raw.tell(), total), total)
-        if rest:
-            yield _strip_returns([rest])
+                progress(min(raw.tell(), total) if total else 0, total)
         if progress is not None:
             progress(total, total)
+
+
+def _cut(texts: Iterable[str], path: str | Path | None) -> Iterator[list[str]]:
+    """Cut pieces of text into lines, without ever joining what has been joined before."""
+    pieces: list[str] = []
+    length, done = 0, 0
+    for text in texts:
+        first, *others = text.split("\n")
+        pieces.append(first)
+        length += len(first)
+        if length > MAX_LINE:
+            raise FormatError(
+                f"the line is longer than {MAX_LINE:,} characters, which is the limit; is this a "
+                "text file?",
+                path,
+                done + 1,
+            )
+        if others:
+            lines = ["".join(pieces), *others[:-1]]
+            pieces, length = [others[-1]], len(others[-1])
+            done += len(lines)
+            yield _strip_returns(lines)
+    if length:
+        yield _strip_returns(["".join(pieces)])
 
 
 @contextmanager
@@ -92,17 +110,24 @@ def numbered(lines: Iterable[str], path: str | Path | None) -> Iterator[Iterator
         raise FormatError(str(error), path, number) from None
 
 
+def stream_lines(raw: Any, encoding: str = "utf-8", name: str | None = None) -> Iterator[str]:
+    """Yield the lines of an open binary stream as they come, such as ``sys.stdin.buffer``."""
+    chunks = iter(lambda: raw.read1(CHUNK), b"")
+    return chain.from_iterable(_cut(_decode(chunks, name, encoding), name))
+
+
 def decoded(
     stream: Iterable[str | bytes], encoding: str = "utf-8", name: str | None = None
 ) -> Iterator[str]:
-    """Yield the lines of an open stream, without their ends; ``name`` is for messages."""
+    """Yield lines of text or bytes, without their ends; ``name`` is for messages."""
+    _decoder(encoding, name)
     for number, raw in enumerate(stream, 1):
         try:
             line = raw if isinstance(raw, str) else raw.decode(encoding)
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             raise FormatError(
-                f"byte {error.start} of the line (0x{error.object[error.start]:02x}) is not "
-                f"{encoding}; name the right encoding",
+                f"a line of bytes is not {encoding} ({error}); name the right encoding, or open "
+                "the stream as text",
                 name,
                 number,
             ) from None
@@ -115,11 +140,17 @@ def _strip_returns(lines: list[str]) -> list[str]:
     return lines
 
 
-def _decode(chunks: Iterable[bytes], path: Path, encoding: str) -> Iterator[str]:
+def _decoder(encoding: str, path: str | Path | None) -> codecs.IncrementalDecoder:
     try:
-        decoder = codecs.getincrementaldecoder(encoding)()
-    except LookupError:
-        raise FormatError(f"there is no encoding {encoding!r}", path) from None
+        if codecs.lookup(encoding)._is_text_encoding:
+            return codecs.getincrementaldecoder(encoding)()
+    except (LookupError, ValueError):
+        pass
+    raise FormatError(f"there is no encoding {encoding!r} of text", path)
+
+
+def _decode(chunks: Iterable[bytes], path: str | Path | None, encoding: str) -> Iterator[str]:
+    decoder = _decoder(encoding, path)
     done, line, first = 0, 1, True
 
     def step(chunk: bytes, final: bool) -> str:
@@ -135,6 +166,8 @@ def _decode(chunks: Iterable[bytes], path: Path, encoding: str) -> Iterator[str]
                 path,
                 line + good,
             ) from None
+        except UnicodeError as error:  # of codecs that say no more
+            raise FormatError(f"the file is not {encoding} ({error})", path) from None
 
     for chunk in chunks:
         text = step(chunk, False)
