@@ -54,6 +54,10 @@ class CertificateError(CliquewiseError):
     """A proof that contradicts itself: a defect, or numbers beyond double precision."""
 
 
+class PrecisionError(CliquewiseError):
+    """Numbers whose differences double precision cannot hold, where the answer depends on them."""
+
+
 class UnsupportedError(CliquewiseError):
     """A pair that does not fit (a method and a graph, a solver and a loss)."""
 

@@ -6,6 +6,7 @@ become one constant. Oracles see only what remains, and need no notion of eviden
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,20 +46,20 @@ class Core:
         free = np.flatnonzero(evidence < 0)
         renumber = np.full(n, -1, dtype=np.int64)
         renumber[free] = np.arange(len(free))
-        kept, scopes, tables, constant = [], [], [np.empty(0)], 0.0
+        kept, scopes, tables, constants = [], [], [np.empty(0)], []
         for f in range(m):
             scope, table = s.scope(f), graph.table(f)
             observed = evidence[scope]
             sliced = table[tuple(slice(None) if e < 0 else int(e) for e in observed)]
             if sliced.ndim == 0:
-                constant += float(sliced)
+                constants.append(float(sliced))
                 continue
             kept.append(f)
             scopes.append(renumber[scope[observed < 0]].tolist())
             tables.append(sliced.ravel())
         structure = Structure(s.cardinalities[free], scopes)
         core = graph.from_structure(structure, np.concatenate(tables))
-        return cls(graph, core, free, np.array(kept, dtype=np.int64), constant)
+        return cls(graph, core, free, np.array(kept, dtype=np.int64), math.fsum(constants))
 
     @property
     def is_whole(self) -> bool:
@@ -75,17 +76,25 @@ class Core:
             return [self._labeling(a) for a in answer]
         if want == "sample":
             return self._labels(answer)
+        error = self._rounding(answer.value)
         if want == "max_marginals":
             nodes = self._nodes(answer.nodes.flat, -np.inf, answer.value + self.constant)
             nodes.flat[self._free_entries()] += self.constant
-            return replace(answer, nodes=nodes, value=answer.value + self.constant)
+            value = answer.value + self.constant
+            return replace(answer, nodes=nodes, value=value, rounding=answer.rounding + error)
+        lower, upper = (bound + self.constant for bound in answer.log_z_bounds)
         return replace(
             answer,
             nodes=self._nodes(answer.nodes.flat, 0.0, 1.0),
             factors=self._factors(answer.factors),
             log_z=answer.log_z + self.constant,
-            log_z_bounds=tuple(b + self.constant for b in answer.log_z_bounds),
+            log_z_bounds=(lower - error, upper + error),
+            rounding=answer.rounding + error,
         )
+
+    def _rounding(self, value: float) -> float:
+        """What the addition of the constant may cost."""
+        return float(np.finfo(np.float64).eps) * (abs(value) + 2.0 * abs(self.constant))
 
     def _labels(self, free_labels: Ints) -> Ints:
         rows = np.atleast_2d(free_labels)
@@ -96,11 +105,14 @@ class Core:
         return full if free_labels.ndim == 2 else full[0]
 
     def _labeling(self, answer: MapResult) -> MapResult:
+        error = self._rounding(answer.score)
+        bound = answer.upper_bound + self.constant
         return replace(
             answer,
             labels=self._labels(answer.labels),
             score=answer.score + self.constant,
-            upper_bound=answer.upper_bound + self.constant,
+            upper_bound=bound if answer.exact else bound + error,
+            rounding=answer.rounding + error,
         )
 
     def _free_entries(self) -> Ints:

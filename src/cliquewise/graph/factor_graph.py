@@ -18,6 +18,10 @@ from cliquewise.ragged import Floats, Ints, owner_of
 if TYPE_CHECKING:
     from cliquewise.oracles.base import MapResult, MarginalResult, MaxMarginalResult
 
+#: Log-potentials are no larger than this, so that no sum of them overflows.
+LARGEST = 1e300
+EPSILON = float(np.finfo(np.float64).eps)
+
 
 class FactorGraph(Shapes):
     """Discrete variables and factors with natural-log tables. Immutable.
@@ -31,7 +35,8 @@ class FactorGraph(Shapes):
         Number of states of each variable.
     factors : iterable of (scope, table)
         Variables of the factor, and its log-potentials with one axis per variable, in the
-        scope's order. ``-inf`` forbids a combination; NaN and ``+inf`` are errors.
+        scope's order. ``-inf`` forbids a combination; NaN, ``+inf`` and finite numbers beyond
+        1e300 are errors.
 
     Examples
     --------
@@ -43,7 +48,7 @@ class FactorGraph(Shapes):
     2.6265
     """
 
-    __slots__ = ("__dict__", "_evidence", "structure", "tables")
+    __slots__ = ("__dict__", "_evidence", "largest", "structure", "tables")
 
     def __init__(
         self, cardinalities: ArrayLike, factors: Iterable[tuple[Sequence[int], ArrayLike]] = ()
@@ -88,14 +93,7 @@ class FactorGraph(Shapes):
         return graph
 
     def _set(self, structure: Structure, tables: Floats, evidence: Ints | None = None) -> None:
-        bad = ~(tables < np.inf)
-        if bad.any():
-            entry = int(np.argmax(bad))
-            f, _ = owner_of(structure.table_offsets, entry)
-            raise GraphError(
-                f"the table of factor {f} contains {tables[entry]}; log-potentials are finite "
-                "numbers, or -inf for a forbidden combination"
-            )
+        self.largest = _largest_finite(structure, tables)
         tables.setflags(write=False)
         self.structure = structure
         self.tables = tables
@@ -105,6 +103,15 @@ class FactorGraph(Shapes):
         return _restore, (self.structure, np.array(self.tables), self._evidence)
 
     # ---- access
+
+    @property
+    def rounding(self) -> float:
+        """The most by which rounding moves a sum of log-potentials, one of each table.
+
+        Machine precision times the number of additions times the sum of the tables' sizes; the
+        constant covers what exponentials and logarithms add.
+        """
+        return rounding_of(self.structure, self.n_factors * self.largest)
 
     @property
     def cardinalities(self) -> Ints:
@@ -323,6 +330,33 @@ class FactorGraph(Shapes):
     def __repr__(self) -> str:
         observed = "" if self._evidence is None else f", {len(self.evidence)} observed"
         return f"<FactorGraph: {self.n_variables} variables, {self.n_factors} factors{observed}>"
+
+
+def rounding_of(structure: Structure, total: float) -> float:
+    """What rounding may add to a sum over a structure whose summands have this total size."""
+    steps = 4.0 * structure.n_factors + structure.max_cardinality + 256.0
+    return steps * EPSILON * max(total, float(structure.n_factors + structure.n_variables))
+
+
+def _largest_finite(structure: Structure, tables: Floats) -> float:
+    """The largest absolute value of those that are not -inf.
+
+    Raises
+    ------
+    GraphError
+        If a log-potential is NaN, infinite or too large to be added up.
+    """
+    high, low = np.maximum.reduce(tables, initial=0.0), np.minimum.reduce(tables, initial=0.0)
+    if low == -np.inf:
+        low = np.minimum.reduce(tables[tables > -np.inf], initial=0.0)
+    if high <= LARGEST and low >= -LARGEST:
+        return float(max(high, -low))
+    entry = int(np.argmax((tables != -np.inf) & ~(np.abs(tables) <= LARGEST)))
+    f, _ = owner_of(structure.table_offsets, entry)
+    raise GraphError(
+        f"the table of factor {f} contains {tables[entry]}; log-potentials are finite "
+        f"numbers up to {LARGEST:g}, or -inf for a forbidden combination"
+    )
 
 
 def _restore(structure: Structure, tables: Floats, evidence: Ints | None) -> FactorGraph:

@@ -212,9 +212,14 @@ class Structure:
         return int(self.orders.max(initial=0))
 
     @cached_property
+    def max_cardinality(self) -> int:
+        """Number of states of the variable that has most."""
+        return int(self.cardinalities.max(initial=1))
+
+    @cached_property
     def is_binary(self) -> bool:
         """Whether no variable has more than two states."""
-        return bool(self.cardinalities.max(initial=1) <= 2)
+        return self.max_cardinality <= 2
 
     @cached_property
     def edges(self) -> Ints:

@@ -241,7 +241,7 @@ class Run:
             init = self.labels[int(np.argmax(value))].astype(np.int64)
         answer = self.mapper(graph, max(left, 0.0), init)
         new = self.visit(answer.labels)
-        return g, trw, new, answer.score, answer.upper_bound
+        return g, trw, new, answer.score, answer.upper_bound + self.p.rounding(g)
 
     def _relax(self, graph: FactorGraph, g: Floats) -> tuple[int, float, float]:
         from cliquewise._kernels.graphs.trw_bp import repair
@@ -261,7 +261,7 @@ class Run:
         self._grow()
         self.dense[self.n_atoms] = point
         self.n_atoms += 1
-        return self.n_atoms - 1, float(g @ point), answer.bound
+        return self.n_atoms - 1, float(g @ point), answer.bound + self.p.rounding(g)
 
     def _shrink(self, gap: float, g: Floats, trw: float) -> None:
         """Algorithm 1: keep the gap over the contraction at least half of the true one."""
@@ -321,7 +321,7 @@ class Run:
             "gap": self.trace[-1]["gap"] if len(self.trace) else math.inf,
         }
         return MarginalResult.from_flat(
-            graph.structure, self.x[:n_states].copy(), self.x[t.targets],
+            graph, self.x[:n_states].copy(), self.x[t.targets],
             min(max(primal, lower), self.upper), method, (lower, self.upper),
             bounds_certified=(True, certified), trace=self.trace, info=info,
         )  # fmt: skip
@@ -335,4 +335,5 @@ class Run:
         g, _ = self.p.gradient(self.p.inner, self.coef)
         g[~self.p.possible] = -np.inf
         starts = self.p.structure.table_offsets[:-1]
-        self.upper = float(np.maximum.reduceat(g, starts).sum()) if len(starts) else 0.0
+        upper = float(np.maximum.reduceat(g, starts).sum()) if len(starts) else 0.0
+        self.upper = upper + self.p.rounding(g)

@@ -26,7 +26,7 @@ import numpy as np
 
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph, rounding_of
 from cliquewise.graph.spanning_trees import edge_probabilities, maximum_spanning_tree
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise, topology
@@ -98,6 +98,11 @@ class Problem:
 
         g = np.empty_like(x)
         return g, float(gradient(x, self.theta, coefficients, g))
+
+    def rounding(self, gradient: Floats) -> float:
+        """What rounding may have done to a bound from the scores of this gradient."""
+        sizes = np.abs(gradient[self.possible])
+        return rounding_of(self.structure, self.structure.n_factors * float(sizes.max(initial=0)))
 
     def best_tree(self, x: Floats) -> Floats:
         """The tree of largest mutual information at x, which lowers the bound most."""

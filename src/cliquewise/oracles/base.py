@@ -21,10 +21,15 @@ from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
+from cliquewise.oracles._leveled import PLAIN, Leveled, level
 from cliquewise.ragged import Floats, Ints, Ragged
 
+#: Methods that end with a proof, unless the time runs out.
+PROVERS = ("toulbar2", "milp")
 #: Bytes that a question may take, unless the caller sets ``max_memory``.
 MAX_MEMORY = 4 * 2**30
+#: Table entries up to which elimination finds a good labeling in a moment.
+QUICK = 1e6
 #: The gap counts as closed below this part of the scale of the scores.
 CLOSED = 1e-9
 
@@ -59,11 +64,15 @@ class MapResult:
     score : float
         Sum of the log-potentials of ``labels``.
     upper_bound : float
-        No labeling scores higher than this; ``inf`` where the method has no bound.
+        No labeling scores higher than this; ``inf`` where the method has no bound. It is the
+        score where ``exact``, and holds up to ``rounding`` then.
     exact : bool
-        Whether ``labels`` is proved best.
+        Whether ``labels`` is proved best: no other one scores higher by more than ``rounding``
+        or 1e-9 of the scale of the scores.
     method : str
         The oracle that answered.
+    rounding : float
+        The most that rounding adds to or takes from a sum of these log-potentials.
     info : dict
         What else the method reports (iterations, seconds, nodes of a search).
     """
@@ -74,6 +83,7 @@ class MapResult:
     exact: bool
     method: str
     info: dict[str, Any] = field(default_factory=dict)
+    rounding: float = 0.0
 
     @property
     def value(self) -> float:
@@ -104,13 +114,16 @@ class MarginalResult:
     log_z : float
         Natural logarithm of the sum of the exponentiated scores.
     log_z_bounds : (float, float)
-        Lower and upper bound of the true log Z.
+        Lower and upper bound of the true log Z; rounding is allowed for.
     bounds_certified : (bool, bool)
         Whether each bound is proved, or an estimate.
     exact : bool
     method : str
     trace : object or None
         The course of an iterative method.
+    rounding : float
+        The most that rounding adds to or takes from log Z, or the logarithm of a probability
+        that is not negligible.
     """
 
     nodes: Ragged
@@ -122,6 +135,7 @@ class MarginalResult:
     bounds_certified: tuple[bool, bool] = (True, True)
     trace: Any = None
     info: dict[str, Any] = field(default_factory=dict)
+    rounding: float = 0.0
 
     @property
     def value(self) -> float:
@@ -136,7 +150,7 @@ class MarginalResult:
     @classmethod
     def from_flat(
         cls,
-        structure: Structure,
+        graph: FactorGraph,
         nodes: Floats,
         factors: Floats,
         log_z: float,
@@ -144,26 +158,37 @@ class MarginalResult:
         bounds: tuple[float, float] | None = None,
         **more: Any,
     ) -> MarginalResult:
-        """From flat arrays as the structure lays them out; exact if no bounds are given."""
+        """From flat arrays as the structure lays them out; exact if no bounds are given.
+
+        Bounds are widened by what rounding may have done to them.
+        """
+        structure, rounding = graph.structure, graph.rounding
+        lower, upper = (log_z, log_z) if bounds is None else bounds
         return cls(
             Ragged(nodes, structure.node_offsets),
             Ragged(factors, structure.table_offsets, structure.shape),
             log_z,
-            (log_z, log_z) if bounds is None else bounds,
+            (lower - rounding, upper + rounding),
             bounds is None,
             method,
+            rounding=rounding,
             **more,
         )
 
 
 @dataclass(frozen=True)
 class MaxMarginalResult:
-    """Best score with each variable in each state: ``nodes[v][state]``."""
+    """Best score with each variable in each state: ``nodes[v][state]``.
+
+    ``rounding`` is the most that rounding adds to or takes from the best of them, and from the
+    others where their scores are of the same size.
+    """
 
     nodes: Ragged
     value: float
     exact: bool
     method: str
+    rounding: float = 0.0
 
     @property
     def bound(self) -> float:
@@ -191,6 +216,8 @@ class Oracle:
         ``auto`` tries oracles in this order, special before general.
     automatic : bool
         Whether ``auto`` may choose it.
+    only_adds : bool
+        Whether it only adds and compares scores: then losses of any size stay precise.
     """
 
     name: ClassVar[str]
@@ -198,6 +225,7 @@ class Oracle:
     exact: ClassVar[bool] = True
     rank: ClassVar[int] = 100
     automatic: ClassVar[bool] = True
+    only_adds: ClassVar[bool] = False
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Why it cannot work on this structure, as the end of a sentence; None if it can."""
@@ -262,7 +290,7 @@ class Oracle:
         score = float(graph.score(labels))
         if score == -np.inf:
             raise InfeasibleError(INFEASIBLE)
-        return MapResult(labels, score, score, True, self.name)
+        return MapResult(labels, score, score, True, self.name, rounding=graph.rounding)
 
     def bounded(
         self, graph: FactorGraph, labels: Ints, bound: float, info: dict[str, Any]
@@ -270,7 +298,21 @@ class Oracle:
         """The answer where nothing scores higher than ``bound``."""
         score = float(graph.score(labels))
         closed = bound - score <= tolerance(score, bound)
-        return MapResult(labels, score, max(bound, score), closed, self.name, info)
+        return self.judged(graph, labels, score, bound, closed, info)
+
+    def judged(
+        self,
+        graph: FactorGraph,
+        labels: Ints,
+        score: float,
+        bound: float,
+        exact: bool,
+        info: dict[str, Any],
+    ) -> MapResult:
+        """The answer where the oracle knows if it is exact; else rounding widens the bound."""
+        rounding = graph.rounding
+        bound = max(bound, score) if exact else max(bound + rounding, score)
+        return MapResult(labels, score, bound, exact, self.name, info, rounding)
 
     # What ``provides`` promises; a subclass overrides those.
 
@@ -474,16 +516,47 @@ def ask(graph: FactorGraph, want: str, method: str = "auto", **options: Any) -> 
     core = graph.core
     if core.constant == -np.inf:
         raise InfeasibleError(INFEASIBLE)
-    oracle = choose(core.graph, want, method, options).oracle
-    return core.translate(want, getattr(oracle, want)(core.graph, **options))
+    if core.graph.largest <= PLAIN:
+        oracle = choose(core.graph, want, method, options).oracle
+        answer = getattr(oracle, want)(core.graph, **options)
+    else:
+        oracle, answer = _ask_leveled(core.graph, want, method, options)
+    if want == "map" and answer.score == -np.inf:
+        raise UnsupportedError(
+            f"method {oracle.name!r} found no labeling of positive probability, and proves "
+            f"nothing; {_alternatives(core.graph, want, oracle.name, exact=True)}"
+        )
+    return core.translate(want, answer)
 
 
-def _alternatives(graph: FactorGraph, want: str, without: str) -> str:
-    """Which methods would work, as the end of an error message."""
+def _ask_leveled(
+    graph: FactorGraph, want: str, method: str, options: dict[str, Any]
+) -> tuple[Oracle, Any]:
+    """The answer about a graph whose scores are too large to be added up as they are."""
+    leveled = Leveled.of(graph)
+    oracle = choose(leveled.graph, want, method, options).oracle
+    leveled = level(leveled, want, oracle, _good_score)
+    if want == "sample" and oracle.only_adds:
+        leveled.check_resolved(oracle.map(leveled.graph).score)
+    if "gap" in options:
+        options = {**options, "gap": options["gap"] * leveled.scale}
+    return oracle, leveled.translate(want, getattr(oracle, want)(leveled.graph, **options), oracle)
+
+
+def _good_score(graph: FactorGraph) -> float:
+    """Score of a good labeling: the best one where elimination is quick."""
+    tree = get("tree" if graph.structure.is_forest else "junction-tree")
+    quick = tree.too_large(graph.structure, "map", {"max_operations": QUICK}) is None
+    return float((tree if quick else get("icm")).map(graph).score)
+
+
+def _alternatives(graph: FactorGraph, want: str, without: str, exact: bool = False) -> str:
+    """Which methods (or exact ones) would work, as the end of an error message."""
     works = [
         o.name
         for o in registered()
         if o.name != without
+        and (o.exact or not exact or o.name in PROVERS)
         and o.refusal(graph, want) is None
         and o.too_large(graph.structure, want, {}) is None
     ]

@@ -32,6 +32,7 @@ class BruteForce(Oracle):
     provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
     rank = 900
     automatic = False
+    only_adds = True
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Refuse more than a million labelings."""
@@ -60,7 +61,7 @@ class BruteForce(Oracle):
         labelings, scores = self._list(graph)
         best = np.argsort(-scores, kind="stable")[:k]
         return [
-            MapResult(labelings[i], float(scores[i]), float(scores[i]), True, self.name)
+            self.judged(graph, labelings[i], float(scores[i]), float(scores[i]), True, {})
             for i in best
             if scores[i] > -np.inf
         ]
@@ -79,7 +80,7 @@ class BruteForce(Oracle):
         for entries in graph._entries(labelings):
             np.add.at(factors, entries, p[:, None])
         log_z = float(top + np.log(total))
-        return MarginalResult.from_flat(s, nodes, factors, log_z, self.name)
+        return MarginalResult.from_flat(graph, nodes, factors, log_z, self.name)
 
     def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
         """Maxima over the list."""
@@ -88,7 +89,8 @@ class BruteForce(Oracle):
         flat = np.full(int(s.node_offsets[-1]), -np.inf)
         for v in range(s.n_variables):
             np.maximum.at(flat, s.node_offsets[v] + labelings[:, v], scores)
-        return MaxMarginalResult(Ragged(flat, s.node_offsets), float(scores.max()), True, self.name)
+        best, nodes = float(scores.max()), Ragged(flat, s.node_offsets)
+        return MaxMarginalResult(nodes, best, True, self.name, graph.rounding)
 
     def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
         """Draws from the list."""

@@ -83,6 +83,7 @@ class Chain(Oracle):
     name = "chain"
     provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
     rank = 10
+    only_adds = True
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Refuse branches, cycles, factors of three variables, and unequal cardinalities."""
@@ -160,7 +161,7 @@ class Chain(Oracle):
         s = graph.structure
         flat, factors = np.empty(nodes.size), np.empty(int(s.table_offsets[-1]))
         chain_graph.distribute(along, edges, w.path, w.starts, w.kind, w.target, flat, factors)
-        return MarginalResult.from_flat(s, flat, factors, log_z, self.name)
+        return MarginalResult.from_flat(graph, flat, factors, log_z, self.name)
 
     def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
         """Viterbi forward and backward."""
@@ -169,7 +170,8 @@ class Chain(Oracle):
         best = chain_graph.max_marginals(nodes, w.offsets, trans, w.path, flat)
         if best == -np.inf:
             raise InfeasibleError(INFEASIBLE)
-        return MaxMarginalResult(Ragged(flat, graph.structure.node_offsets), best, True, self.name)
+        tables = Ragged(flat, graph.structure.node_offsets)
+        return MaxMarginalResult(tables, best, True, self.name, graph.rounding)
 
     def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
         """Viterbi, and the best deviations from what it finds."""

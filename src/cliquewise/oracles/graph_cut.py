@@ -113,7 +113,8 @@ class GraphCut(PairwiseOracle):
         pick = t.node_offsets[:-1]
         flat[pick + second] = np.where(cut.labels == 1, score, other)
         flat[pick + first] = np.where((cut.labels == 0) | (first == second), score, other)
-        return MaxMarginalResult(Ragged(flat, t.node_offsets), score, True, self.name)
+        nodes = Ragged(flat, t.node_offsets)
+        return MaxMarginalResult(nodes, score, True, self.name, graph.rounding)
 
 
 @register
@@ -167,7 +168,7 @@ class Expansion(PairwiseOracle):
         labels, sweeps = move(pairwise, start, moves, max_sweeps, seconds)
         score = float(graph.score(labels))
         bound = max(table_bound(graph), score)
-        return MapResult(labels, score, bound, score == bound, self.name, {"sweeps": sweeps})
+        return self.judged(graph, labels, score, bound, score == bound, {"sweeps": sweeps})
 
 
 def move(

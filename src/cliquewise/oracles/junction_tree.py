@@ -63,6 +63,7 @@ class Elimination(Oracle):
     """Exact inference along an elimination order; subclasses say which order."""
 
     provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
+    only_adds = True
 
     def order(self, structure: Structure) -> tuple[Ints, float]:
         """Elimination order, and the log size of its largest table."""
@@ -170,7 +171,7 @@ class Elimination(Oracle):
         s = graph.structure
         nodes, factors = np.empty(int(s.node_offsets[-1])), np.empty(int(s.table_offsets[-1]))
         passes.downward_sum(plan, graph.tables, messages, work, s.node_offsets, nodes, factors)
-        return MarginalResult.from_flat(s, nodes, factors, log_z, self.name)
+        return MarginalResult.from_flat(graph, nodes, factors, log_z, self.name)
 
     def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
         """Max-sum up and down."""
@@ -179,7 +180,8 @@ class Elimination(Oracle):
         s = graph.structure
         nodes = np.empty(int(s.node_offsets[-1]))
         passes.downward_max(plan, graph.tables, messages, work, score, s.node_offsets, nodes)
-        return MaxMarginalResult(Ragged(nodes, s.node_offsets), score, True, self.name)
+        tables = Ragged(nodes, s.node_offsets)
+        return MaxMarginalResult(tables, score, True, self.name, graph.rounding)
 
     def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
         """Sum-product up, and draws on the way down."""

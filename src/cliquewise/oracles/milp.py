@@ -122,7 +122,7 @@ class MILP(Oracle):
         proved = proved and score > -np.inf
         exact = proved or bound - score <= tolerance(score, bound)
         info = {"seconds": time.perf_counter() - started, "relaxed": relaxed}
-        return MapResult(labels, score, bound, exact, self.name, info)
+        return self.judged(graph, labels, score, bound, exact, info)
 
 
 def polytope(structure: Structure) -> Polytope:

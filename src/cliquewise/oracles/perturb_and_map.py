@@ -82,7 +82,7 @@ class PerturbAndMAP(Oracle):
             "info": {"map_calls": n_samples, "standard_error": spread},
         }
         return MarginalResult.from_flat(
-            s, nodes, factors, estimate, self.name, (lower, estimate), **more
+            graph, nodes, factors, estimate, self.name, (lower, estimate), **more
         )
 
     def sample(

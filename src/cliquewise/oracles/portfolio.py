@@ -88,7 +88,8 @@ class Portfolio(PairwiseOracle):
             race.search(rounds)
         if not race.is_over and not graph.structure.is_binary:
             race.moves()
-        return race.result(self.name)
+        info = {"scores": race.scores, "bounds": race.bounds}
+        return self.judged(graph, race.labels, race.score, race.bound, race.is_proved, info)
 
 
 class Race:
@@ -203,12 +204,6 @@ class Race:
         """Expansion moves from the best labeling."""
         labels, _ = move(self.pairwise, self.labels, "expansion", 5, self.seconds_left)
         self.offer("expansion", labels)
-
-    def result(self, method: str) -> MapResult:
-        """What came out."""
-        bound = max(self.bound, self.score)
-        info = {"scores": self.scores, "bounds": self.bounds}
-        return MapResult(self.labels, self.score, bound, self.is_proved, method, info)
 
 
 def quick_labels(graph: FactorGraph, seconds: float) -> Ints:

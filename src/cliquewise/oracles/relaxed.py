@@ -281,7 +281,7 @@ class Relaxed(PairwiseOracle):
         info = {"value": found.value, "bound": found.bound, "gap": found.gap}
         factors = both[compile_pairwise(graph).topology.targets]
         return MarginalResult.from_flat(
-            s, found.nodes, factors, lower, self.name, (lower, upper), info=info
+            graph, found.nodes, factors, lower, self.name, (lower, upper), info=info
         )
 
     @staticmethod

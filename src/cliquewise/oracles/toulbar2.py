@@ -130,7 +130,7 @@ class Toulbar2(Oracle):
                 bound = min(bound, costs.peaks - dual / costs.scale + costs.error)
         bound = max(bound, score)
         info = {"seconds": time.perf_counter() - started, "rounding": costs.error}
-        return MapResult(labels, score, bound, proved or bound <= score, self.name, info)
+        return self.judged(graph, labels, score, bound, proved or bound <= score, info)
 
 
 def integer_costs(graph: FactorGraph) -> Costs:

@@ -173,7 +173,7 @@ class TRWBP(PairwiseOracle):
         log_z = min(max(primal, lower), upper) if in_polytope else primal
         t = p.topology
         return MarginalResult.from_flat(
-            graph.structure, x[: int(t.node_offsets[-1])].copy(), x[t.targets], log_z, self.name,
+            graph, x[: int(t.node_offsets[-1])].copy(), x[t.targets], log_z, self.name,
             (lower, upper), bounds_certified=(True, p.certified), trace=trace, info=info,
         )  # fmt: skip
 
@@ -209,7 +209,8 @@ def certified_bound(p: Problem, x: Floats, rho: Floats) -> float:
     g[~p.possible] = -np.inf
     n_states = int(t.node_offsets[-1])
     residual = Pairwise(t, g[:n_states].copy(), g[n_states:].copy())
-    return run_trw_s(residual, BOUND_ITERATIONS).bound
+    run = run_trw_s(residual, BOUND_ITERATIONS)
+    return run.bound + p.rounding(g)
 
 
 def _lower(p: Problem, x: Floats) -> float:

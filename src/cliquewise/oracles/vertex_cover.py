@@ -44,6 +44,7 @@ class VertexCover(PairwiseOracle):
     name = "vertex-cover"
     provides: ClassVar[frozenset[str]] = frozenset({"map"})
     rank = 35
+    only_adds = True
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Refuse factors of three or more variables and covers that are too large."""

@@ -95,9 +95,11 @@ def _step(work, source, trans, begin, n_labels, target):
             row = load_first(trans, start + i * n_labels, count, nothing)
             high = maximum(add(row, spread(work, source + i)), high)
         total = splat(work.dtype.type(0))
+        shift = mul(high, minus)
         for i in range(n_labels):
-            row = add(load_first(trans, start + i * n_labels, count, nothing), mul(high, minus))
-            x = add(row, spread(work, source + i))
+            row = load_first(trans, start + i * n_labels, count, nothing)
+            # Added up as above: in another order large numbers would round to more than 0.
+            x = add(add(row, spread(work, source + i)), shift)
             if any_above(x, faint):
                 total = add(total, fast_exp(x))
         # No term: the logarithm of zero.

@@ -1,0 +1,189 @@
+"""Graphs whose log-potentials are too large to be added up as they are.
+
+What tells labelings apart is not how large the scores are but how they differ. So every table
+is lowered by its peak: all scores become losses, zero or negative. Sums of losses have small
+*relative* errors, whatever their sizes, and a labeling that matters is a sum of losses that are
+no larger than its own. Methods that only add and compare (elimination) are as precise as float64
+then. The others also subtract; for them two more things are done:
+
+* losses far beyond that of a labeling already known are raised to a floor. None of the labelings
+  that have them is best, or has a share of the probability above 1e-323;
+* where only differences count (not for probabilities), losses are multiplied by a power of two.
+
+Rounding is stated with every answer. Where it leaves nothing to say (probabilities of labelings
+whose losses exceed 1e10, which float64 tells apart by 1e-6 at best), the question is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cliquewise.errors import PrecisionError
+from cliquewise.graph.factor_graph import EPSILON, FactorGraph, rounding_of
+from cliquewise.ragged import Ragged
+
+if TYPE_CHECKING:
+    from cliquewise.oracles.base import MapResult, Oracle
+
+#: Log-potentials up to this size are added up as they are.
+PLAIN = 1e6
+#: Probabilities need losses below this.
+RESOLVED = 1e10
+#: A labeling that loses this much more than another one has no probability beside it in float64.
+VANISHED = 745.0
+#: The floor of losses where differences count, as a multiple of a loss that is enough. So far
+#: away, an attractive edge seldom stops being attractive.
+FLOOR = 64.0
+
+#: Questions that ask for probabilities, not for differences.
+SUMS = ("marginals", "sample")
+
+
+@dataclass(frozen=True)
+class Leveled:
+    """Losses in place of log-potentials, and the way back.
+
+    Attributes
+    ----------
+    original : FactorGraph
+    graph : FactorGraph
+        ``scale * (table - peak)`` in every table, raised to a floor.
+    peaks : list of float
+        The largest entry of every table.
+    scale : float
+        A power of two.
+    """
+
+    original: FactorGraph
+    graph: FactorGraph
+    peaks: list[float]
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, graph: FactorGraph) -> Leveled:
+        """Lower every table by its peak."""
+        s = graph.structure
+        peaks = np.maximum.reduceat(graph.tables, s.table_offsets[:-1])
+        peaks[peaks == -np.inf] = 0.0
+        losses = graph.tables - np.repeat(peaks, np.diff(s.table_offsets))
+        return cls(graph, FactorGraph.from_structure(s, losses), peaks.tolist())
+
+    # ---- for methods that subtract
+
+    def narrowed(self, want: str, good: Callable[[FactorGraph], float]) -> Leveled:
+        """Losses above a floor, scaled: as small as the question allows."""
+        tables = self.graph.tables
+        # Max-marginals and the k best speak of labelings that are bad.
+        bounded = want in ("map", *SUMS)
+        enough = _enough(self.graph, want, -good(self.graph)) if bounded else math.inf
+        if want not in SUMS:
+            enough *= FLOOR
+        if enough < self.graph.largest:
+            tables = np.where(tables > -np.inf, np.maximum(tables, -enough), tables)
+        if want in SUMS:
+            self.check_resolved(min(enough, self.graph.largest))
+            return self._with(tables, 1.0)
+        return self._scaled(tables, min(enough, self.graph.largest))
+
+    def scaled(self) -> Leveled:
+        """The same losses, only scaled."""
+        return self._scaled(self.graph.tables, self.graph.largest)
+
+    def _scaled(self, tables: Any, largest: float) -> Leveled:
+        scale = 2.0 ** -math.ceil(math.log2(largest / PLAIN)) if largest > PLAIN else 1.0
+        return self._with(tables * scale, scale)
+
+    def _with(self, tables: Any, scale: float) -> Leveled:
+        graph = FactorGraph.from_structure(self.graph.structure, tables)
+        return replace(self, graph=graph, scale=scale)
+
+    def check_resolved(self, loss: float) -> None:
+        """Refuse probabilities of labelings that lose so much that float64 merges them."""
+        if not abs(loss) <= RESOLVED:
+            raise PrecisionError(
+                f"the labelings that matter lose {abs(loss):.3g} against the tables' largest "
+                f"entries; beyond {RESOLVED:g} float64 holds no differences from which "
+                "probabilities follow: divide the log-potentials (a temperature), or ask for "
+                "map, which has no such limit"
+            )
+
+    # ---- the way back
+
+    def restored(self, value: float, error: float = 0.0) -> float:
+        """A value of the leveled graph as one of the original, moved by an error and more."""
+        total = math.fsum([*self.peaks, value / self.scale, error])
+        return total + math.copysign(2 * EPSILON * abs(total), error) if error else total
+
+    def rounding(self, value: float, only_adds: bool) -> float:
+        """What rounding may have done to a value of the leveled graph, in its units."""
+        s = self.graph.structure
+        if only_adds:
+            return rounding_of(s, abs(value))
+        starts = s.table_offsets[:-1]
+        sizes = np.where(self.graph.tables == -np.inf, 0.0, -self.graph.tables)
+        return rounding_of(s, float(np.maximum.reduceat(sizes, starts).sum()))
+
+    def translate(self, want: str, answer: Any, oracle: Oracle) -> Any:
+        """An answer about the leveled graph as one about the original."""
+        if want == "map":
+            return self._labeling(answer, oracle)
+        if want == "top_k":
+            found = [self._labeling(one, oracle) for one in answer]
+            return sorted(found, key=lambda one: -one.score)
+        if want == "sample":
+            return answer
+        value = self.restored(answer.value)
+        error = self.rounding(answer.value, oracle.only_adds) / self.scale
+        error += 4 * EPSILON * abs(value)
+        if want == "max_marginals":
+            flat = answer.nodes.flat / self.scale + math.fsum(self.peaks)
+            nodes = Ragged(flat, self.graph.structure.node_offsets)
+            return replace(answer, nodes=nodes, value=value, rounding=error)
+        lower, upper = answer.log_z_bounds
+        if answer.exact:
+            self.check_resolved(answer.log_z)
+            lower = upper = answer.log_z
+        bounds = (self.restored(lower, -error), self.restored(upper, error))
+        return replace(answer, log_z=value, log_z_bounds=bounds, rounding=error)
+
+    def _labeling(self, answer: MapResult, oracle: Oracle) -> MapResult:
+        """With the score of the original graph, rounded once."""
+        labels = answer.labels[None]
+        entries = np.concatenate([at[0] for at in self.original._entries(labels)])
+        score = math.fsum(self.original.tables[entries])
+        units = self.rounding(answer.score, oracle.only_adds)
+        scale = self.graph.n_factors * max(1.0, abs(answer.score))
+        error = units / self.scale + 2 * EPSILON * abs(score)
+        info = {**answer.info, "peaks": math.fsum(self.peaks), "scale": self.scale}
+        exact = answer.exact and units <= 1e-9 * scale
+        bound = score if exact else max(score, self.restored(answer.upper_bound, error))
+        return replace(
+            answer, score=score, upper_bound=bound, exact=exact, rounding=error, info=info
+        )
+
+
+def level(
+    leveled: Leveled, want: str, oracle: Oracle, good: Callable[[FactorGraph], float]
+) -> Leveled:
+    """What ``oracle`` is to be asked: losses as they are, or as small as may be.
+
+    ``good`` gives the score of a good labeling.
+    """
+    if oracle.only_adds:
+        return leveled
+    narrowed = leveled.narrowed(want, good)
+    if oracle.refuses_tables(narrowed.graph, want) is None:
+        return narrowed
+    return leveled.scaled()
+
+
+def _enough(graph: FactorGraph, want: str, loss: float) -> float:
+    """A loss beyond which no labeling counts, from that of a good one."""
+    if want in SUMS:
+        return loss + VANISHED + float(np.log(graph.cardinalities).sum())
+    return max(loss, 1.0)
