@@ -1,0 +1,238 @@
+"""Sequences of labels, and single ones."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+
+from .objective import Long, Objective, Outputs
+from .plain import (
+    Kind,
+    Problem,
+    Rng,
+    chance,
+    dense,
+    draw_size,
+    labels_in_order,
+    pick,
+    row,
+    weighted,
+    weights_of,
+)
+
+
+class Chain(Kind):
+    """Sequences, with constraints and partial labels."""
+
+    name, estimator, registered = "chain", "SequenceTagger", "chain"
+
+    def draw(self, rng: Rng) -> Problem:
+        size, width, k = draw_size(rng), int(rng.integers(1, 4)), int(rng.integers(1, 4))
+        examples = []
+        for _ in range(int(rng.integers(1, 5))):
+            length = int(rng.integers(0, 4)) if chance(rng, 0.9) else 1
+            labels = rng.integers(0, k, length).tolist()
+            examples.append({"tokens": [{"x": row(rng, width, size["scale"]), "y": y}
+                                        for y in labels]})  # fmt: skip
+        tokens = [t for e in examples for t in e["tokens"]]
+        if not tokens:
+            examples.append({"tokens": [{"x": row(rng, width, size["scale"]), "y": 0}]})
+            tokens = examples[-1]["tokens"]
+        weighted(rng, examples)
+        params: dict[str, Any] = {"C": size["C"], "loss": pick(rng, "log", "hinge", "smooth_hinge")}
+        for name in ("intercept", "boundaries"):
+            if chance(rng, 0.35):
+                params[name] = False
+        if chance(rng, 0.35):
+            params["feature_pairs"] = "seen"
+        if params["loss"] == "smooth_hinge":
+            params |= {"gamma": pick(rng, 0.1, 1.0, 3.0), "smoother": pick(rng, "l2", "entropy")}
+        if chance(rng, 0.2):
+            params["n_jobs"] = 2
+        number = {c: i for i, c in enumerate(labels_in_order([t["y"] for t in tokens]))}
+        for token in tokens:
+            token["y"] = number[token["y"]]
+        self._constrain(rng, params, examples, len(number))
+        return {"kind": self.name, "width": width, "params": params, "examples": examples}
+
+    def _constrain(self, rng: Rng, params: Any, examples: Any, k: int) -> None:
+        drawn = rng.random()
+        tokens = [t for e in examples for t in e["tokens"]]
+        if drawn < 0.15:
+            params["transitions"] = "seen"
+        elif drawn < 0.3:
+            mask = rng.random((k, k)) < 0.5
+            for e in examples:
+                for a, b in pairwise(e["tokens"]):
+                    mask[a["y"], b["y"]] = True
+            params["transitions"] = mask.tolist()
+        elif drawn < 0.5:
+            params["transitions"] = "BIO"
+            for e in examples:
+                before = "O"
+                for t in e["tokens"]:
+                    kind = before[2:]
+                    t["y"] = pick(rng, "O", "B-X", *([f"I-{kind}"] * 2 if kind else ["B-Y"]))
+                    before = t["y"]
+        classes = labels_in_order([t["y"] for t in tokens])
+        if chance(rng, 0.25):
+            for t in tokens:
+                if chance(rng, 0.7):
+                    t["allowed"] = [c for c in classes if c == t["y"] or chance(rng, 0.5)]
+        if params["loss"] == "log" and chance(rng, 0.15):
+            for t in tokens:
+                # The first token of each class keeps its label, so that all classes are seen.
+                if chance(rng, 0.5) and sum(o["y"] == t["y"] for o in tokens) > 1:
+                    others = [c for c in classes if chance(rng, 0.4)]
+                    t["y"] = pick(rng, None, labels_in_order([t["y"], *others]))
+
+    def arguments(self, problem: Problem) -> dict[str, Any]:
+        tokens = [e["tokens"] for e in problem["examples"]]
+        X = [dense([t["x"] for t in ts], problem["width"]) for ts in tokens]
+        y = [[set(t["y"]) if isinstance(t["y"], list) else t["y"] for t in ts] for ts in tokens]
+        more: dict[str, Any] = {}
+        if any("allowed" in t for ts in tokens for t in ts):
+            more["allowed"] = [[t.get("allowed") for t in ts] for ts in tokens]
+        return {"X": X, "y": y, "sample_weight": weights_of(problem), **more}
+
+    def objective(self, problem: Problem) -> Objective:
+        p, examples = problem["params"], problem["examples"]
+        tokens = [t for e in examples for t in e["tokens"]]
+        classes = labels_in_order([t["y"] for t in tokens])
+        number = {c: i for i, c in enumerate(classes)}
+        rows = [self._attributes(problem, e["tokens"]) for e in examples]
+        columns = self._columns(problem, rows, number)
+        free, possible, first = self._transitions(problem, number)
+        made = []
+        for e, X in zip(examples, rows, strict=True):
+            truth = [t["y"] for t in e["tokens"]]
+            partial = any(label is None or isinstance(label, list) for label in truth)
+            listed, joint, costs, agreeing = [], [], [], []
+            for y in product(range(len(classes)), repeat=len(truth)):
+                if not self._is_possible(y, e["tokens"], classes, possible, first):
+                    continue
+                listed.append(y)
+                joint.append(_chain_features(y, X, len(classes), free)[columns])
+                agreeing.append(all(t is None or classes[a] in (t if isinstance(t, list) else [t])
+                                    for a, t in zip(y, truth, strict=True)))  # fmt: skip
+                wrong = sum(classes[a] != t for a, t in zip(y, truth, strict=True))
+                costs.append(0 if p["loss"] == "log" else wrong)
+            phi = np.array(joint, dtype=Long).reshape(len(joint), int(columns.sum()))
+            if not partial:
+                phi = phi - phi[agreeing.index(True)]
+            made.append(Outputs(e.get("weight", 1.0), np.array(costs, dtype=Long), phi,
+                                np.array(agreeing) if partial else None))  # fmt: skip
+        smoother = {"log": "entropy", "hinge": "none"}.get(p["loss"], p.get("smoother", "l2"))
+        gamma = p.get("gamma", 1.0) if p["loss"] == "smooth_hinge" else 1.0
+        top = 5 if smoother == "l2" else None
+        return Objective(p["C"], int(columns.sum()), made, smoother, gamma, top)
+
+    @staticmethod
+    def _attributes(problem: Problem, tokens: list[Any]) -> np.ndarray:
+        """Features, then intercept, first and last, one row per token."""
+        X, p = dense([t["x"] for t in tokens], problem["width"]), problem["params"]
+        parts = [X]
+        if p.get("intercept", True):
+            parts.append(np.ones((len(X), 1)))
+        if p.get("boundaries", True):
+            ends = np.zeros((len(X), 2))
+            if len(X):
+                ends[0, 0] = ends[-1, 1] = 1
+            parts.append(ends)
+        return np.hstack(parts).astype(Long)
+
+    @staticmethod
+    def _columns(problem: Problem, rows: list[np.ndarray], number: dict[Any, int]) -> np.ndarray:
+        """Which (attribute, label) and (label, label) pairs have a weight."""
+        k = len(number)
+        pairs = np.ones((rows[0].shape[1], k), dtype=bool)
+        if problem["params"].get("feature_pairs") == "seen":
+            pairs[:] = False
+            for e, X in zip(problem["examples"], rows, strict=True):
+                for t, x in zip(e["tokens"], X, strict=True):
+                    if not (t["y"] is None or isinstance(t["y"], list)):
+                        pairs[x != 0, number[t["y"]]] = True
+        return np.concatenate([pairs.ravel(), np.ones(k * k, dtype=bool)])
+
+    @staticmethod
+    def _transitions(problem: Problem, number: dict[Any, int]) -> tuple[Any, Any, Any]:
+        """Which transitions have a weight, which are possible, and which labels may come first."""
+        k, given = len(number), problem["params"].get("transitions", "all")
+        every, first = np.ones((k, k), dtype=bool), np.ones(k, dtype=bool)
+        if given == "all":
+            return every, every, first
+        if given == "seen":
+            seen = ~every
+            for e in problem["examples"]:
+                for a, b in pairwise(t["y"] for t in e["tokens"]):
+                    if not any(y is None or isinstance(y, list) for y in (a, b)):
+                        seen[number[a], number[b]] = True
+            return seen, every, first
+        if given == "BIO":
+            mask = every.copy()
+            for b, j in number.items():
+                if b.startswith("I-"):
+                    first[j] = False
+                    mask[:, j] = [a != "O" and a[2:] == b[2:] for a in number]
+            return mask, mask, first
+        mask = np.array(given, dtype=bool).reshape(k, k)
+        return mask, mask, first
+
+    @staticmethod
+    def _is_possible(y: Any, tokens: Any, classes: Any, possible: Any, first: Any) -> bool:
+        fine = all(possible[a, b] for a, b in pairwise(y)) and (not y or first[y[0]])
+        return fine and all(
+            t.get("allowed") is None or classes[a] in t["allowed"]
+            for a, t in zip(y, tokens, strict=True)
+        )
+
+
+def _chain_features(y: Any, X: np.ndarray, k: int, free: np.ndarray) -> np.ndarray:
+    nodes, edges = np.zeros((X.shape[1], k), dtype=Long), np.zeros((k, k), dtype=Long)
+    for x, label in zip(X, y, strict=True):
+        nodes[:, label] += x
+    for a, b in pairwise(y):
+        edges[a, b] += free[a, b]
+    return np.concatenate([nodes.ravel(), edges.ravel()])
+
+
+class Multiclass(Kind):
+    """One label per row."""
+
+    name, estimator, registered = "multiclass", "MulticlassClassifier", "chain"
+
+    def draw(self, rng: Rng) -> Problem:
+        size, width, k = draw_size(rng), int(rng.integers(1, 4)), int(rng.integers(2, 5))
+        examples = [{"x": row(rng, width, size["scale"]), "y": int(y)}
+                    for y in [*range(k), *rng.integers(0, k, int(rng.integers(0, 4)))]]  # fmt: skip
+        weighted(rng, examples)
+        params = {"C": size["C"]}
+        if chance(rng, 0.4):
+            params["intercept"] = False
+        return {"kind": self.name, "width": width, "params": params, "examples": examples}
+
+    def arguments(self, problem: Problem) -> dict[str, Any]:
+        examples = problem["examples"]
+        return {"X": dense([e["x"] for e in examples], problem["width"]),
+                "y": [e["y"] for e in examples], "sample_weight": weights_of(problem)}  # fmt: skip
+
+    def objective(self, problem: Problem) -> Objective:
+        examples = problem["examples"]
+        X = dense([e["x"] for e in examples], problem["width"]).astype(Long)
+        if problem["params"].get("intercept", True):
+            X = np.hstack([X, np.ones((len(X), 1), dtype=Long)])
+        classes = labels_in_order([e["y"] for e in examples])
+        made = []
+        for e, x in zip(examples, X, strict=True):
+            rows = np.kron(np.eye(len(classes), dtype=Long), x)
+            rows = rows - rows[classes.index(e["y"])]
+            made.append(Outputs(e.get("weight", 1.0), np.zeros(len(rows), dtype=Long), rows))
+        return Objective(problem["params"]["C"], X.shape[1] * len(classes), made, "entropy")
+
+    def weights(self, problem: Problem, found: np.ndarray) -> np.ndarray:
+        # A chain's, whose transitions are never used.
+        width = problem["width"] + int(problem["params"].get("intercept", True))
+        k = len(labels_in_order([e["y"] for e in problem["examples"]]))
+        return np.asarray(found)[: width * k].reshape(width, k).T.ravel()
