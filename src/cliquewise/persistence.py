@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.errors import FormatError
+from cliquewise.errors import DataError, FormatError
 from cliquewise.ragged import offsets_of
 
 #: Version of the file layout; files of a later version are refused. Models of version 1 lack the
@@ -22,6 +22,8 @@ from cliquewise.ragged import offsets_of
 VERSION = 2
 #: The one entry of the metadata: a check sum, then JSON. (Of several, the order would vary.)
 _KEY, _SUM_LENGTH = "cliquewise", 32
+#: Longest header, in characters: JSON takes many times its length when it is read.
+_MOST_TEXT = 1 << 25
 
 
 def write_arrays(path: str | Path, arrays: dict[str, NDArray[Any]], header: dict[str, Any]) -> None:
@@ -43,6 +45,8 @@ def write_arrays(path: str | Path, arrays: dict[str, NDArray[Any]], header: dict
     target = Path(path)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps({"version": VERSION, **header})
+    if len(text) > _MOST_TEXT:
+        raise DataError("the names of classes and features are too long to be saved")
     content = save(arrays, metadata={_KEY: _digest(text, arrays) + text})
     handle, temporary = tempfile.mkstemp(dir=target.resolve().parent, prefix=f".{target.name}.")
     try:
@@ -133,6 +137,8 @@ def read_arrays(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, An
 
 
 def _header(text: str, path: str | Path) -> dict[str, Any]:
+    if len(text) > _MOST_TEXT:
+        raise FormatError("damaged: the header is too long", path)
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:

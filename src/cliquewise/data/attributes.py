@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,14 @@ class AttributeTable:
             joined = _RECORD.join([*map(_UNIT.join, escaped), ""])
             look_up(_bytes(joined), block.lengths, self._table, self.n_hash, ids)
         return ids
+
+
+def check_counts(n_hash: Any, min_count: Any) -> None:
+    """Refuse sizes that no encoder can have."""
+    if n_hash is not None and not (isinstance(n_hash, Integral) and 0 < int(n_hash) < 2**31):
+        raise DataError(f"n_hash={n_hash!r}; it must be between 1 and 2**31 - 1, or None")
+    if not (isinstance(min_count, Integral) and int(min_count) >= 1):
+        raise DataError(f"min_count={min_count!r}; it must be a whole number, at least 1")
 
 
 def encode_attributes(

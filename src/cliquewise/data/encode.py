@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.attributes import AttributeTable, encode_attributes, learn_attributes
+from cliquewise.data.attributes import (
+    AttributeTable,
+    check_counts,
+    encode_attributes,
+    learn_attributes,
+)
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.data.matrices import check_pointers, checked_matrix
@@ -64,10 +69,7 @@ class FeatureEncoder:
     """
 
     def __init__(self, n_hash: int | None = None, min_count: int = 1):
-        if n_hash is not None and not 0 < n_hash < 2**31:
-            raise DataError(f"n_hash={n_hash}; it must be between 1 and 2**31 - 1, or None")
-        if min_count < 1:
-            raise DataError(f"min_count={min_count}; it must be at least 1")
+        check_counts(n_hash, min_count)
         self.n_hash = n_hash
         self.min_count = min_count
         self.kind: str | None = None
@@ -135,7 +137,8 @@ class FeatureEncoder:
     def from_state(cls, state: dict[str, Any]) -> FeatureEncoder:
         """Build a fitted encoder from `to_state`'s dict."""
         encoder = cls(state["n_hash"], state["min_count"])
-        encoder.__setstate__(state)
+        encoder.kind, encoder.n_features = state["kind"], state["n_features"]
+        encoder.vocabulary = state["vocabulary"]
         return encoder
 
     def __getstate__(self) -> dict[str, Any]:

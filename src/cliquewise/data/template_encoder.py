@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.attributes import AttributeTable, FirstSight, compact_dataset, without_rare
+from cliquewise.data.attributes import (
+    AttributeTable,
+    FirstSight,
+    check_counts,
+    compact_dataset,
+    without_rare,
+)
 from cliquewise.data.builtin_templates import change_of
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.formats.conll import Columns
@@ -57,8 +63,7 @@ class TemplateEncoder:
     """
 
     def __init__(self, template: Template, n_hash: int | None = None, min_count: int = 1):
-        if n_hash is not None and not 0 < n_hash < 2**31:
-            raise DataError(f"n_hash={n_hash}; it must be between 1 and 2**31 - 1, or None")
+        check_counts(n_hash, min_count)
         self.template = template
         self.n_hash = n_hash
         self.min_count = min_count

@@ -143,6 +143,8 @@ class Template:
         if name not in BUILTIN:
             raise DataError(f"no built-in template {name!r}; there are {', '.join(BUILTIN)}")
         make, least, most = BUILTIN[name]
+        if not isinstance(n_columns, int | None):
+            raise DataError(f"n_columns = {n_columns!r:.40}; it is a whole number")
         n = most if n_columns is None else min(n_columns, most)
         if n < least:
             raise DataError(f"the template {name!r} needs {least} columns, there are {n_columns}")
@@ -159,8 +161,8 @@ class Template:
     def from_state(cls, state: dict[str, Any]) -> Template:
         """Build the template again."""
         if "builtin" in state:
-            return cls.builtin(state["builtin"], state["n_columns"])
-        return cls.parse(state["text"], state["outside"])
+            return cls.builtin(str(state["builtin"]), state["n_columns"])
+        return cls.parse(str(state["text"]), state["outside"])
 
     def macros(self) -> Iterator[Macro]:
         """Walk through all macros of all rules."""

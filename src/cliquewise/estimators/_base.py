@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.certificate import Certificate
+from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
+from cliquewise.estimators._parameters import NOT_SAVED, check_parameters
 from cliquewise.persistence import write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
@@ -28,9 +30,8 @@ from cliquewise.trace import Trace
 Arrays = dict[str, NDArray[Any]]
 Header = dict[str, Any]
 
-#: Parameters that stay out of files: they speak of one machine or one run. (A template is a part
-#: of the encoder, and comes back with it.)
-_NOT_SAVED = {"n_jobs", "verbose", "checkpoint", "checkpoint_seconds", "resume", "template"}
+#: Largest weight in a file: its products with features (up to 1e100) stay finite.
+_LARGEST_WEIGHT = 1e150
 _PLAIN = str | bool | int | float | None
 
 
@@ -51,6 +52,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     max_memory: float = 8.0
     random_state: Any = None
     verbose: int = 0
+
+    #: The losses that it can minimize.
+    _losses: ClassVar[tuple[str, ...]] = ()
 
     # ---- training
 
@@ -104,11 +108,13 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "coef_")
         arrays, header = self._to_file()
+        parameters = _plain_parameters(self.get_params(deep=False))
+        check_parameters(parameters, self._get_param_names(), self._losses)
         columns = self.trace_.columns
         cells = [self.trace_[name] for name in columns]
         shared = {
             "kind": type(self).__name__,
-            "params": _plain_parameters(self.get_params(deep=False)),
+            "params": parameters,
             "certificate": asdict(self.certificate_),
             "solver": self.solver_,
             "n_iter": float(self.n_iter_),
@@ -121,10 +127,15 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     @classmethod
     def _restored(cls, arrays: Arrays, header: Header) -> Self:
         """A fitted estimator from what :meth:`save` wrote; any ValueError means damage."""
+        check_parameters(header["params"], cls._get_param_names(), cls._losses)
         estimator = cls(**header["params"])
         c = header["certificate"]
-        estimator.certificate_ = Certificate(float(c["primal"]), float(c["dual"]), str(c["status"]))
-        estimator.solver_ = str(header["solver"])
+        if c["status"] not in ("exact", "bound", "none"):
+            raise DataError(f"its certificate says {c['status']!r:.40}")
+        estimator.certificate_ = Certificate(float(c["primal"]), float(c["dual"]), c["status"])
+        if not isinstance(header["solver"], str):
+            raise DataError("its solver has no name")
+        estimator.solver_ = header["solver"]
         # Files of version 1 have neither of these two.
         estimator.n_iter_ = float(header.get("n_iter", np.nan))
         estimator.trace_ = (
@@ -136,6 +147,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 raise DataError("the names of its features are no list of strings")
             estimator.feature_names_in_ = names
         estimator._from_file(arrays, header)
+        if "feature_names" in header and len(names) != estimator.n_features_in_:
+            raise DataError(f"{len(names)} names for {estimator.n_features_in_} features")
         return estimator
 
     def _to_file(self) -> tuple[Arrays, Header]:
@@ -166,7 +179,7 @@ def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     plain = {
         name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
         for name, value in parameters.items()
-        if name not in _NOT_SAVED
+        if name not in NOT_SAVED
     }
     return {name: value for name, value in plain.items() if _is_plain(value)}
 
@@ -189,9 +202,18 @@ def _trace(columns: Any, cells: NDArray[Any]) -> Trace:
 def checked_weights(arrays: Arrays, dimension: int) -> Floats:
     """The weights of a file, if they are as many finite numbers as the model needs."""
     coef = np.array(arrays["coef"])
-    if coef.dtype != np.float64 or coef.shape != (dimension,) or not np.all(np.isfinite(coef)):
-        raise DataError("its arrays do not fit together")
+    if coef.dtype != np.float64 or coef.shape != (dimension,):
+        raise DataError(f"its weights are {coef.dtype}{coef.shape}, not {dimension} numbers")
+    if not np.all(np.abs(coef) <= _LARGEST_WEIGHT):
+        raise DataError(f"its weights are not finite, or above {_LARGEST_WEIGHT:g} in size")
     return coef
+
+
+def listed_classes(classes: Any) -> Labels:
+    """The classes of a file: a list of strings and numbers, none twice."""
+    if not isinstance(classes, list) or not classes:
+        raise DataError("its classes are no list")
+    return Labels(plain_classes(classes))
 
 
 def plain_classes(classes: Any) -> list[Any]:

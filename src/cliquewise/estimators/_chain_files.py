@@ -11,6 +11,7 @@ from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Arrays, Header
+from cliquewise.estimators._parameters import whole
 from cliquewise.models.chain import ChainModel
 from cliquewise.persistence import pack_strings, unpack_strings
 
@@ -48,10 +49,11 @@ def unpack_chain(
 ) -> tuple[ChainModel, SequenceEncoder]:
     """Back from :func:`pack_chain`; sizes and types that kernels trust are right afterwards."""
     encoder = _encoder(arrays, header["encoder"])
+    most = arrays["coef"].size
     model = ChainModel(
         n_labels=n_labels,
-        n_attributes=int(header["n_attributes"]),
-        n_edge_attributes=int(header["n_edge_attributes"]),
+        n_attributes=whole(header["n_attributes"], "its number of attributes"),
+        n_edge_attributes=whole(header["n_edge_attributes"], "its pair attributes", 0, most),
         intercept=intercept,
         boundaries=boundaries,
         **{name: arrays[f"model.{name}"] for name in _ARRAYS},
@@ -64,15 +66,34 @@ def unpack_chain(
 def _encoder(arrays: Arrays, about: dict[str, Any]) -> SequenceEncoder:
     state = dict(about["state"])
     for name in _VOCABULARIES:
-        state[name] = unpack_strings(name, arrays) if f"{name}.bytes" in arrays else None
+        words = unpack_strings(name, arrays) if f"{name}.bytes" in arrays else None
+        if words is not None and len(set(words)) < len(words):
+            raise DataError("it names an attribute twice")
+        state[name] = words
     inner = _ENCODERS[about["kind"]].from_state(state)
-    size = inner.n_hash if inner.vocabulary is None else len(inner.vocabulary)
     form = inner.kind if isinstance(inner, FeatureEncoder) else "attributes"
     if form not in ("attributes", "numbers"):
         raise DataError(f"its input is {form!r}")
-    if form == "attributes" and size != inner.n_features:
-        raise DataError("its names do not fit its number of names")
-    return SequenceEncoder.of(inner, about["n_columns"])
+    whole(inner.n_features, "its number of features")
+    if form == "attributes":
+        size = inner.n_hash if inner.vocabulary is None else len(inner.vocabulary)
+        if size != inner.n_features or None not in (inner.n_hash, inner.vocabulary):
+            raise DataError("its names do not fit its number of names")
+    return SequenceEncoder.of(inner, _n_columns(about["n_columns"], inner))
+
+
+def _n_columns(given: Any, inner: Any) -> int | None:
+    """Columns of the text that a template reads; None without a template."""
+    if isinstance(inner, TemplateEncoder):
+        return whole(given, "its number of columns", max(inner.template.n_columns, 1))
+    if given is not None:
+        raise DataError("it has columns, but no template")
+    return None
+
+
+def _n_edge_features(encoder: SequenceEncoder) -> int:
+    inner = encoder.inner
+    return inner.n_edge_features if isinstance(inner, TemplateEncoder) else 0
 
 
 def _is_sound(model: ChainModel, encoder: SequenceEncoder) -> bool:
@@ -83,6 +104,7 @@ def _is_sound(model: ChainModel, encoder: SequenceEncoder) -> bool:
         and all(getattr(model, name).dtype == kind for name, kind in _ARRAYS.items())
         and pairs.ndim == label.ndim == 1
         and model.n_attributes == encoder.n_features + constant
+        and model.n_edge_attributes == _n_edge_features(encoder)
         and model.edge_free.shape == (k, k)
         and model.edge_allowed.shape in ((k, k), (0, k))
         and model.begin_allowed.shape == model.end_allowed.shape == (k,)

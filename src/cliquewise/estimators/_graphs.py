@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -11,13 +11,16 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
+from cliquewise.estimators._parameters import whole
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs
-from cliquewise.problems.graph import GraphProblem
+from cliquewise.problems.graph import LOSSES, GraphProblem
 from cliquewise.ragged import Floats, first_best, offsets_of
 from cliquewise.solvers.base import get
 
+#: Entries of tables whose weights are shared, in files.
+_FREE_TABLES = 1 << 26
 #: Solvers on the local polytope, in files of version 1, which do not say whether theirs is one.
 _RELAXED_1 = {"idal", "soft_sdca", "soft_bcfw", "gdmm_graph", "gdmm_multilabel"}
 
@@ -34,6 +37,8 @@ class GraphEstimator(Estimator):
     epsilon: float = 0.9
     inference: str = "auto"
     intercept: bool = True
+
+    _losses: ClassVar[tuple[str, ...]] = LOSSES
 
     def _fit_graphs(self, model: PairwiseModel, data: GraphDataset, weights: Floats) -> None:
         self._check_parameters()
@@ -123,16 +128,34 @@ class GraphEstimator(Estimator):
         return arrays, {"model": about, "relaxed": self.relaxed_}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
-        pairs = arrays["pairs"]
-        if pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise DataError("its pairs are no pairs of numbers")
-        n_types = len(header["model"]["cardinalities"])
-        if len(pairs) and not (pairs.min() >= 0 and pairs.max() < n_types):
-            raise DataError("its pairs name node types that it does not have")
-        self.model_ = PairwiseModel(**header["model"], pairs=np.array(pairs))
+        about, pairs, most = header["model"], np.array(arrays["pairs"]), arrays["coef"].size
+        cards = [whole(k, "a number of labels", 1, most) for k in about["cardinalities"]]
+        _check_pairs(pairs, cards, most)
+        self.model_ = PairwiseModel(
+            cards,
+            whole(about["n_features"], "its number of features", 0, most),
+            whole(about["n_edge_features"], "its number of edge features", 0, most),
+            about["pairwise"],
+            bool(about["intercept"]),
+            pairs,
+        )
         self.coef_ = checked_weights(arrays, self.model_.dimension)
         self.relaxed_ = bool(header.get("relaxed", self.solver_ in _RELAXED_1))
         self.n_features_in_ = self.model_.n_features
+
+
+def _check_pairs(pairs: Any, cards: list[int], n_weights: int) -> None:
+    """Refuse pairs of node types that do not exist, come twice, or would need absurd tables."""
+    if pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise DataError("its pairs are no pairs of numbers")
+    if len(pairs) and not (pairs.min() >= 0 and pairs.max() < len(cards)):
+        raise DataError("its pairs name node types that it does not have")
+    if (pairs[:, 0] > pairs[:, 1]).any() or len(np.unique(pairs, axis=0)) != len(pairs):
+        raise DataError("its pairs of node types are there twice")
+    sizes = np.asarray(cards, dtype=np.float64)
+    # A tied table is larger than its weights, in training, too; but not without a limit.
+    if (sizes[pairs[:, 0]] * sizes[pairs[:, 1]]).sum() > 4 * n_weights + _FREE_TABLES:
+        raise DataError("its tables would be far larger than its weights")
 
 
 def as_lists(flat: Any, offsets: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
 from cliquewise.estimators._inputs import check_sample_weight, listed, same_length, threads
+from cliquewise.estimators._parameters import whole
 from cliquewise.models.candidates import CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
 from cliquewise.problems.candidates import CandidateProblem
@@ -53,6 +54,8 @@ class CandidateRanker(Estimator):
     C: float = 1.0
     _: KW_ONLY
     n_jobs: int | None = 1
+
+    _losses: ClassVar[tuple[str, ...]] = CandidateProblem.losses_known
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, costs: Any = None) -> Any:
         """Train.
@@ -102,7 +105,7 @@ class CandidateRanker(Estimator):
         return {"coef": self.coef_}, {"n_features": self.n_features_in_}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
-        self.n_features_in_ = int(header["n_features"])
+        self.n_features_in_ = whole(header["n_features"], "its number of features")
         self.coef_ = checked_weights(arrays, self.n_features_in_)
 
     def _data(self, X: Any) -> CandidateSets:

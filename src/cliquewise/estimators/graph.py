@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import Arrays, Header, plain_classes
+from cliquewise.estimators._base import Arrays, Header, listed_classes, plain_classes
 from cliquewise.estimators._graphs import GraphEstimator, as_lists
 from cliquewise.estimators._inputs import (
     check_sample_weight,
@@ -237,9 +237,12 @@ class GraphLabeler(GraphEstimator):
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
         super()._from_file(arrays, header)
-        self.labels_ = [Labels(classes) for classes in header["state"]["classes"]]
+        self.labels_ = [listed_classes(classes) for classes in header["state"]["classes"]]
         if [len(labels) for labels in self.labels_] != list(self.model_.cardinalities):
             raise DataError("its classes do not fit the model")
+        n = len(self.labels_)
+        if n == 0 or len(self.model_.pair_list) != n * (n + 1) // 2:
+            raise DataError("its pairs of node types are not all there are")
         self._name_classes()
 
 

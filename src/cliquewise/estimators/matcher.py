@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -17,6 +17,7 @@ from cliquewise.estimators._inputs import (
     same_length,
     threads,
 )
+from cliquewise.estimators._parameters import whole
 from cliquewise.metrics import pair_f1
 from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.oracles.matching import Assignment, k_best_assignments
@@ -74,6 +75,8 @@ class Matcher(Estimator):
     cost_wrong: float = 1.0
     n_jobs: int | None = 1
 
+    _losses: ClassVar[tuple[str, ...]] = MatchingProblem.losses_known
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Matcher:
         """Train.
 
@@ -115,7 +118,7 @@ class Matcher(Estimator):
         return {"coef": self.coef_}, {"n_features": self.n_features_in_}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
-        self._set(int(header["n_features"]))
+        self._set(whole(header["n_features"], "its number of features"))
         self.coef_ = checked_weights(arrays, self.model_.dimension)
 
     def decision_function(self, X: Any) -> list[Floats]:

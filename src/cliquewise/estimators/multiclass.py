@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import Arrays, Estimator, Header, plain_classes
+from cliquewise.estimators._base import Arrays, Estimator, Header, listed_classes, plain_classes
 from cliquewise.estimators._inputs import check_sample_weight, checked_rows, class_weights
 from cliquewise.estimators.sequence import SequenceTagger
 from cliquewise.ragged import Floats
@@ -116,14 +116,16 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return arrays, header | {"classes": classes, "dtype": self.classes_.dtype.str}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
-        dtype = header.get("dtype")  # not in files of version 1
-        self.classes_ = np.array(header["classes"], None if dtype is None else np.dtype(dtype))
-        if self.classes_.ndim != 1 or self.classes_.dtype.kind not in "biufUO":
-            raise DataError(f"its classes have the type {self.classes_.dtype}")
+        self.classes_ = _classes(listed_classes(header["classes"]).classes, header.get("dtype"))
         tagger = self._tagger()
         tagger.certificate_, tagger.solver_ = self.certificate_, self.solver_
         tagger.trace_, tagger.n_iter_ = self.trace_, self.n_iter_
-        tagger._from_file(arrays, header | {"classes": range(len(self.classes_))})
+        tagger._from_file(arrays, header | {"classes": list(range(len(self.classes_)))})
+        model = tagger.model_
+        if tagger.encoder_.n_features_in is None:
+            raise DataError("its features are no numbers")
+        if not (model.begin_allowed.all() and model.end_allowed.all()):
+            raise DataError("it forbids some of its classes")
         self.n_features_in_ = tagger.encoder_.n_features
         self._take(tagger)
 
@@ -131,6 +133,23 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _classes(classes: list[Any], dtype: Any) -> NDArray[Any]:
+    """Classes of a file under the type that it names (files of version 1 name none)."""
+    plain = np.array(classes)
+    if dtype is None:
+        return plain
+    named = np.dtype(str(dtype))
+    fits = named.kind == "O" or (named.kind in "biuf" and plain.dtype.kind in "biuf")
+    if named.kind == plain.dtype.kind == "U":  # its size is a number of the file, too
+        fits = named.itemsize * len(classes) <= max(plain.nbytes, 1 << 24)
+    if not fits:
+        raise DataError(f"its classes have the type {str(dtype)!r:.40}")
+    found = np.array(classes, dtype=named)
+    if len(set(found.tolist())) < len(classes):
+        raise DataError("the list of classes names a class twice")
+    return found
 
 
 def _dataset(X: Any) -> Dataset:

@@ -18,6 +18,7 @@ from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Arrays, Header
 from cliquewise.estimators._graphs import GraphEstimator
 from cliquewise.estimators._inputs import check_sample_weight, checked_rows
+from cliquewise.estimators._parameters import whole
 from cliquewise.models.label_sets import (
     check_size,
     label_pairs,
@@ -128,12 +129,13 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
     def _sparse_beliefs(self, X: csr_matrix, method: str | None) -> Floats | None:
         """Beliefs without a list of pairs, where the model allows that."""
         n = self.n_labels_
-        complete = len(self.model_.pair_list) == n * (n - 1) // 2
-        if self._method(method) != "relaxed" or self.loss != "hinge" or not complete:
+        if self._method(method) != "relaxed" or self.loss != "hinge":
             return None
         if self.model_.pairwise != "co-occurrence":
             return None
-        return relaxed_labels(X, self.coef_, n, intercept=self.intercept)[0]
+        if not np.array_equal(self.model_.pair_list, label_pairs(n)):
+            return None
+        return relaxed_labels(X, self.coef_, n, intercept=self.model_.intercept)[0]
 
     def predict(self, X: Any, method: str | None = None, **options: Any) -> NDArray[np.int64]:
         """The labels of every row, (n, L) of 0 and 1.
@@ -186,9 +188,12 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
         super()._from_file(arrays, header)
-        self.n_labels_ = int(header["state"]["n_labels"])
-        if list(self.model_.cardinalities) != [2] * self.n_labels_:
+        model = self.model_
+        self.n_labels_ = whole(header["state"]["n_labels"], "its number of labels", 1)
+        if len(model.cardinalities) != self.n_labels_ or set(model.cardinalities) != {2}:
             raise DataError("its labels do not fit the model")
+        if (model.pair_list[:, 0] == model.pair_list[:, 1]).any() or model.n_edge_features:
+            raise DataError("its pairs of labels do not fit the model")
         self.classes_ = [np.array([0, 1])] * self.n_labels_
 
     def __sklearn_tags__(self) -> Any:

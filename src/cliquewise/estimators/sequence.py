@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,14 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights, plain_classes
+from cliquewise.estimators._base import (
+    Arrays,
+    Estimator,
+    Header,
+    checked_weights,
+    listed_classes,
+    plain_classes,
+)
 from cliquewise.estimators._chain_files import pack_chain, unpack_chain
 from cliquewise.estimators._inputs import (
     check_sample_weight,
@@ -127,6 +134,8 @@ class SequenceTagger(ChainInspection, Estimator):
     resume: bool = False
     gamma: float = 1.0
     smoother: str = "l2"
+
+    _losses: ClassVar[tuple[str, ...]] = LOSSES
 
     # ---- training
 
@@ -276,7 +285,10 @@ class SequenceTagger(ChainInspection, Estimator):
         return {"coef": self.coef_, **arrays}, {"classes": plain_classes(self.classes_), **header}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
-        labels = Labels(header["classes"])
+        labels = listed_classes(header["classes"])
+        mask = self.transitions
+        if isinstance(mask, list) and {len(mask), *map(len, mask)} != {len(labels)}:
+            raise DataError("its mask of transitions does not fit its classes")
         model, encoder = unpack_chain(
             arrays, header, len(labels), bool(self.intercept), bool(self.boundaries)
         )

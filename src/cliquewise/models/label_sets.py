@@ -55,9 +55,10 @@ def label_pairs(n_labels: int, graph: Any = "complete", Y: ArrayLike | None = No
     pairs = np.sort(pairs.astype(np.int64), axis=1)
     if pairs.min() < 0 or pairs.max() >= n_labels or (pairs[:, 0] == pairs[:, 1]).any():
         raise DataError(f"label_graph must join different labels out of 0..{n_labels - 1}")
-    if len(np.unique(pairs, axis=0)) != len(pairs):
+    ordered = np.unique(pairs, axis=0)  # in the order of "complete", which solvers rely on
+    if len(ordered) != len(pairs):
         raise DataError("label_graph names a pair twice")
-    return pairs
+    return np.asarray(ordered)
 
 
 def _named_pairs(n_labels: int, graph: Any, Y: Any) -> Ints:
