@@ -130,6 +130,19 @@ def owner_of(offsets: NDArray[Any], at: int) -> tuple[int, int]:
     return i, at - int(offsets[i])
 
 
+def stretches(start: Ints, lengths: Ints) -> Ints:
+    """Entries of stretches that begin anywhere, one after the other.
+
+    Examples
+    --------
+    >>> stretches(np.array([5, 0]), np.array([2, 3]))
+    array([5, 6, 0, 1, 2])
+    """
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(start - ends + lengths, lengths)
+
+
 def gather(offsets: Ints, chosen: Ints) -> tuple[Ints, Ints]:
     """Entries of the chosen stretches one after the other, and the offsets of the result.
 
@@ -139,8 +152,7 @@ def gather(offsets: Ints, chosen: Ints) -> tuple[Ints, Ints]:
     (array([2, 3, 4, 0, 1]), array([0, 3, 5]))
     """
     lengths = offsets[chosen + 1] - offsets[chosen]
-    new = offsets_of(lengths)
-    return np.arange(new[-1]) + np.repeat(offsets[chosen] - new[:-1], lengths), new
+    return stretches(offsets[chosen], lengths), offsets_of(lengths)
 
 
 def first_best(flat: NDArray[Any], offsets: Ints) -> Ints:

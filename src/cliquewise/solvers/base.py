@@ -195,8 +195,16 @@ class Solver:
         raise NotImplementedError
 
     def unpack(self, problem: Any, arrays: Arrays) -> Any:
-        """Back from :meth:`pack`."""
+        """Back from :meth:`pack`; arrays may be anything, see :mod:`cliquewise.solvers.checked`."""
         raise NotImplementedError
+
+    def course(self, state: Any) -> tuple[str, ...]:
+        """Places in a state that, beside what is packed, make it go on to the bit as it would."""
+        return ()
+
+    def distrust(self, problem: Any, state: Any) -> Any:
+        """What is left of an unpacked state if only what its arrays themselves prove counts."""
+        return state
 
 
 def other_data(what: str = "its arrays have other shapes") -> DataError:

@@ -31,6 +31,7 @@ from cliquewise.solvers.base import (
     register,
     share,
 )
+from cliquewise.solvers.checked import MOST, checked
 from cliquewise.solvers.sampling import SAMPLINGS, Order
 
 BLOCKS: dict[str, Any] = {"chain": ChainSegments} | dict.fromkeys(("graph", *EXAMPLES), WorkingSets)
@@ -245,12 +246,22 @@ class BCFW(MapCalls):
         counts = np.array([state.steps, state.order.visits])
         return {**state.blocks.pack(), "average": state.average, "counts": counts}
 
+    def course(self, state: Ascent) -> tuple[str, ...]:
+        """The running weights, the dual value and the order."""
+        return ("order", "dual", "averaged", *(f"blocks.{name}" for name in state.blocks.course))
+
+    def distrust(self, problem: Any, state: Ascent) -> Ascent:
+        """Segments are labels; of other outputs only what they were worth is known."""
+        return state if problem.kind == "chain" else self.init(problem)
+
     def unpack(self, problem: Any, arrays: Arrays) -> Ascent:
         """Back from :meth:`pack`."""
         state = self._empty(problem)
         state.blocks.unpack(arrays)
-        steps, state.order.visits = arrays["counts"].tolist()
-        if len(state.average) and arrays["average"].shape == state.average.shape:
-            state.average[:], state.steps = arrays["average"], steps
+        steps, visits = checked(arrays, "counts", (2,), np.int64, 0, MOST).tolist()
+        state.order.visits = visits
+        if len(state.average) and len(arrays.get("average", ())):
+            state.average[:] = checked(arrays, "average", state.average.shape)
+            state.steps = steps
         self._refresh(problem, state)
         return state

@@ -151,6 +151,10 @@ class GDMM(Solver):
         """What is active, its beliefs and multipliers."""
         return state.pack()
 
+    def course(self, state: Factors) -> tuple[str, ...]:
+        """The running weights, how lists are laid out, and when what is looked at next."""
+        return state.course
+
     def unpack(self, problem: Any, arrays: Arrays) -> Factors:
         """Back from :meth:`pack`."""
         state = self.init(problem)

@@ -77,6 +77,10 @@ class Cliquewise(Solver):
         """Mean parameters and multipliers."""
         return state.pack()
 
+    def course(self, state: CliqueAscent) -> tuple[str, ...]:
+        """Everything but the problem."""
+        return state.course
+
     def unpack(self, problem: GraphProblem, arrays: Arrays) -> CliqueAscent:
         """Back from :meth:`pack`."""
         state = self.init(problem)

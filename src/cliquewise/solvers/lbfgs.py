@@ -12,7 +12,8 @@ from scipy.optimize import line_search
 from cliquewise.certificate import Certificate
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
-from cliquewise.solvers.base import ALL_BUT_MODEL, Info, Solver, Start, State, other_data, register
+from cliquewise.solvers.base import ALL_BUT_MODEL, Info, Solver, Start, State, register
+from cliquewise.solvers.checked import check, checked
 
 
 @dataclass
@@ -141,10 +142,13 @@ class LBFGS(Solver):
         """The iterate; corrections are learned again."""
         return {"w": state.w}
 
+    def course(self, state: Iterate) -> tuple[str, ...]:
+        """The corrections, too."""
+        return ("value", "gradient", "steps", "changes")
+
     def unpack(self, problem: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Iterate:
         """Back from :meth:`pack`."""
-        w = np.array(arrays["w"])
-        if w.shape != (problem.dimension,):
-            raise other_data()
+        w = checked(arrays, "w", (problem.dimension,))
         value, gradient = problem.primal_and_gradient(w)
+        check(np.isfinite(value) and np.isfinite(gradient).all(), "its weights are too large")
         return Iterate(w, value, gradient, [], [])

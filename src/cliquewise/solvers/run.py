@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from cliquewise.certificate import Certificate
-from cliquewise.errors import DataError
-from cliquewise.persistence import check_target, read_arrays, write_arrays
+from cliquewise.errors import CliquewiseError
+from cliquewise.persistence import check_target, write_arrays
 from cliquewise.problems.base import Problem
-from cliquewise.problems.fingerprint import Fingerprint
 from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Info, Solver, Start
+from cliquewise.solvers.interrupts import BetweenSteps
 from cliquewise.trace import COLUMNS, Trace
 
 #: Share of the passes that certificates may take before the solver itself claims to be done.
@@ -74,6 +74,7 @@ class Run:
         self.epochs, self.calls = 0.0, 0
         self.saved = self.started
         self.best_dual = -np.inf
+        self.before = 0.0  # seconds of earlier runs that this one goes on from
 
     @property
     def seconds(self) -> float:
@@ -87,7 +88,7 @@ class Run:
         self.best_dual = float(max(self.best_dual, certificate.dual))
         certificate = Certificate(certificate.primal, self.best_dual, certificate.status)
         self.trace.append(
-            seconds=self.seconds, epochs=self.epochs, oracle_calls=self.calls,
+            seconds=self.before + self.seconds, epochs=self.epochs, oracle_calls=self.calls,
             primal=certificate.primal, dual=certificate.dual, gap=certificate.gap,
             **self.solver.extras(self.problem, state),
         )  # fmt: skip
@@ -124,14 +125,10 @@ class Run:
         """Write a checkpoint if the interval is over."""
         if self.checkpoint is None or time.perf_counter() - self.saved < self.checkpoint_seconds:
             return
-        header = {
-            "kind": "checkpoint",
-            "solver": self.solver.name,
-            "epochs": self.epochs,
-            "problem": self.problem.fingerprint().to_header(),
-        }
+        from cliquewise.solvers.checkpoints import content
+
         try:
-            write_arrays(self.checkpoint, self.solver.pack(state), header)
+            write_arrays(self.checkpoint, *content(self, state))
         except OSError as error:
             warnings.warn(
                 f"the checkpoint {self.checkpoint} could not be written ({error}). Training goes "
@@ -141,13 +138,31 @@ class Run:
             )
         self.saved = time.perf_counter()
 
+    def _recovered(self, state: Any) -> tuple[Any, Certificate]:
+        """A state again after an interrupt within a step; proved is what was before it."""
+        try:
+            state = self.solver.unpack(self.problem, self.solver.pack(state))
+        except CliquewiseError:
+            state = self.solver.begin(self.problem)
+        reached = self.solver.certify(self.problem, state)
+        return state, self.check(state, Certificate(reached.primal, self.best_dual, reached.status))
+
     def go(self, state: Any) -> Fit:
         """Step until the certificate, the epochs or the clock say stop."""
+        with BetweenSteps() as ctrl_c:
+            return self._go(state, ctrl_c)
+
+    def _go(self, state: Any, ctrl_c: BetweenSteps) -> Fit:
         certificate: Certificate | None = None
-        interrupted = finished = False
+        interrupted = finished = stepping = False
         try:
             while self.epochs < self.max_epochs - 1e-9 and self.seconds < self.max_seconds:
+                if ctrl_c.asked:
+                    interrupted = True
+                    break
+                stepping = True
                 state, info = self.solver.step(self.problem, state, self.rng)
+                stepping = False
                 self.epochs += info.epochs
                 self.calls += info.oracle_calls
                 certificate = None
@@ -162,8 +177,12 @@ class Run:
                     finished = True
                     break
         except KeyboardInterrupt:
-            interrupted, certificate = True, None
-        if certificate is None:
+            ctrl_c.is_ending = interrupted = True
+            certificate = None
+        ctrl_c.is_ending = True
+        if stepping:
+            state, certificate = self._recovered(state)
+        elif certificate is None:
             certificate = self.check(state)
         converged = bool(certificate.gap <= self.tol) or (finished and certificate.status == "none")
         weights = np.array(self.solver.weights(self.problem, state))
@@ -208,7 +227,7 @@ def run(
     checkpoint : path, optional
         File to keep the state in, written every ``checkpoint_seconds``.
     resume : bool
-        Start from that file if it exists.
+        Go on from that file if it exists, as if there had been no interruption.
     fallback : Solver, optional
         Goes on from the weights of ``solver`` once that has become slow: after 30 passes, if
         the last two checks foretell more than twice as many again.
@@ -228,30 +247,9 @@ def run(
     if path is not None:
         check_target(path, "the checkpoint")
     if resume and path is not None and path.exists():
-        arrays, header = read_arrays(path)
-        if header.get("kind") != "checkpoint" or "epochs" not in header:
-            raise DataError(f"{path}: this is not a checkpoint; delete it or name another file")
-        if fallback is not None and header.get("solver") == fallback.name:
-            solver = r.solver = fallback
-            r.fallback = None
-        if header.get("solver") != solver.name:
-            raise DataError(
-                f"{path}: the checkpoint is of solver {header.get('solver')!r}, "
-                f"not {solver.name!r}; delete it or use that solver"
-            )
-        try:
-            origin = Fingerprint.from_header(header["problem"])
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise DataError(f"{path}: the checkpoint does not say of which problem it is") from None
-        state = solver.resume(problem, arrays, origin)
-        r.epochs = _epochs(header["epochs"], path)
+        from cliquewise.solvers.checkpoints import resume as resume_from
+
+        state = resume_from(r, path)
     else:
         state = solver.begin(problem, warm)
     return r.go(state)
-
-
-def _epochs(number: Any, path: Path) -> float:
-    """The passes that a checkpoint has seen."""
-    if not isinstance(number, int | float) or not 0 <= number < 1e300:
-        raise DataError(f"{path}: the checkpoint is damaged: {number!r:.40} passes")
-    return float(number)

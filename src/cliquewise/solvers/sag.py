@@ -21,14 +21,18 @@ from cliquewise.solvers.base import (
     Info,
     Solver,
     State,
-    other_data,
     register,
     share,
 )
+from cliquewise.solvers.checked import MOST, ROUNDING, checked, count_of
 from cliquewise.solvers.sampling import Order
 
-#: Arrays of the state that are one entry, or one row, per example, token or linked example.
-STORED = ("mu", "mu_edges", "losses", "smoothness", "patience", "wait")
+#: Arrays of the state that are one entry, or one row, per example, token or linked example, and
+#: the greatest numbers that they may have.
+STORED = {
+    "mu": 1.0 + ROUNDING, "mu_edges": float(MOST), "losses": 1e150, "smoothness": 1e150,
+    "patience": 2**31, "wait": 2**31,
+}  # fmt: skip
 
 
 @dataclass
@@ -174,16 +178,16 @@ class SAG(Solver):
         arrays = {name: getattr(state.memory, name) for name in STORED}
         return {**arrays, "w": state.w, "visits": np.array([state.order.visits])}
 
+    def course(self, state: Averages) -> tuple[str, ...]:
+        """Running sums, and the order."""
+        return ("d", "memory.sums", "memory.maxima", "order")
+
     def unpack(self, problem: ChainProblem, arrays: Arrays) -> Averages:
         """Back from :meth:`pack`."""
         memory = self._empty(problem)
-        for name in STORED:
+        for name, high in STORED.items():
             target = getattr(memory, name)
-            if target.shape != arrays[name].shape:
-                raise other_data()
-            target[:] = arrays[name]
-        state = self._with_sum(problem, memory, int(arrays["visits"][0]))
-        if state.w.shape != arrays["w"].shape:
-            raise other_data()
-        state.w[:] = arrays["w"]
+            target[:] = checked(arrays, name, target.shape, target.dtype, 0, high)
+        state = self._with_sum(problem, memory, count_of(arrays, "visits"))
+        state.w[:] = checked(arrays, "w", state.w.shape)
         return state

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from cliquewise.ragged import Floats, Ints
+from cliquewise.solvers.checked import MOST, check, check_order
 
 #: Ways to draw; solvers say which of them they take.
 SAMPLINGS = ("gap", "permuted", "uniform", "cyclic")
@@ -20,6 +22,13 @@ class Order:
 
     visits: int = 0
     order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    @classmethod
+    def unpacked(cls, visits: float, order: Any, n: int) -> Order:
+        """Back from the numbers of a checkpoint."""
+        check(0 <= visits <= MOST and visits == int(visits), "its counts are not in range")
+        check_order(order, n)
+        return cls(int(visits), order)
 
     def count(self, n: int, portion: int) -> int:
         """Examples of the next step: equal parts of a pass that do not reach beyond its end."""

@@ -24,6 +24,7 @@ from cliquewise.solvers.backends.base import Distributions
 from cliquewise.solvers.backends.chain.duals import ChainDuals
 from cliquewise.solvers.backends.graph.duals import GraphDuals
 from cliquewise.solvers.base import Arrays, Info, Solver, State, one_of, register, share
+from cliquewise.solvers.checked import checked, count_of
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.solvers.sampling import SAMPLINGS, Order
 
@@ -185,12 +186,16 @@ class SDCA(Solver):
             "average": state.average,
         }
 
+    def course(self, state: DualAscent) -> tuple[str, ...]:
+        """The running weights and the order."""
+        return ("order", "averaged", *(f"blocks.{name}" for name in state.blocks.course))
+
     def unpack(self, problem: Any, arrays: Arrays) -> DualAscent:
         """Back from :meth:`pack`."""
         state = self._empty(problem)
         state.blocks.unpack(arrays)
         state.blocks.refresh()
-        state.order.visits = int(arrays["visits"][0])
-        if problem.loss == "hinge" and arrays["average"].shape == state.blocks.w.shape:
-            state.average = np.array(arrays["average"])
+        state.order.visits = count_of(arrays, "visits")
+        if problem.loss == "hinge" and len(arrays.get("average", ())):
+            state.average = checked(arrays, "average", state.blocks.w.shape)
         return state

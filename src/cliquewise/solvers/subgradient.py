@@ -18,8 +18,9 @@ from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Sums
 from cliquewise.solvers.backends.chain.sums import ChainSums
 from cliquewise.solvers.backends.examples import ExampleSums
-from cliquewise.solvers.base import EXAMPLES, Arrays, Info, State, at_least, other_data, register
+from cliquewise.solvers.base import EXAMPLES, Arrays, Info, State, at_least, register
 from cliquewise.solvers.bcfw import MapCalls
+from cliquewise.solvers.checked import check, checked
 from cliquewise.solvers.sampling import Order
 
 BACKENDS: dict[str, Any] = {"chain": ChainSums} | dict.fromkeys(("graph", *EXAMPLES), ExampleSums)
@@ -170,16 +171,25 @@ class Subgradient(MapCalls):
             "numbers": np.array(numbers),
         }  # fmt: skip
 
+    def course(self, state: Steps) -> tuple[str, ...]:
+        """Whether the average was the better one."""
+        return ("averaged",)
+
+    def distrust(self, problem: Any, state: Steps) -> Steps:
+        """Sums of outputs that nobody can find again prove nothing."""
+        return self.init(problem)
+
     def unpack(self, problem: Any, arrays: Arrays) -> Steps:
         """Back from :meth:`pack`; under another C the sums are scaled."""
         state = self.init(problem)
-        same = state.z.shape == arrays["z"].shape and state.sums.shape == arrays["sums"].shape
-        if not same:
-            raise other_data()
-        strength, visits, state.mistakes, dual = arrays["numbers"].tolist()
+        strength, visits, state.mistakes, dual = checked(arrays, "numbers", (4,)).tolist()
+        check(strength > 0, "its C is not positive")
         ratio = problem.C / strength
-        state.z[:], state.sums[:] = ratio * arrays["z"], ratio * arrays["sums"]
-        state.order = Order(int(visits), np.array(arrays["order"]))
+        for name in ("z", "sums"):
+            target = getattr(state, name)
+            target[:] = ratio * checked(arrays, name, target.shape)
+        order = checked(arrays, "order", (None,), np.int64)
+        state.order = Order.unpacked(visits, order, problem.n_examples)
         if ratio == 1.0:
             state.dual = dual
         elif problem.n_examples and state.order.is_whole(problem.n_examples):

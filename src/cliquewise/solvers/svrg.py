@@ -30,6 +30,7 @@ from cliquewise.solvers.backends.examples import ExampleSmoothing
 from cliquewise.solvers.base import (
     ALL_BUT_MODEL,
     EXAMPLES,
+    Arrays,
     Info,
     Solver,
     Start,
@@ -37,6 +38,7 @@ from cliquewise.solvers.base import (
     other_data,
     register,
 )
+from cliquewise.solvers.checked import check, checked
 
 #: Outer steps without a relative fall of PROGRESS after which the learning rate is halved; where
 #: steps along the full gradient would make less, a part EXPECTED of what they would make is enough.
@@ -51,6 +53,9 @@ VECTORS = ("w", "z", "z_before", "slope", "best")
 NUMBERS = ("alpha", "outer", "rate", "cost", "dual", "best_value", "full_passes", "exact", "mu",
            "lowest", "least_slack", "stalled", "cool", "max_calls", "top_k_calls", "exp_calls",
            "full_calls", "full_seconds", "lam", "gamma")  # fmt: skip
+
+#: Those of them that are infinite before they are known.
+UNBOUNDED = ("best_value", "lowest", "least_slack")
 
 BACKENDS: dict[str, Any] = {"chain": ChainSmoothing} | dict.fromkeys(
     ("graph", *EXAMPLES), ExampleSmoothing
@@ -419,19 +424,40 @@ class SVRG(Solver):
             "numbers": np.array([state.examples, *numbers]),
         }
 
+    def _numbers(self, problem: Any, state: Iterates, arrays: Arrays) -> dict[str, Any]:
+        """The numbers of a checkpoint; some of them are infinite at first."""
+        every = arrays.get("numbers", np.empty(0)).copy()
+        fits = every.dtype == np.float64 and every.shape == (1 + len(NUMBERS),)
+        if not fits or every[0] != problem.n_examples:
+            raise other_data()
+        known = dict(zip(NUMBERS, every[1:].tolist()))
+        unknown = {name for name in UNBOUNDED if known[name] == np.inf}
+        for name, value in known.items():
+            check(name in unknown or abs(value) <= 1e150, f"its {name!r} is not in range")
+            check(value >= 0 or name in ("dual", "cost"), f"its {name!r} is not in range")
+            if isinstance(getattr(state, name), int):
+                check(value == int(value), f"its {name!r} is no whole number")
+        check(known["alpha"] <= 1 and known["cool"] <= 1, "its shares are not in range")
+        return known
+
+    def course(self, state: Iterates) -> tuple[str, ...]:
+        """A subproblem under way."""
+        return ("inner", "rounds", "proved")
+
+    def distrust(self, problem: Any, state: Iterates) -> Iterates:
+        """The weights are a start; a dual point whose outputs are gone proves nothing."""
+        return self.init(problem, Start(self.weights(problem, state)))
+
     def unpack(self, problem: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Iterates:
         """Back from :meth:`pack`."""
         state = self.init(problem)
-        numbers = arrays["numbers"].tolist()
-        same = all(arrays[name].shape == state.w.shape for name in VECTORS)
-        if not same or int(numbers[0]) != problem.n_examples:
-            raise other_data()
-        known = dict(zip(NUMBERS, numbers[1:], strict=True))
+        vectors = {name: checked(arrays, name, state.w.shape) for name in VECTORS}
+        known = self._numbers(problem, state, arrays)
         same = (known["lam"], known["gamma"]) == (state.lam, state.gamma)
         proofs = () if same else ("slope", "best", "cost", "dual", "best_value", "lam", "gamma")
         for name in VECTORS:
             if name not in proofs:
-                setattr(state, name, np.array(arrays[name]))
+                setattr(state, name, vectors[name])
         for name, value in known.items():
             if name not in proofs:
                 setattr(state, name, type(getattr(state, name))(value))

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from cliquewise.certificate import Certificate
-from cliquewise.solvers.base import Info, Solver, at_least, one_of, other_data, positive, register
+from cliquewise.solvers.base import Info, Solver, at_least, one_of, positive, register
+from cliquewise.solvers.checked import check, checked
 from cliquewise.torch.heads import Scores
 from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import Batch, DeepProblem
@@ -344,9 +345,15 @@ class ProxLinear(Solver):
     def unpack(self, problem: DeepProblem, arrays: dict[str, Any]) -> ProxLinearState:
         """Back from :meth:`pack`; the objective is this problem's, whose C may be another."""
         like = problem.weights()
-        if arrays["w"].shape != like.shape:
-            raise other_data()
-        step, eta, _, norm, accepted, bound, inner = (float(x) for x in arrays["numbers"])
-        w = torch.as_tensor(arrays["w"].copy()).to(like)
+        w = torch.as_tensor(checked(arrays, "w", tuple(like.shape), like.cpu().numpy().dtype)).to(
+            like
+        )
+        numbers = arrays.get("numbers", np.empty(0))
+        check(numbers.shape == (7,) and numbers.dtype == np.float64, "its arrays have other shapes")
+        step, eta, _, norm, accepted, bound, inner = numbers.tolist()
+        # Two of them are not known before the first step.
+        known = np.array([step, eta, accepted, inner])
+        check((known >= 0) & (known <= 1e150) & (known[1] > 0), "its numbers are not in range")
+        check(np.isnan(bound) or 0 < bound <= 1e150, "its numbers are not in range")
         value = problem.objective(w)
         return ProxLinearState(w, int(step), eta, value, norm, int(accepted), bound, inner)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
-from cliquewise.solvers.base import Info, Solver, one_of, other_data, positive, register
+from cliquewise.solvers.base import Info, Solver, one_of, positive, register
+from cliquewise.solvers.checked import checked, count_of
 from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import DeepProblem
 
@@ -101,10 +102,12 @@ class _Stochastic(Solver):
         """Back from :meth:`pack`."""
         like = problem.weights()
         names = ("w", "first", "second", *(["mean"] if self.average else []))
-        if any(arrays[n].shape != like.shape for n in names):
-            raise other_data()
-        w, first, second, *mean = (torch.as_tensor(arrays[n].copy()).to(like) for n in names)
-        return StochasticState(w, first, second, int(arrays["steps"][0]), *mean)
+        shape, kind, low = tuple(like.shape), like.cpu().numpy().dtype, {"second": 0.0}
+        w, first, second, *mean = (
+            torch.as_tensor(checked(arrays, n, shape, kind, low.get(n, -np.inf))).to(like)
+            for n in names
+        )
+        return StochasticState(w, first, second, count_of(arrays, "steps"), *mean)
 
 
 @register

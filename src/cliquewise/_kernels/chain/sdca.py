@@ -305,24 +305,22 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step):
 
 
 @kernel
-def start(chains, duals, score):
-    """Dual variables close to the truth: ``score`` on the true labels, zero elsewhere."""
+def infer_all(chains, duals):
+    """Marginals and log partitions of all dual variables from their scores."""
     n_labels = chains.allowed.shape[1]
     room = inference_room(longest(chains.offsets), n_labels, duals.theta)
-    none = np.zeros((n_labels, n_labels), duals.theta.dtype)
-    expectation = np.zeros_like(none)
+    edges = np.zeros((n_labels, n_labels), duals.theta.dtype)
+    expectation = np.zeros_like(edges)
     for i in range(chains.offsets.shape[0] - 1):
-        first, last = chains.offsets[i], chains.offsets[i + 1]
-        duals.theta[first:last] = 0.0
-        for t in range(first, last):
-            duals.theta[t, chains.labels[t]] = score
+        first, last, row = chains.offsets[i], chains.offsets[i + 1], duals.edge_row[i]
+        if last - first > 1:
+            copy(duals.theta_edges[row], edges)
         duals.log_z[i] = infer(
-            duals.theta[first:last], none, chains.allowed[first:last], chains.edge_allowed, room,
+            duals.theta[first:last], edges, chains.allowed[first:last], chains.edge_allowed, room,
             duals.mu[first:last], expectation,
         )  # fmt: skip
         if last - first > 1:
-            duals.theta_edges[duals.edge_row[i]] = 0.0
-            copy(expectation, duals.mu_edges[duals.edge_row[i]])
+            copy(expectation, duals.mu_edges[row])
 
 
 @kernel

@@ -22,6 +22,7 @@ class Blocks(Protocol):
     """Dual variables of all examples, for `bcfw` and `sdca`; the weights follow from them."""
 
     draws: ClassVar[bool]  # whether `visit` draws examples by their gaps where it finds `DRAW`
+    course: ClassVar[tuple[str, ...]]  # see `Solver.course`
     w: Floats
     gaps: Floats
 
@@ -88,6 +89,7 @@ class Factors(Protocol):
     """Beliefs of factors and multipliers that make them agree: what `gdmm` moves."""
 
     check_cost: float  # of a certificate, in passes
+    course: ClassVar[tuple[str, ...]]  # see `Solver.course`
 
     def sweep(self, rng: np.random.Generator) -> Info:
         """One pass over all examples."""

@@ -16,7 +16,15 @@ from cliquewise.problems.examples import Best, ExampleProblem, Rows
 from cliquewise.ragged import Floats, Ints
 from cliquewise.smoothers import get_smoother
 from cliquewise.solvers.backends.base import Pass, kind_of_call
-from cliquewise.solvers.base import Arrays, other_data
+from cliquewise.solvers.base import Arrays
+from cliquewise.solvers.checked import (
+    ROUNDING,
+    check,
+    check_offsets,
+    checked,
+    count_of,
+    owners,
+)
 
 #: Arrays of the atoms with one entry per atom.
 PER_ATOM = ("next", "cost", "alpha")
@@ -45,6 +53,7 @@ class WorkingSets:
     """
 
     draws: ClassVar[bool] = False
+    course: ClassVar[tuple[str, ...]] = ("w", "gaps", "taken", "loose")
     cached_passes: ClassVar[int] = 200
     inner_rounds: ClassVar[int] = 5
     max_outputs: ClassVar[int] = 100
@@ -88,17 +97,24 @@ class WorkingSets:
         }  # fmt: skip
 
     def unpack(self, arrays: Arrays) -> None:
-        n, used, d = len(arrays["head"]), len(arrays["alpha"]), len(self.w)
-        fits = (
-            n == len(self.gaps)
-            and arrays["size"][0] == d
-            and len(arrays["indptr"]) == used + 1
-            and arrays["indices"].max(initial=0) < max(d, 1)
-            and max(arrays["head"].max(initial=-1), arrays["next"].max(initial=-1)) < used
-        )
-        if not fits:
-            raise other_data()
-        fields = {name: np.array(arrays[name]) for name in self.atoms._fields}
+        n, used, d = len(self.gaps), len(arrays.get("alpha", ())), len(self.w)
+        check(count_of(arrays, "size") == d, "its arrays have other shapes")
+        whole, entries = np.int64, len(arrays.get("indices", ()))
+        fields = {
+            "head": checked(arrays, "head", (n,), whole),
+            "next": checked(arrays, "next", (used,), whole),
+            "rest": checked(arrays, "rest", (n,), low=0.0),
+            "cost": checked(arrays, "cost", (used,)),
+            "alpha": checked(arrays, "alpha", (used,), low=0.0),
+            "indptr": checked(arrays, "indptr", (used + 1,), whole),
+            "indices": checked(arrays, "indices", (entries,), whole, 0, d - 1),
+            "values": checked(arrays, "values", (entries,)),
+        }
+        check_offsets(fields["indptr"], entries)
+        owner, alpha = owners(fields["head"], fields["next"]), fields["alpha"]
+        check(alpha[owner < 0] == 0, "it has outputs of no example")
+        total = np.bincount(owner[owner >= 0], alpha[owner >= 0], minlength=n)
+        check(np.abs(total + fields["rest"] - 1) <= ROUNDING, "its shares do not sum to one")
         self.atoms, self.used = self.atoms._replace(**fields), used
 
     # ---- the algorithm's questions
@@ -116,11 +132,14 @@ class WorkingSets:
         for i in order.tolist():
             best = self.asking.best(self.problem, self.w, i)
             self._append(best.value - float(self.problem.truth_costs[i]), best.row)
+            # Counted before it may be taken: what is cut short here is still a state.
+            self.used += 1
             taken, more, gap = visit(
-                self.atoms, i, self.used, self.problem.C, self.rounds, self.w, self.scratch
+                self.atoms, i, self.used - 1, self.problem.C, self.rounds, self.w, self.scratch
             )
+            self.used -= int(not taken)
             self.gaps[i] = gap + max(best.bound - best.value, 0.0)
-            self.used, self.taken = self.used + int(taken), self.taken + int(taken)
+            self.taken += int(taken)
             self.loose = self.loose or not best.exact
             rise += float(more)
         return len(order), rise

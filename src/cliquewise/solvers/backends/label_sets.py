@@ -7,7 +7,7 @@ active have messages by rule, which are never stored.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,8 +21,10 @@ from cliquewise.oracles.relaxed_label_sets import (
     sweep,
 )
 from cliquewise.problems.label_sets import MultiLabelProblem
-from cliquewise.ragged import Floats
-from cliquewise.solvers.base import Arrays, Info, State, other_data
+from cliquewise.ragged import Floats, stretches
+from cliquewise.solvers.base import Arrays, Info, State
+from cliquewise.solvers.checked import MOST as MOST_COUNT
+from cliquewise.solvers.checked import ROUNDING, check, checked, number_of
 
 SEARCHES = ("sublinear", "full", "sampled")
 #: Labels, and pairs, that may join an example at one visit.
@@ -55,6 +57,10 @@ class LabelSetFactors(State):
     """Active labels of all examples, weights and what was proved about them."""
 
     check_cost = 0.5
+    course: ClassVar[tuple[str, ...]] = (
+        "own", "outer", "next_look", "looks", "weight", "disagreement", "cut", "fineness",
+        "last_gap", "repair", "thorough",
+    )  # fmt: skip
 
     def __init__(self, problem: MultiLabelProblem, solver: Any):
         from cliquewise._kernels.label_sets.steps import start_at_truth
@@ -191,17 +197,59 @@ class LabelSetFactors(State):
         return {**_copy(self.sets)._asdict(), "rho": np.array([self.rho])}
 
     def unpack(self, arrays: Arrays) -> None:
-        if set(arrays) != {*self.sets._fields, "rho"}:
-            raise other_data("its arrays have other names")
-        sets = type(self.sets)(**{k: np.array(arrays[k]) for k in self.sets._fields})
-        if not _fits(sets, self.problem):
-            raise other_data("its labels are others")
-        self.sets, self.rho = sets, float(arrays["rho"][0])
+        sets = _checked_sets(arrays, self.sets, self.problem)
+        rho = number_of(arrays, "rho")
+        check(1e-30 <= rho <= 1e30, "its 'rho' is not in range")
+        self.sets, self.rho = sets, rho
         self.refresh()
 
 
 def _copy(sets: Any) -> Any:
     return type(sets)(*(np.array(part) for part in sets))
+
+
+def _checked_sets(arrays: Arrays, like: Any, problem: MultiLabelProblem) -> Any:
+    """Sets of a checkpoint whose arenas hold together, and whose truth is the problem's."""
+    n, k = problem.n_examples, problem.n_labels
+    lengths: dict[str, int] = {}
+    for name, others in (("label", ("truth", "p")), ("ends", ("pairs",))):
+        size = len(arrays.get(name, ()))
+        lengths |= dict.fromkeys((name, *others), size)
+    parts = {}
+    for name, part in like._asdict().items():
+        shape = (lengths.get(name, len(part)), *part.shape[1:])
+        low = 0 if name != "pairs" else -1e150
+        high = {"label": k - 1, "p": 1.0, "pairs": 1e150}.get(name, MOST_COUNT)
+        parts[name] = checked(arrays, name, shape, part.dtype, low, high)
+    sets = type(like)(**parts)
+    for side, arena in enumerate((sets.label, sets.ends)):
+        start, room = sets.start[:, side], sets.capacity[:, side]
+        check(sets.count[:, side] <= room, "its sets are larger than their room")
+        end = start + room
+        check((end <= sets.used[side]) & (sets.used[side] <= len(arena)), "its sets lie outside")
+        filled = np.flatnonzero(room)
+        filled = filled[np.argsort(start[filled])]
+        check(start[filled][1:] >= end[filled][:-1], "its sets overlap")
+    true = int(problem.truth[0][-1])
+    same = _fits(sets, problem) and true == np.count_nonzero(sets.truth[_places(sets, 0)])
+    check(same, "its labels are others")
+    owner = np.repeat(np.arange(n), sets.count[:, 0])
+    codes = owner * np.int64(k) + sets.label[_places(sets, 0)]
+    check(len(np.unique(codes)) == len(codes), "its sets have a label twice")
+    at, owner = _places(sets, 1), np.repeat(np.arange(n), sets.count[:, 1])
+    ends, most = sets.ends[at].astype(np.int64), sets.count[owner, 0]
+    check((ends < most[:, None]).all(axis=1) & (ends[:, 0] != ends[:, 1]), "its pairs lie outside")
+    codes = (owner * np.int64(k) + ends.min(axis=1)) * k + ends.max(axis=1)
+    check(len(np.unique(codes)) == len(codes), "its sets have a pair twice")
+    beliefs = sets.pairs[at, :3]
+    check((beliefs >= 0).all(axis=1) & (beliefs.sum(axis=1) <= 1 + ROUNDING),
+          "its beliefs are no shares")  # fmt: skip
+    return sets
+
+
+def _places(sets: Any, side: int) -> Any:
+    """Places of all labels (0) or pairs (1) in their arena, by example."""
+    return stretches(sets.start[:, side], sets.count[:, side])
 
 
 def _fits(sets: Any, problem: MultiLabelProblem) -> bool:

@@ -9,7 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.ragged import Floats
+from cliquewise.ragged import Floats, stretches
+from cliquewise.solvers.checked import check, check_sums, checked, count_of
 
 #: Rows are padded to a multiple of this (see ``_kernels.simd``).
 LANES = 8
@@ -224,9 +225,7 @@ def pack(state: ActiveSets) -> dict[str, np.ndarray[Any, Any]]:
 
 def _entries(pool: Any) -> Any:
     """Places of all entries in order of their owners."""
-    total = int(pool.count.sum())
-    shift = np.repeat(pool.start - np.cumsum(pool.count) + pool.count, pool.count)
-    return np.arange(total) + shift
+    return stretches(pool.start, pool.count)
 
 
 def unpack(problem: ChainProblem, arrays: dict[str, Any], rho: float) -> ActiveSets:
@@ -268,6 +267,42 @@ def unpack(problem: ChainProblem, arrays: dict[str, Any], rho: float) -> ActiveS
     state.passes = int(arrays["counts"][0])
     grow(state, *sequence_limits(state.chains))
     return state
+
+
+def check_lists(arrays: dict[str, Any], problem: ChainProblem) -> None:
+    """Refuse lists that are not of this problem, or that no pass could have left."""
+    c, k = problem.chains, problem.model.n_labels
+    n, tokens = problem.n_examples, len(c.labels)
+    offsets = checked(arrays, "offsets", (n + 1,), np.int64)
+    truth = checked(arrays, "truth", (tokens,), np.int32)
+    same = np.array_equal(offsets, c.offsets) and np.array_equal(truth, c.labels)
+    check(same, "its arrays have other shapes")
+    per_token = np.repeat(checked(arrays, "masses", (n,), low=0.0), np.diff(offsets))
+    count_of(arrays, "counts")
+    has_edge = np.ones(tokens, dtype=np.int64)
+    has_edge[offsets[:-1][np.diff(offsets) > 0]] = 0
+    count = checked(arrays, "label_count", (tokens,), np.int64, 1, k)
+    pair_count = checked(arrays, "pair_count", (tokens,), np.int64, 0, k * k)
+    check((pair_count > 0) == (has_edge > 0), "its pairs are of other edges")
+    total, pairs = int(count.sum()), int(pair_count.sum())
+    label = checked(arrays, "label", (total,), np.int32, 0, k - 1)
+    cell = checked(arrays, "cell", (total, 3), low=-1e150, high=1e150)
+    start = np.cumsum(count) - count
+    check(label[start] == truth, "its lists do not begin with the truth")
+    owner = np.repeat(np.arange(tokens), count)
+    check(len(np.unique(owner * k + label)) == total, "its lists have a label twice")
+    if len(c.allowed):
+        check(c.allowed[owner, label], "its labels are not allowed")
+    check(cell[:, 0] >= 0, "its masses are negative")
+    check_sums(cell[:, 0], count, per_token)
+    left = checked(arrays, "left", (pairs,), np.int32, 0)
+    right = checked(arrays, "right", (pairs,), np.int32, 0)
+    edge = np.repeat(np.arange(tokens), pair_count)
+    check((left < count[edge - 1]) & (right < count[edge]), "its pairs point outside")
+    codes = (edge * np.int64(k) + left) * k + right
+    check(len(np.unique(codes)) == pairs, "its lists have a pair twice")
+    mass = checked(arrays, "pair_mass", (pairs,), low=0.0)
+    check_sums(mass, pair_count, per_token * has_edge)
 
 
 def continues(arrays: dict[str, Any], problem: ChainProblem) -> bool:

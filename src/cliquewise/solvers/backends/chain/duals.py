@@ -12,23 +12,26 @@ import numpy as np
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.base import Arrays, other_data
+from cliquewise.solvers.base import Arrays
+from cliquewise.solvers.checked import ROUNDING, check, checked, number_of
 
 #: Arrays with one entry, or one row, per example, token or linked example.
 STORED = ("theta", "theta_edges", "mu", "mu_edges", "log_z", "gaps")
+#: Those that follow from the first two; and those that are never below something.
+FOLLOWS, LOWEST = ("mu", "mu_edges", "log_z"), {"mu": 0.0, "mu_edges": 0.0, "gaps": 0.0}
 
 
 class ChainDuals:
     """Dual distributions of all sequences and the weights they give."""
 
     draws: ClassVar[bool] = True
+    course: ClassVar[tuple[str, ...]] = ("w", "arrays.tree")
 
     def __init__(self, problem: ChainProblem, start: float, gamma: float, by_gap: bool):
-        from cliquewise._kernels.chain import sdca
-
         self.problem, self.form, self.gamma = problem, problem.form, gamma
         self.arrays = self._empty(by_gap)
-        sdca.start(problem.chains, self.arrays, start)
+        self.arrays.theta[np.arange(problem.data.n_tokens), problem.chains.labels] = start
+        self._infer()
         labels = max(problem.model.n_labels, 2)
         self.arrays.gaps[:] = problem.data.lengths * np.log(labels)
         self.w = self.form.zeros()
@@ -76,11 +79,21 @@ class ChainDuals:
     def unpack(self, arrays: Arrays) -> None:
         for name in STORED:
             target = getattr(self.arrays, name)
-            if target.shape != arrays[name].shape:
-                raise other_data()
-            target[:] = arrays[name]
+            stored = checked(arrays, name, target.shape, low=LOWEST.get(name, -np.inf))
+            if name == "mu":
+                self._infer()  # what the scores say, to compare the rest with
+            if name in FOLLOWS:
+                apart = np.abs(stored - target)
+                check(apart <= ROUNDING * (1 + np.abs(target)), "its marginals are of other scores")
+            target[:] = stored
         if self.problem.loss == "hinge":
-            self.gamma = float(arrays["gamma"][0])
+            self.gamma = number_of(arrays, "gamma")
+
+    def _infer(self) -> None:
+        """Marginals and log partitions from the scores."""
+        from cliquewise._kernels.chain.sdca import infer_all
+
+        infer_all(self.problem.chains, self.arrays)
 
     # ---- the algorithm's questions
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import fields
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.chain import active
-from cliquewise.solvers.base import Arrays, Info, State, other_data
+from cliquewise.solvers.base import Arrays, Info, State
+from cliquewise.solvers.checked import check, number_of
 
 RULES = ("bcfw", "afw", "bgcd")
 SEARCHES = ("sublinear", "full", "sampled")
@@ -23,6 +25,10 @@ PARTS = 3
 
 class ChainFactors(State):
     """Masses of active labels and pairs, multipliers, and the weights that the masses give."""
+
+    course: ClassVar[tuple[str, ...]] = tuple(
+        f"sets.{field.name}" for field in fields(active.ActiveSets) if field.name != "chains"
+    )
 
     def __init__(self, problem: ChainProblem, solver: Any):
         self.problem = problem
@@ -66,10 +72,10 @@ class ChainFactors(State):
         return active.pack(self.sets)
 
     def unpack(self, arrays: Arrays) -> None:
-        same = np.array_equal(arrays["offsets"], self.problem.data.offsets)
-        if not same or not active.continues(arrays, self.problem):
-            raise other_data()
-        self._take(arrays, float(arrays["rho"][0]))
+        active.check_lists(arrays, self.problem)
+        rho = number_of(arrays, "rho")
+        check(1e-30 <= rho <= 1e30, "its 'rho' is not in range")
+        self._take(arrays, rho)
 
     def _take(self, arrays: Arrays, rho: float) -> None:
         self.sets = active.unpack(self.problem, arrays, rho)

@@ -11,8 +11,9 @@ import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.base import Arrays, other_data
+from cliquewise.ragged import Floats, Ints, stretches
+from cliquewise.solvers.base import Arrays
+from cliquewise.solvers.checked import MOST, check, checked, owners
 
 #: Arrays of the pool with one entry per segment.
 PER_SEGMENT = ("next", "start", "begin", "length", "alpha", "norm", "idle")
@@ -22,6 +23,7 @@ class ChainSegments:
     """Convex combinations of labelings, one per sequence, and the weights they give."""
 
     draws: ClassVar[bool] = True
+    course: ClassVar[tuple[str, ...]] = ("w", "pool")
     cached_passes: ClassVar[int] = 10
     inner_rounds: ClassVar[int] = 2
     max_outputs: ClassVar[int] = 200
@@ -85,14 +87,52 @@ class ChainSegments:
         }  # fmt: skip
 
     def unpack(self, arrays: Arrays, first: int | None = None) -> None:
-        whole = first is None and not np.array_equal(arrays["offsets"], self.problem.data.offsets)
-        if whole or arrays["labels"].max(initial=0) >= self.problem.model.n_labels:
-            raise other_data()
-        self.pool = self._empty(len(arrays["alpha"]), len(arrays["labels"]))
-        for name in (*PER_SEGMENT, "labels"):
-            getattr(self.pool, name)[:] = arrays[name]
-        self.pool.head[:first], self.pool.gaps[:first] = arrays["head"], arrays["gaps"]
-        self.pool.used[:] = len(arrays["alpha"]), len(arrays["labels"])
+        """``first``: only so many examples are there."""
+        data = self.problem.data
+        n = len(data) if first is None else first
+        offsets = checked(arrays, "offsets", (n + 1,), np.int64)
+        check(np.array_equal(offsets, data.offsets[: n + 1]), "its arrays have other shapes")
+        size = len(arrays.get("alpha", ()))
+        most = self.problem.model.n_labels - 1
+        labels = checked(arrays, "labels", (None,), np.int32, 0, most)
+        pool = self._empty(size, len(labels))
+        for name in PER_SEGMENT:
+            target = getattr(pool, name)
+            low = -1 if name == "next" else 0
+            target[:] = checked(arrays, name, (size,), target.dtype, low, MOST)
+        pool.labels[:], pool.used[:] = labels, (size, len(labels))
+        pool.head[:n] = checked(arrays, "head", (n,), np.int64)
+        pool.gaps[:n] = checked(arrays, "gaps", (n,), low=0.0)
+        self._check_segments(pool)
+        self.pool = pool
+
+    def _check_segments(self, pool: Any) -> None:
+        """Segments lie within their sequences; their labels are wrong, and possible there."""
+        chains, owner = self.form.chains, owners(pool.head, pool.next)
+        kept = np.flatnonzero(owner >= 0)
+        counts = np.bincount(owner[kept], minlength=1)
+        check(counts <= self.most, "it has more segments than max_outputs")
+        begin, length = pool.begin[kept], pool.length[kept]
+        first, last = chains.offsets[owner[kept]], chains.offsets[owner[kept] + 1]
+        check((length >= 1) & (begin + length <= last - first), "its segments lie outside")
+        check(pool.start[kept] + length <= len(pool.labels), "its segments lie outside")
+        at, token = stretches(pool.start[kept], length), stretches(first + begin, length)
+        labels, truth = pool.labels[at], chains.labels
+        check(labels != truth[token], "its segments are of other labels")
+        if len(chains.allowed):
+            check(chains.allowed[token, labels], "its segments are not allowed")
+        if len(chains.edge_allowed):
+            ends = np.cumsum(length)
+            before, after = first + begin - 1, first + begin + length
+            inner = np.setdiff1d(np.arange(len(at)), ends - length)
+            left, right = before >= first, after < last
+            pairs = (
+                (labels[inner - 1], labels[inner]),
+                (truth[before[left]], labels[(ends - length)[left]]),
+                (labels[(ends - 1)[right]], truth[after[right]]),
+            )
+            for one, two in pairs:
+                check(chains.edge_allowed[one, two], "its segments are not allowed")
 
     # ---- the algorithm's questions
 

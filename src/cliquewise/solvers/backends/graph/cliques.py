@@ -10,7 +10,7 @@ What is certified is the relaxed problem itself and not the inner one of the pap
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.base import Arrays, State, other_data
+from cliquewise.solvers.base import Arrays, State
+from cliquewise.solvers.checked import check, check_sums, checked, number_of
 from cliquewise.solvers.sampling import Order
 
 #: Condition number of a node's problem up to which half a pass per outer step is enough.
@@ -57,6 +58,11 @@ class CliqueAscent(State):
     direction: float = 0.0  # of its last change
     changed: bool = False  # whether it was changed at the last look
     changes: int = 0  # of rho
+    course: ClassVar[tuple[str, ...]] = (
+        "point.inflow", "point.w", "inner", "gaps", "previous", "place", "by_example", "order",
+        "outer", "momentum", "disagreement", "inner_gap", "primal", "dual", "next_look", "share",
+        "lag", "last_gap", "last_passes", "factor", "direction", "changed", "changes",
+    )  # fmt: skip
 
     @classmethod
     def begin(
@@ -121,10 +127,13 @@ class CliqueAscent(State):
 
     def unpack(self, arrays: Arrays) -> None:
         """Back from :meth:`pack`."""
-        x = self.point
-        if x.mu.shape != arrays["mu"].shape or x.xi.shape != arrays["xi"].shape:
-            raise other_data()
-        self._take(arrays["mu"], arrays["xi"], float(arrays["rho"][0]))
+        x, sizes = self.point, np.diff(self.problem.cliques.offsets)
+        mu = checked(arrays, "mu", x.mu.shape, low=0.0)
+        check_sums(mu, sizes, np.minimum(sizes, 1.0))
+        xi = checked(arrays, "xi", x.xi.shape, low=-1e100, high=1e100)
+        rho = number_of(arrays, "rho")
+        check(1e-30 <= rho <= 1e30, "its 'rho' is not in range")
+        self._take(mu, xi, rho)
 
     def _take(self, mu: Floats, xi: Floats, rho: float) -> None:
         self.point.mu[:], self.point.xi[:] = mu, xi

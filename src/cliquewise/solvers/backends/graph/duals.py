@@ -16,13 +16,15 @@ import numpy as np
 from cliquewise.errors import DataError
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.base import Arrays, other_data
+from cliquewise.solvers.base import Arrays
+from cliquewise.solvers.checked import checked
 
 
 class GraphDuals:
     """Distributions of all examples, flat over their cliques, and the weights they give."""
 
     draws: ClassVar[bool] = False
+    course: ClassVar[tuple[str, ...]] = ("w", "mu", "log_z", "gaps")
 
     def __init__(self, problem: GraphProblem, start: float, gamma: float, by_gap: bool):
         self.problem, self.gamma = problem, gamma
@@ -58,9 +60,7 @@ class GraphDuals:
         return {"theta": self.theta}
 
     def unpack(self, arrays: Arrays) -> None:
-        if arrays["theta"].shape != self.theta.shape:
-            raise other_data()
-        self.theta = np.array(arrays["theta"])
+        self.theta = checked(arrays, "theta", self.theta.shape, low=-1e12, high=1e12)
         self._infer()
 
     # ---- the algorithm's questions

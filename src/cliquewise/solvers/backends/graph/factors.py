@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,9 @@ class GraphFactors(State):
     """Factorwise steps on the beliefs of a :class:`CliqueAscent`."""
 
     check_cost = 0.5
+    course: ClassVar[tuple[str, ...]] = (
+        "active", *(f"ascent.{name}" for name in CliqueAscent.course)
+    )  # fmt: skip
 
     def __init__(self, problem: GraphProblem, solver: Any):
         self.problem = problem
