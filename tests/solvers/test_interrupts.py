@@ -99,3 +99,14 @@ def test_an_interrupt_within_a_step_leaves_what_was_proved(
     assert fit.certificate.primal == pytest.approx(problem.primal(fit.weights), rel=1e-12)
     best = run(problem, SDCA(), tol=1e-7, max_epochs=2000, random_state=0).certificate
     assert fit.certificate.dual <= best.primal
+
+
+@pytest.mark.parametrize("what", ["kill_and_resume", "disk_full"])
+def test_runs_that_are_killed_or_cannot_write_end_as_if_nothing_had_happened(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(TESTS.parent)
+    from tests.campaign import interrupts
+
+    for seed in range(4):
+        assert getattr(interrupts, what)(np.random.default_rng(seed)) is None
