@@ -70,6 +70,43 @@ def test_a_mask_with_a_gap_gives_nan_and_the_next_call_says_so():
     torch.testing.assert_close(value, torch.full_like(value, 3 * math.log(4)))
 
 
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("labels", [4, 20])
+def test_tags_that_are_no_labels_give_nan_and_the_next_call_says_so(shared, labels):
+    nodes = torch.zeros(3, 4, labels, device=DEVICE)
+    shape = (labels, labels) if shared else (3, 3, labels, labels)
+    mask = torch.tensor([[True] * 4, [True] * 4, [True, True, True, False]], device=DEVICE)
+    scores = Scores(nodes, torch.zeros(shape, device=DEVICE), None, None, mask)
+    tags = torch.zeros(3, 4, dtype=torch.long, device=DEVICE)
+    for wrong in (-1, labels, 10**12):
+        tags[1, 2] = wrong
+        tags[2, 3] = wrong  # where there is no position
+        value, _ = _triton.evaluate(scores, tags, True)
+        assert value.isnan().tolist() == [False, True, False]
+        with pytest.raises(DataError, match="tags"):
+            _triton.viterbi(scores)
+    assert not _triton.evaluate(scores, None, False)[0].isnan().any()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("where", ["nodes", "transitions", "begin", "end"])
+def test_nan_scores_give_nan_and_leave_the_other_chains_alone(where, shared):
+    batch = Batch(3, 3, 4, 3, shared=shared, masked=False)
+    batch.mask = torch.tensor([[True] * 4, [True, True, True, False], [False] * 4])
+    scores = on_device(batch)
+    at = {"nodes": (1, 2, 0), "begin": (1,), "end": (2,)}
+    scores[where][at.get(where, (0, 1) if shared else (1, 0, 2, 2))] = math.nan
+    all_chains = where in ("begin", "end") or (where == "transitions" and shared)
+    expected = [all_chains, True, False]
+    found = cwt.marginals(**scores, backend="triton")
+    assert found.log_z.isnan().tolist() == expected
+    assert found.nodes.isnan().flatten(1).any(1).tolist() == expected
+    assert found.edges.isnan().any()
+    best, labels = cwt.viterbi(**scores, backend="triton")
+    assert best.isnan().tolist() == expected
+    assert labels.min() >= 0 and labels.max() < 3
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_a_gap_is_an_error_of_the_backward_pass_and_of_decode_and_of_plain_pytorch():
     mask = torch.tensor([[True, True, False], [True, False, True]], device="cuda")

@@ -37,6 +37,37 @@ def _flat(scores: Scores) -> Arrays:
     return array, offsets, _tables(scores)
 
 
+def _without_number(arrays: Arrays) -> Any:
+    """Which chains have a score that is NaN or +inf; None where all scores are fine.
+
+    The kernels' maxima pass over NaN. A sum does not, and costs next to nothing beside them.
+    """
+    nodes, offsets, trans = arrays
+    with np.errstate(all="ignore"):
+        total = nodes.sum() + trans.sum()
+    if total < np.inf:
+        return None
+    lengths = np.diff(offsets)
+    bad = _any_by_chain(~(nodes < np.inf).all(1), offsets)
+    tables = ~(trans < np.inf).all((1, 2))
+    if len(tables) == 1:
+        bad |= tables[0] & (lengths > 1)
+    else:
+        bad |= _any_by_chain(tables, offsets_of(np.maximum(lengths - 1, 0)))
+    return bad if bad.any() else None
+
+
+def _any_by_chain(rows: Any, offsets: Any) -> Any:
+    count = offsets_of(rows)
+    return count[offsets[1:]] > count[offsets[:-1]]
+
+
+def _spoil(rows: Any, bad: Any, counts: Any) -> None:
+    """NaN in all rows of the bad chains."""
+    if len(rows):
+        rows[np.repeat(bad, counts)] = np.nan
+
+
 def _tables(scores: Scores) -> Any:
     trans, mask = scores.trans.detach(), scores.mask
     if scores.is_shared:
@@ -61,14 +92,24 @@ def evaluate(scores: Scores, need_gradient: bool) -> tuple[Tensor, tuple[Tensor,
     """log Z of every chain; with it, in the same pass, what equal weights will need."""
     array, offsets, trans = _flat(scores)
     k = array.shape[1]
+    bad = _without_number((array, offsets, trans))
     log_z = np.empty(len(offsets) - 1)
     if not need_gradient:
         batch_log_partition(array, offsets, trans, log_z)
+        if bad is not None:
+            log_z[bad] = np.nan
         return torch.from_numpy(log_z).to(scores.nodes.dtype), ()
     marginals = np.empty_like(array)
     edges = np.empty((0 if scores.is_shared else len(trans), k, k), dtype=array.dtype)
     summed = np.zeros((k if scores.is_shared else 0, k), dtype=array.dtype)
     batch_forward_backward(array, offsets, trans, marginals, edges, summed, log_z)
+    if bad is not None:
+        lengths = np.diff(offsets)
+        log_z[bad] = np.nan
+        _spoil(marginals, bad, lengths)
+        _spoil(edges, bad, np.maximum(lengths - 1, 0))
+        if (lengths[bad] > 1).any():
+            summed[:] = np.nan
     # Chains of one position have no tables: then a single table is not a shared one.
     value = torch.from_numpy(log_z).to(scores.nodes.dtype)
     return value, tuple(torch.from_numpy(x) for x in (marginals, edges, summed))
@@ -102,6 +143,9 @@ def _weighted(scores: Scores, weights: Tensor) -> Tensor:
     total = np.zeros((array.shape[1], array.shape[1]), dtype=array.dtype)
     g = weights.numpy().astype(array.dtype)
     weighted_expectation(array, offsets, trans, g, np.empty_like(array), total)
+    bad = _without_number((array, offsets, trans))
+    if bad is not None and (np.diff(offsets)[bad] > 1).any():
+        total[:] = np.nan
     return torch.from_numpy(total)
 
 
@@ -111,5 +155,8 @@ def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
     labels = np.zeros(len(array), dtype=np.int64)
     values = np.empty(len(offsets) - 1)
     batch_viterbi(array, offsets, trans, labels, values)
+    bad = _without_number((array, offsets, trans))
+    if bad is not None:
+        values[bad] = np.nan
     value = torch.from_numpy(values).to(scores.nodes.dtype)
     return value, _unflat(scores, labels)

@@ -291,4 +291,8 @@ def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
     out = torch.stack(labels[::-1], 1)
     if scores.mask is not None:
         out = out.masked_fill(~scores.mask, 0)
-    return path_score(scores.each(Tensor.double), out).to(scores.nodes.dtype), out
+    value = path_score(scores.each(Tensor.double), out).to(scores.nodes.dtype)
+    # The path of maxima need not pass the NaN that spoiled them.
+    spoiled = best.isnan().any(-1)
+    spoiled = spoiled if scores.mask is None else spoiled & scores.mask[:, 0]
+    return value.masked_fill(spoiled, torch.nan), out

@@ -48,8 +48,13 @@ class Scores(NamedTuple):
         return self.mask.sum(1)
 
     def full_nodes(self) -> Tensor:
-        """Node scores with the begin and end scores added at their places (differentiable)."""
+        """Node scores with the begin and end scores added at their places (differentiable).
+
+        Zeros where there is no position: what stands there must not spread.
+        """
         nodes = self.nodes
+        if self.mask is not None:
+            nodes = nodes.masked_fill(~self.mask.unsqueeze(-1), 0.0)
         if nodes.shape[1] == 0 or (self.begin is None and self.end is None):
             return nodes
         at = torch.arange(nodes.shape[1], device=nodes.device)
@@ -108,6 +113,51 @@ def check_gaps(mask: Tensor) -> None:
         raise DataError(
             f"mask, row {row}: a position exists after one that does not; the positions of "
             "a chain must be the first ones of its row"
+        )
+
+
+def check_examples(count: int) -> None:
+    """Refuse the mean of nothing."""
+    if count == 0:
+        raise DataError(
+            "the mean loss of an empty batch is no number: leave the batch out, or take "
+            'reduction="sum", which is 0'
+        )
+
+
+def check_tags(scores: Scores, tags: Tensor, *, wait: bool = False) -> Tensor:
+    """Given labels (B, T) as 64-bit integers, checked.
+
+    Shape and type always; that they are labels at all on the CPU, and with ``wait`` on a GPU,
+    too, which has to wait for it.
+    """
+    nodes, mask = scores.nodes, scores.mask
+    size, length, k = nodes.shape
+    if tags.shape != (size, length):
+        raise DataError(
+            f"tags must have the shape (B, T) = {(size, length)} of the node scores, not "
+            f"{tuple(tags.shape)}"
+        )
+    if tags.dtype == torch.bool or tags.is_floating_point() or tags.is_complex():
+        raise DataError(f"tags must be integers, not {tags.dtype}: take tags.long()")
+    if tags.device != nodes.device:
+        raise DataError(f"tags are on {tags.device}, and the node scores on {nodes.device}")
+    tags = tags.long()
+    if (wait or tags.device.type == "cpu") and tags.numel():
+        low, high = tags.aminmax()
+        if int(low) < 0 or int(high) >= k:
+            _refuse_tags((tags < 0) | (tags >= k), tags, mask, k)
+    return tags
+
+
+def _refuse_tags(bad: Tensor, tags: Tensor, mask: Tensor | None, k: int) -> None:
+    """Name the first label that there is not; where there is no position any number will do."""
+    bad = bad if mask is None else bad & mask
+    if bool(bad.any()):
+        row, at = bad.nonzero()[0].tolist()
+        raise DataError(
+            f"tags[{row}, {at}] = {int(tags[row, at])}, but the labels are 0..{k - 1}; "
+            "positions that do not exist are told by the mask"
         )
 
 

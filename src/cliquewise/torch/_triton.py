@@ -33,20 +33,27 @@ def refuses(scores: Scores) -> str | None:
 
 @cache
 def fault_word(device: torch.device) -> Tensor:
-    """A word of host memory that kernels on the device write to where a mask has a gap."""
+    """A word of host memory that kernels on the device write to where a mask or a tag is wrong."""
     # Pinned, the device reaches it; and the host reads it without waiting for the device.
     return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
 
 
-def check_masks(device: torch.device) -> None:
-    """Raise if a kernel that has ended by now met a mask with a gap."""
+#: What a kernel may have met, by the word that it leaves.
+FAULTS = {
+    1: "a mask of this call, or of one before it, has a position after one that does not "
+    "exist; the positions of a chain must be the first ones of its row",
+    2: "tags of this call, or of one before it, are no labels: they must be at least 0 and "
+    "below the number of labels wherever there is a position",
+}
+
+
+def check_faults(device: torch.device) -> None:
+    """Raise if a kernel that has ended by now met a mask with a gap, or a tag that is no label."""
     word = fault_word(device)
-    if word.item():
+    found = int(word.item())
+    if found:
         word.zero_()
-        raise DataError(
-            "a mask of this call, or of one before it, has a position after one that does not "
-            "exist; the positions of a chain must be the first ones of its row"
-        )
+        raise DataError(FAULTS[found])
 
 
 def _kernels() -> tuple[Any, Any]:
@@ -90,8 +97,7 @@ def evaluate(
     scores: Scores, tags: Tensor | None, need_gradient: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """log Z, or the log-likelihood of tags; and the marginals, less the tags."""
-    if scores.mask is not None:
-        check_masks(scores.nodes.device)
+    check_faults(scores.nodes.device)
     size, length, k = scores.nodes.shape
     device = scores.nodes.device
     values = torch.empty(size, dtype=scores.nodes.dtype, device=device)
@@ -110,7 +116,7 @@ def evaluate(
     tags_b, tags_t = (0, 0) if tags is None else tags.stride()
     arguments = (
         nodes, trans, nodes if begin is None else begin, nodes if end is None else end,
-        lengths if mask is None else mask, lengths if mask is None else fault_word(device),
+        lengths if mask is None else mask, fault_word(device),
         lengths if tags is None else tags,
         values, exact, lengths, room, size, length, k, nodes.stride(0), nodes.stride(1),
         trans_b, trans_t, mask_b, mask_t, tags_b, tags_t,
@@ -133,9 +139,8 @@ def evaluate(
 def gradient(scores: Scores, saved: tuple[Tensor, ...], weights: Tensor, scale: float) -> Gradient:
     """The kept marginals times the weights (of every chain, or one for all) and the scale."""
     room, lengths = saved
-    nodes, trans, begin, end, mask = scores
-    if mask is not None:
-        check_masks(nodes.device)
+    nodes, trans, begin, end, _ = scores
+    check_faults(nodes.device)
     size, length, k = nodes.shape
     new: dict[str, Any] = {"dtype": nodes.dtype, "device": nodes.device}
     out_nodes = torch.empty((size, length, k), **new)
@@ -171,8 +176,7 @@ def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
     """Best score (B,) and labeling (B, T), from one launch."""
     from cliquewise.torch._triton_decode import viterbi as kernel
 
-    if scores.mask is not None:
-        check_masks(scores.nodes.device)
+    check_faults(scores.nodes.device)
     size, length, k = scores.nodes.shape
     device = scores.nodes.device
     labels = torch.empty((size, length), dtype=torch.int64, device=device)
@@ -185,7 +189,7 @@ def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
     mask_b, mask_t = (0, 0) if mask is None else mask.stride()
     arguments = (
         nodes, trans, nodes if begin is None else begin, nodes if end is None else end,
-        labels if mask is None else mask, labels if mask is None else fault_word(device),
+        labels if mask is None else mask, fault_word(device),
         values, labels, bests,
         length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t, mask_b, mask_t,
     )  # fmt: skip

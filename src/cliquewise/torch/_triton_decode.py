@@ -37,8 +37,12 @@ def viterbi(
         best = _row(nodes, 0, nodes_t, length, K, KP, F)
         best += _vector(begin, K, KP, F, HAS_BEGIN) + tl.where(length == 1, finish, 0.0)
         tl.store(bests + j, best, mask=valid)
+        # Maxima pass over NaN, so that they are counted where they are met.
+        wrong = tl.zeros((KP,), tl.int32)
         if SHARED:
             table = _tile(trans, K, KP, F)
+            if length > 1:
+                wrong += tl.sum((table != table).to(tl.int32), 0)
             for t in range(1, length):
                 x = _row(nodes, t, nodes_t, length, K, KP, F)
                 x += tl.where(t == length - 1, finish, 0.0)
@@ -51,6 +55,7 @@ def viterbi(
             for t in range(1, length):
                 at = trans + (t - 1) * trans_t
                 table = tl.load(at + i * K + j[None, :], mask=inside, other=NOTHING)
+                wrong += tl.sum((table != table).to(tl.int32), 0)
                 x = _row(nodes, t, nodes_t, length, K, KP, F)
                 x += tl.where(t == length - 1, finish, 0.0)
                 high = tl.maximum(tl.max(best, 0), LEAST)
@@ -60,16 +65,20 @@ def viterbi(
         tl.debug_barrier()
         row = tl.load(bests + (length - 1) * K + j, mask=valid, other=NOTHING)
         value += tl.max(row, 0).to(tl.float64)
-        y = tl.argmax(row, 0)
+        wrong += (row != row).to(tl.int32)
+        y = tl.minimum(tl.argmax(row, 0), K - 1)
         tl.store(labels + length - 1, y.to(tl.int64))
         before = tl.load(bests + (length - 2) * K + j, mask=valid & (length > 1), other=NOTHING)
         for u in range(1, length):
             t = length - 1 - u
             row = before
+            wrong += (row != row).to(tl.int32)
             before = tl.load(bests + (t - 1) * K + j, mask=valid & (t > 0), other=NOTHING)
             column = tl.load(trans + t * trans_t + j * K + y, mask=valid, other=NOTHING)
-            y = tl.argmax(row + column, 0)
+            y = tl.minimum(tl.argmax(row + column, 0), K - 1)
             tl.store(labels + t, y.to(tl.int64))
+        if tl.sum(wrong, 0) > 0:
+            value = value * float("nan")
     for start in range(0, T, TB):
         t = start + tl.arange(0, TB)
         outside = (t < T) & (t >= length)

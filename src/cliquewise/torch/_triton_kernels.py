@@ -153,19 +153,24 @@ def _edge_sums(
 
 @triton.jit
 def _gold(
-    nodes, trans, begin, end, tags, marginals, edges, length, K, stride_t, trans_t, tags_t,
+    nodes, trans, begin, end, fault, tags, marginals, edges, length, K, stride_t, trans_t, tags_t,
     HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, SHARED: tl.constexpr,
     GRADIENT: tl.constexpr, TB: tl.constexpr,
 ):  # fmt: skip
-    """Score of the given labels; they are taken off the marginals."""
+    """Score of the given labels, which are taken off the marginals; NaN where one is none."""
     score = tl.zeros((TB,), tl.float64)
+    wrong = tl.zeros((TB,), tl.int32)
     for start in range(0, length, TB):
         t = start + tl.arange(0, TB)
         on = t < length
         y = tl.load(tags + t * tags_t, mask=on, other=0)
+        known = (y >= 0) & (y < K)
+        wrong += (on & (known == 0)).to(tl.int32)
+        y = tl.where(known, y, 0)
         score += tl.load(nodes + t * stride_t + y, mask=on, other=0.0).to(tl.float64)
         joined = on & (t > 0)
         before = tl.load(tags + (t - 1) * tags_t, mask=joined, other=0)
+        before = tl.where((before >= 0) & (before < K), before, 0)
         pair = before * K + y
         step = trans + (t - 1) * trans_t + pair
         score += tl.load(step, mask=joined, other=0.0).to(tl.float64)
@@ -182,12 +187,16 @@ def _gold(
                 tl.atomic_add(edges + pair, minus, mask=joined)
             else:
                 tl.atomic_add(edges + (t - 1) * K * K + pair, minus, mask=joined)
-    return tl.sum(score, 0)
+    total = tl.sum(score, 0)
+    if tl.sum(wrong, 0) > 0:
+        tl.store(fault, 2)
+        total = total * float("nan")
+    return total
 
 
 @triton.jit
 def _finish(
-    nodes, trans, begin, end, tags, values, alphas, edges, value, trust, b, rows, length,
+    nodes, trans, begin, end, fault, tags, values, alphas, edges, value, trust, b, rows, length,
     T, K, nodes_t, trans_t, tags_b, tags_t,
     KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, ROWS: tl.constexpr,
     HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, HAS_TAGS: tl.constexpr,
@@ -214,7 +223,7 @@ def _finish(
     if HAS_TAGS:
         tags += b * tags_b
         score = _gold(
-            nodes, trans, begin, end, tags, marginals, edges, length, K, nodes_t, trans_t,
+            nodes, trans, begin, end, fault, tags, marginals, edges, length, K, nodes_t, trans_t,
             tags_t, HAS_BEGIN, HAS_END, SHARED, GRADIENT, TB,
         )  # fmt: skip
         value = score - value
@@ -255,9 +264,9 @@ def scan(
     if MERGED:
         tl.debug_barrier()
         _finish(
-            nodes, trans, begin, end, tags, values, alphas, edges, value, trust.to(tl.int32), b,
-            rows, length, T, K, nodes_t, trans_t, tags_b, tags_t, KP, TB, F, ROWS, HAS_BEGIN,
-            HAS_END, HAS_TAGS, SHARED, GRADIENT,
+            nodes, trans, begin, end, fault, tags, values, alphas, edges, value,
+            trust.to(tl.int32), b, rows, length, T, K, nodes_t, trans_t, tags_b, tags_t, KP, TB, F,
+            ROWS, HAS_BEGIN, HAS_END, HAS_TAGS, SHARED, GRADIENT,
         )  # fmt: skip
     else:
         tl.store(exact + b, value)
@@ -296,7 +305,7 @@ def finish(
         value = tl.zeros((), tl.float64)
         trust = 0
     _finish(
-        nodes, trans, begin, end, tags, values, alphas, edges, value, trust, b, rows, length,
+        nodes, trans, begin, end, fault, tags, values, alphas, edges, value, trust, b, rows, length,
         T, K, nodes_t, trans_t, tags_b, tags_t, KP, TB, F, ROWS, HAS_BEGIN, HAS_END, HAS_TAGS,
         SHARED, GRADIENT,
     )  # fmt: skip

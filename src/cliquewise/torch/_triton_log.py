@@ -48,8 +48,8 @@ def _log_pass(
     total += tl.log(rest).to(tl.float64)
     tl.debug_barrier()
     if GRADIENT:
-        # An infeasible sequence has marginals 0, not NaN.
-        some = tl.where(rest > 0, 1.0, 0.0).to(F)
+        # An infeasible sequence has marginals 0, not NaN; one with a NaN has nothing else.
+        some = tl.where(rest == 0, 0.0, 1.0 + 0.0 * rest).to(F)
         node = tl.exp(alpha) * some / tl.maximum(rest, 1e-30)
         tl.store(marginals + (length - 1) * K + j, node, mask=valid)
         beta = tl.where(valid, 0.0, NOTHING).to(F)
@@ -76,4 +76,4 @@ def _log_pass(
             tl.store(marginals + (t - 1) * K + j, node, mask=valid)
         if SHARED:
             tl.store(edges + i * K + j[None, :], sums, mask=inside)
-    return tl.where(rest > 0, total, NOTHING)
+    return tl.where(rest == 0, NOTHING, total)

@@ -126,7 +126,13 @@ def log_likelihood(
     scores: Scores, tags: Tensor | None, backend: str = "auto", reduction: str = "none"
 ) -> Tensor:
     """log Z of checked scores, or with tags their log-likelihood; (B,), or its sum or mean."""
-    return _ChainFunction.apply(*scores, tags, choose_backend(scores, backend), reduction)
+    chosen = choose_backend(scores, backend)
+    if tags is not None:
+        # The Triton kernels look at tags while they run; elsewhere to wait costs little.
+        tags = scores_.check_tags(scores, tags, wait=chosen != "triton")
+    if reduction == "mean":
+        scores_.check_examples(len(scores.nodes))
+    return _ChainFunction.apply(*scores, tags, chosen, reduction)
 
 
 def log_partition(
@@ -143,8 +149,9 @@ def log_partition(
     Parameters
     ----------
     nodes : Tensor of shape (B, T, K)
-        Scores of K labels at T positions of B chains; ``-inf`` forbids a label. Float32 or
-        float64; half precision is worked on in float32.
+        Scores of K labels at T positions of B chains; ``-inf`` forbids a label, and NaN makes
+        every answer about its chain NaN. Float32 or float64; half precision is worked on in
+        float32.
     transitions : Tensor of shape (K, K) or (B, T - 1, K, K)
         Scores of (label, next label), shared or one table per position; ``-inf`` forbids.
     begin, end : Tensor of shape (K,), optional
@@ -286,4 +293,5 @@ def path_score(
     >>> path_score(torch.tensor([[1, 0]]), nodes, torch.zeros(2, 2))
     tensor([4.])
     """
-    return scores_.path_score(make_scores(nodes, transitions, begin, end, mask), labels)
+    scores = make_scores(nodes, transitions, begin, end, mask)
+    return scores_.path_score(scores, scores_.check_tags(scores, labels))

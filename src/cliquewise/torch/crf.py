@@ -124,20 +124,28 @@ class ChainCRF(nn.Module):
             tags = tags.transpose(0, 1)
         if reduction != "token_mean":
             return log_likelihood(scores, tags, reduction=reduction)
+        _scores.check_examples(tags.numel())
         count = tags.numel() if scores.mask is None else scores.mask.sum()
         return log_likelihood(scores, tags, reduction="sum") / count
 
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
         """Best labels of every sequence, as lists of their lengths."""
         scores = self.scores(emissions, mask)
-        _, labels = decode(scores)
+        value, labels = decode(scores)
         rows: list[list[int]] = labels.tolist()
-        if scores.mask is None:
-            return rows
-        if labels.is_cuda:
+        if labels.is_cuda and scores.mask is not None:
             from cliquewise.torch import _triton
 
-            _triton.check_masks(labels.device)
+            _triton.check_faults(labels.device)
+        wrong = value.isnan()
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0, 0])
+            raise DataError(
+                f"the scores of sequence {row} contain NaN: nothing is best (look at the "
+                "emissions, or at the weights, which a step that diverged leaves so)"
+            )
+        if scores.mask is None:
+            return rows
         lengths: list[int] = scores.mask.sum(1).tolist()
         return [row[:n] for row, n in zip(rows, lengths)]
 

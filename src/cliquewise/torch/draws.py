@@ -44,18 +44,24 @@ def top_k(
         raise DataError(f"k = {k}; it must be at least 1")
     scores = make_scores(nodes, transitions, begin, end, mask, wait=True)
     with torch.no_grad():
-        feasible, labels = _best_lists(scores, k)
+        best, labels = _best_lists(scores, k)
     found = path_score(scores, labels.transpose(0, 1)).transpose(0, 1)
-    return torch.where(feasible, found, torch.full_like(found, -torch.inf)), labels
+    # Where a score is NaN so are all lists, and the paths need not pass it.
+    found = torch.where(best.isnan(), torch.full_like(found, torch.nan), found)
+    return torch.where(best == -torch.inf, torch.full_like(found, -torch.inf), found), labels
 
 
 def _best_lists(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
-    """Which of the k labelings per chain exist, (B, k), and they themselves (B, k, T)."""
+    """Scores of the k labelings per chain up to a constant, (B, k), and these (B, k, T).
+
+    ``-inf`` past the number of feasible labelings.
+    """
     size, length, n = scores.nodes.shape
     device = scores.nodes.device
     if length == 0 or size == 0:
-        first = torch.arange(k, device=device) == 0
-        return first.expand(size, k), torch.zeros(size, k, length, dtype=torch.long, device=device)
+        first = torch.full((size, k), -torch.inf, dtype=scores.nodes.dtype, device=device)
+        first[:, 0] = 0.0
+        return first, torch.zeros(size, k, length, dtype=torch.long, device=device)
     nodes = scores.full_nodes().transpose(0, 1)
     # lists[b, j * k + r] is the r-th best prefix that ends in label j.
     lists = nodes.new_full((size, n, k), -torch.inf)
@@ -85,11 +91,10 @@ def _best_lists(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
         at = origin.gather(1, at)
         labels.append(at // k)
     out = torch.stack(labels[::-1], 2)
-    feasible = best > -torch.inf
-    out = out.masked_fill(~feasible.unsqueeze(-1), 0)
+    out = out.masked_fill((best == -torch.inf).unsqueeze(-1), 0)
     if scores.mask is not None:
         out = out.masked_fill(~scores.mask.unsqueeze(1), 0)
-    return feasible, out
+    return best, out
 
 
 def sample(
@@ -124,6 +129,9 @@ def sample(
         return torch.zeros(n, size, length, dtype=torch.long, device=device)
     with torch.no_grad():
         _, trans, alphas, total = _plain.log_messages(scores)
+        if bool(total.isnan().any()):
+            row = int(total.isnan().nonzero()[0, 0])
+            raise DataError(f"the scores of chain {row} contain NaN: nothing can be drawn")
         y = _draw(alphas[-1].expand(n, -1, -1), generator)
         labels = [y]
         for t in range(length - 1, 0, -1):

@@ -24,7 +24,8 @@ def _rows(structure: Structure, potentials: Tensor) -> Any:
             f"potentials must have shape ({size},) or (B, {size}), the entries of all tables "
             f"of the structure, not {tuple(potentials.shape)}"
         )
-    return potentials.detach().to("cpu", torch.float64).reshape(-1, size).numpy()
+    rows = potentials.detach().to("cpu", torch.float64)
+    return rows.reshape(potentials.shape[:-1].numel(), size).numpy()
 
 
 class _GraphLogPartition(torch.autograd.Function):
@@ -39,7 +40,7 @@ class _GraphLogPartition(torch.autograd.Function):
                     "differentiable oracles need a graph of small treewidth"
                 )
             values.append(answer.log_z)
-            marginals.append(np.concatenate([np.ravel(table) for table in answer.factors]))
+            marginals.append(answer.factors.flat)
         like: dict[str, Any] = {"dtype": potentials.dtype, "device": potentials.device}
         kept = torch.as_tensor(np.array(marginals), **like).view(potentials.shape)
         ctx.save_for_backward(kept)
@@ -92,7 +93,7 @@ def _entries(structure: Structure, labels: Any) -> Any:
         scope, shape = structure.scope(f), structure.shape(f)
         at = np.ravel_multi_index(tuple(labels[:, scope].T), shape) if len(scope) else 0
         picked.append(structure.table_offsets[f] + np.broadcast_to(at, len(labels)))
-    return np.stack(picked, 1)
+    return np.stack(picked, 1) if picked else np.empty((len(labels), 0), dtype=np.int64)
 
 
 def _score(structure: Structure, potentials: Tensor, labels: Any) -> Tensor:
@@ -115,13 +116,35 @@ def graph_map(structure: Structure, potentials: Tensor) -> tuple[Tensor, Tensor]
     >>> score.item(), labels.tolist()
     (3.0, [1, 1])
     """
-    rows = potentials.reshape(-1, potentials.shape[-1])
+    rows = _as_rows(potentials)
     graphs = (FactorGraph.from_structure(structure, row) for row in _rows(structure, potentials))
     found = [graph.map().labels for graph in graphs]
     labels = np.array(found, dtype=np.int64).reshape(len(rows), structure.n_variables)
     lead = potentials.shape[:-1]
     score = _score(structure, rows, labels).view(lead)
-    return score, torch.from_numpy(labels).view(*lead, -1).to(potentials.device)
+    return score, torch.from_numpy(labels).view(*lead, labels.shape[1]).to(potentials.device)
+
+
+def _as_rows(potentials: Tensor) -> Tensor:
+    return potentials.reshape(potentials.shape[:-1].numel(), potentials.shape[-1])
+
+
+def _truth(structure: Structure, labels: Tensor, size: int) -> Any:
+    """True labels, one row per example, checked."""
+    n = structure.n_variables
+    if labels.shape not in ((size, n), (n,)) or labels.numel() != size * n:
+        raise DataError(f"labels must have shape {(size, n)}, not {tuple(labels.shape)}")
+    if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
+        raise DataError(f"labels must be integers, not {labels.dtype}: take labels.long()")
+    truth = labels.reshape(size, n).cpu().numpy()
+    wrong = (truth < 0) | (truth >= structure.cardinalities)
+    if wrong.any():
+        row, v = (int(x[0]) for x in np.nonzero(wrong))
+        raise DataError(
+            f"labels[{row}, {v}] = {truth[row, v]}, but variable {v} has the states "
+            f"0..{structure.cardinalities[v] - 1}"
+        )
+    return truth
 
 
 def _node_factors(structure: Structure) -> Any:
@@ -163,8 +186,9 @@ def graph_loss(
     """
     check_loss(loss)
     check_gamma(gamma)
-    rows = potentials.reshape(-1, potentials.shape[-1])
-    truth = labels.reshape(len(rows), structure.n_variables).cpu().numpy()
+    _rows(structure, potentials)  # says what is wrong with the shape
+    rows = _as_rows(potentials)
+    truth = _truth(structure, labels, len(rows))
     true_score = _score(structure, rows, truth)
     if loss == "log":
         return reduce(graph_log_partition(structure, rows) - true_score, reduction)
@@ -191,4 +215,4 @@ def _l2_max(structure: Structure, rows: Tensor, gamma: float, k: int) -> Tensor:
         labels = np.array([answer.labels for answer in best])
         found = _score(structure, tensor.expand(len(labels), -1), labels)
         values.append(l2_smoothed_max(found, gamma))
-    return torch.stack(values)
+    return torch.stack(values) if values else rows.sum(1)

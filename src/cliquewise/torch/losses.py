@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.torch import chain
-from cliquewise.torch._scores import make_scores, path_score
+from cliquewise.torch._scores import check_examples, check_tags, make_scores, path_score
 from cliquewise.torch.smoothing import check_gamma, l2_smoothed_max, smoothed_max
 
 #: The losses, in the words of the package.
@@ -32,8 +32,11 @@ def reduce(values: Tensor, reduction: str) -> Tensor:
     """``none``, ``sum`` or ``mean`` over examples."""
     if reduction == "none":
         return values
-    if reduction in ("sum", "mean"):
-        return values.sum() if reduction == "sum" else values.mean()
+    if reduction == "mean":
+        check_examples(len(values))
+        return values.mean()
+    if reduction == "sum":
+        return values.sum()
     raise UnsupportedError(f"unknown reduction {reduction!r}; they are: none, sum, mean")
 
 
@@ -65,7 +68,8 @@ def chain_loss(
     ----------
     loss : {"log", "hinge", "smooth_hinge", "softmax_margin"}
     tags : integer Tensor of shape (B, T)
-        The true labels.
+        The true labels; any number where there is no position. That they are labels is looked
+        at on the CPU; on a GPU the kernels find it out, and the loss is NaN or PyTorch says so.
     nodes, transitions, begin, end, mask
         As in :func:`cliquewise.torch.log_partition`.
     cost : float
@@ -88,6 +92,7 @@ def chain_loss(
     scores = make_scores(nodes, transitions, begin, end, mask)
     if loss == "log":
         return reduce(-chain.log_likelihood(scores, tags), reduction)
+    tags = check_tags(scores, tags)
     own = hamming_cost(tags, scores.nodes.shape[2], scores.nodes, scores.mask)
     padded = scores.nodes + cost * own
     rest = scores[1:]
@@ -148,16 +153,18 @@ class CandidateLoss(nn.Module):
         """The loss of scores (B, M) for true candidates (B,).
 
         ``costs`` (B, M) is the task loss of every candidate (0 or 1 by default; log has none);
-        ``mask`` (B, M) is False where there is no candidate.
+        ``mask`` (B, M) is False where there is no candidate. A target where there is none is an
+        error (on a GPU, which is not waited for, the loss is infinite).
         """
         if scores.dim() != 2 or target.shape != scores.shape[:1]:
             raise DataError(
                 f"scores must have shape (B, M) and target (B,), not {tuple(scores.shape)} "
                 f"and {tuple(target.shape)}"
             )
-        truth = scores.gather(1, target.unsqueeze(1)).squeeze(1)
+        target = _check_target(target, scores, mask)
         if mask is not None:
             scores = scores.masked_fill(~mask.bool(), -torch.inf)
+        truth = scores.gather(1, target.unsqueeze(1)).squeeze(1)
         if self.loss == "log":
             return reduce(torch.logsumexp(scores, 1) - truth, self.reduction)
         if costs is None:
@@ -165,3 +172,30 @@ class CandidateLoss(nn.Module):
         if costs.shape != scores.shape:
             raise DataError(f"costs must have shape {tuple(scores.shape)}")
         return reduce(maximum(self.loss, self.gamma)(scores + costs) - truth, self.reduction)
+
+
+def _check_target(target: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """True candidates as 64-bit integers; that they are candidates is looked at on the CPU."""
+    count = scores.shape[1]
+    if target.dtype == torch.bool or target.is_floating_point() or target.is_complex():
+        raise DataError(f"target must be integers, not {target.dtype}: take target.long()")
+    if mask is not None and mask.shape != scores.shape:
+        raise DataError(f"mask must have shape {tuple(scores.shape)}, not {tuple(mask.shape)}")
+    target = target.long()
+    if target.device.type != "cpu":
+        return target
+    wrong = (target < 0) | (target >= count)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0, 0])
+        raise DataError(
+            f"target[{row}] = {int(target[row])}, but the candidates are 0..{count - 1}"
+        )
+    if mask is not None:
+        there = mask.bool().gather(1, target.unsqueeze(1)).squeeze(1)
+        if not bool(there.all()):
+            row = int((~there).nonzero()[0, 0])
+            raise DataError(
+                f"target[{row}] = {int(target[row])} is not there: the mask is False at the true "
+                "candidate"
+            )
+    return target

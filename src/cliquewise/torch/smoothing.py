@@ -37,7 +37,7 @@ def project_to_simplex(rows: Tensor) -> Tensor:
     ordered = shifted.sort(-1, descending=True).values
     count = torch.arange(1, rows.shape[-1] + 1, device=rows.device, dtype=rows.dtype)
     excess = (ordered.cumsum(-1) - 1.0) / count
-    used = (ordered > excess).sum(-1, keepdim=True)
+    used = (ordered > excess).sum(-1, keepdim=True).clamp(min=1)  # 0 where there is a NaN
     return (shifted - excess.gather(-1, used - 1)).clamp(min=0.0)
 
 
@@ -165,7 +165,7 @@ def kl_divergence(p: tuple[Tensor | None, ...], q: tuple[Tensor | None, ...]) ->
     ----------
     p, q : tuples (nodes, transitions, begin, end, mask)
         The arguments of :func:`cliquewise.torch.log_partition`, of which the last may be
-        left out. Lengths must be equal. What q forbids, p should forbid too: the divergence
+        left out. Both need the same mask. What q forbids, p should forbid too: the divergence
         is infinite otherwise.
 
     Examples
@@ -181,6 +181,13 @@ def kl_divergence(p: tuple[Tensor | None, ...], q: tuple[Tensor | None, ...]) ->
         raise DataError(
             f"p and q have different shapes, {tuple(own.nodes.shape)} and "
             f"{tuple(other.nodes.shape)}"
+        )
+    lengths = own.lengths(), other.lengths()
+    if not torch.equal(*lengths):
+        row = int((lengths[0] != lengths[1]).nonzero()[0, 0])
+        raise DataError(
+            f"row {row} has {int(lengths[0][row])} positions by the mask of p and "
+            f"{int(lengths[1][row])} by that of q: give both the same mask"
         )
     log_p, expected_p = _expected(own, own)
     log_q = log_likelihood(other, None)

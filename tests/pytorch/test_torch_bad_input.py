@@ -1,0 +1,185 @@
+"""What is no input gives an error that says what to do, or NaN; never a plausible number."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
+from torch_cases import Batch  # noqa: E402
+
+import cliquewise as cw  # noqa: E402
+from cliquewise import torch as cwt  # noqa: E402
+from cliquewise.errors import DataError  # noqa: E402
+from cliquewise.torch.losses import LOSSES  # noqa: E402
+
+NAN = float("nan")
+
+
+# ---- tags
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("shape", [(2, 3), (3, 4), (4, 2), (2, 4, 1), (1, 4), (4,)])
+def test_tags_of_another_shape_are_refused_by_every_chain_loss(loss, shape):
+    tags = torch.zeros(shape, dtype=torch.long)
+    with pytest.raises(DataError, match=r"tags must have the shape \(B, T\) = \(2, 4\)"):
+        cwt.chain_loss(loss, tags, torch.zeros(2, 4, 3), torch.zeros(3, 3))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("wrong", [-1, 3, 10**9])
+def test_a_tag_that_is_no_label_is_named_unless_it_is_padding(loss, wrong):
+    nodes, trans = torch.randn(2, 4, 3), torch.randn(3, 3)
+    tags = torch.tensor([[0, 1, 2, 0], [2, 2, 1, 0]])
+    mask = torch.tensor([[True] * 4, [True, True, True, False]])
+    expected = cwt.chain_loss(loss, tags, nodes, trans, mask=mask)
+    tags[1, 3] = wrong
+    assert cwt.chain_loss(loss, tags, nodes, trans, mask=mask) == expected
+    with pytest.raises(DataError, match=rf"tags\[1, 3\] = {wrong}, but the labels are 0..2"):
+        cwt.chain_loss(loss, tags, nodes, trans)
+    with pytest.raises(DataError, match=r"tags\[1, 3\]"):
+        cwt.ChainCRF(3, batch_first=True)(nodes, tags)
+    with pytest.raises(DataError, match=r"tags\[1, 3\]"):
+        cwt.path_score(tags, nodes, trans)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_tags_that_are_no_integers_are_refused(dtype):
+    with pytest.raises(DataError, match=r"integers.*tags.long\(\)"):
+        cwt.chain_loss("log", torch.zeros(1, 2, dtype=dtype), torch.zeros(1, 2, 3), torch.eye(3))
+    small = torch.zeros(1, 2, dtype=torch.int32)
+    assert torch.isfinite(cwt.chain_loss("log", small, torch.zeros(1, 2, 3), torch.eye(3)))
+
+
+# ---- NaN
+
+
+@pytest.mark.parametrize("backend", ["compiled", "plain"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("where", ["nodes", "transitions", "begin", "end"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_nan_scores_give_nan_and_leave_the_other_chains_alone(backend, dtype, where, shared):
+    batch = Batch(3, 3, 4, 3, dtype=dtype, shared=shared, masked=False)
+    batch.mask = torch.tensor([[True] * 4, [True, True, True, False], [False] * 4])
+    clean = cwt.log_partition(**batch.scores, backend=backend)
+    scores = batch.scores
+    scores[where] = scores[where].clone()
+    at = {"nodes": (1, 2, 0), "begin": (1,), "end": (2,)}
+    scores[where][at.get(where, (0, 1) if shared else (1, 0, 2, 2))] = NAN
+    all_chains = where in ("begin", "end") or (where == "transitions" and shared)
+    expected = [all_chains, True, False]
+    value = cwt.log_partition(**scores, backend=backend)
+    assert value.isnan().tolist() == expected
+    torch.testing.assert_close(value[~value.isnan()], clean[~value.isnan()])
+    best, _ = cwt.viterbi(**scores, backend=backend)
+    assert best.isnan().tolist() == expected
+    found = cwt.marginals(**scores, backend=backend)
+    assert found.nodes.isnan().flatten(1).any(1).tolist() == expected
+    assert found.edges.isnan().any()
+
+
+@pytest.mark.parametrize("backend", ["compiled", "plain"])
+def test_nan_where_there_is_no_position_does_not_count(backend):
+    batch = Batch(5, 3, 4, 3, scale=300.0)
+    clean = cwt.marginals(**batch.scores, backend=backend)
+    scores = batch.scores
+    scores["nodes"] = batch.nodes.masked_fill(~batch.mask.unsqueeze(-1), NAN)
+    found = cwt.marginals(**scores, backend=backend)
+    for mine, theirs in zip(found, clean):
+        torch.testing.assert_close(mine, theirs)
+    assert cwt.viterbi(**scores, backend=backend)[1].equal(cwt.viterbi(**batch.scores)[1])
+
+
+def test_nothing_is_decoded_or_drawn_from_nan():
+    crf = cwt.ChainCRF(3, batch_first=True)
+    emissions = torch.zeros(2, 4, 3)
+    emissions[1, 2, 0] = NAN
+    with pytest.raises(DataError, match="sequence 1 contain NaN"):
+        crf.decode(emissions)
+    with pytest.raises(DataError, match="chain 1 contain NaN"):
+        crf.sample(emissions)
+
+
+def test_a_loss_of_nan_scores_is_nan():
+    nodes = torch.zeros(2, 3, 2)
+    nodes[0, 1, 1] = NAN
+    tags = torch.zeros(2, 3, dtype=torch.long)
+    for loss in LOSSES:
+        value = cwt.chain_loss(loss, tags, nodes, torch.zeros(2, 2), reduction="none")
+        assert value.isnan().tolist() == [True, False], loss
+
+
+# ---- empty batches
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kind", ["chain", "graph"])
+def test_an_empty_batch_has_no_losses_a_sum_of_zero_and_no_mean(loss, kind):
+    if kind == "chain":
+        scores = torch.zeros(0, 4, 3, requires_grad=True)
+        trans = torch.zeros(3, 3, requires_grad=True)
+        tags = torch.zeros(0, 4, dtype=torch.long)
+
+        def value(reduction):
+            return cwt.chain_loss(loss, tags, scores, trans, reduction=reduction)
+    else:
+        pair = cw.Structure([2, 2], [(0,), (1,), (0, 1)])
+        scores = torch.zeros(0, 8, requires_grad=True)
+        labels = torch.zeros(0, 2, dtype=torch.long)
+
+        def value(reduction):
+            return cwt.graph_loss(loss, pair, scores, labels, reduction=reduction)
+
+    assert value("none").shape == (0,)
+    total = value("sum")
+    assert total == 0
+    total.backward()
+    assert scores.grad is not None and scores.grad.shape == scores.shape
+    with pytest.raises(DataError, match=r'empty batch.*reduction="sum"'):
+        value("mean")
+
+
+def test_graphs_without_factors_and_empty_batches_of_graphs_are_answered():
+    loose = cw.Structure([2, 3], [])
+    value = cwt.graph_log_partition(loose, torch.zeros(2, 0))
+    torch.testing.assert_close(value, torch.full((2,), 6.0).log())
+    pair = cw.Structure([2, 2], [(0, 1)])
+    score, labels = cwt.graph_map(pair, torch.zeros(0, 4))
+    assert score.shape == (0,) and labels.shape == (0, 2)
+
+
+@pytest.mark.parametrize("labels", [[[0, 2]], [[-1, 0]], [[0]], [0, 1, 0]])
+def test_labels_of_graphs_are_checked(labels):
+    pair = cw.Structure([2, 2], [(0,), (1,), (0, 1)])
+    with pytest.raises(DataError, match="labels"):
+        cwt.graph_loss("log", pair, torch.zeros(1, 8), torch.tensor(labels))
+
+
+# ---- candidates and divergences
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_target_that_the_mask_hides_is_refused(loss):
+    mask = torch.tensor([[True, True, False], [True, False, True]])
+    lossy = cwt.CandidateLoss(loss)
+    assert torch.isfinite(lossy(torch.randn(2, 3), torch.tensor([1, 2]), mask=mask))
+    with pytest.raises(DataError, match=r"target\[1\] = 1 is not there"):
+        lossy(torch.randn(2, 3), torch.tensor([0, 1]), mask=mask)
+    with pytest.raises(DataError, match=r"target\[0\] = 3, but the candidates are 0..2"):
+        lossy(torch.randn(2, 3), torch.tensor([3, 0]))
+    with pytest.raises(DataError, match="mask must have shape"):
+        lossy(torch.randn(2, 3), torch.tensor([0, 0]), mask=mask[:1])
+
+
+def test_a_divergence_of_chains_of_other_lengths_is_refused():
+    p, q = Batch(0, 2, 4, 3, masked=False), Batch(1, 2, 4, 3, masked=False)
+    short = torch.tensor([[True] * 4, [True, True, False, False]])
+    p.mask = short
+    with pytest.raises(DataError, match="row 1 has 2 positions by the mask of p and 4 by"):
+        cwt.kl_divergence(tuple(p.scores.values()), tuple(q.scores.values()))
+    q.mask = short.clone()
+    value = cwt.kl_divergence(tuple(p.scores.values()), tuple(q.scores.values()))
+    whole = [
+        (x.nodes[1:, :2], x.transitions, x.begin, x.end) for x in (p, q)
+    ]  # the second chain on its own
+    torch.testing.assert_close(value[1:], cwt.kl_divergence(*whole))
