@@ -203,6 +203,8 @@ def fitted(kind: Kind, problem: Problem, drawn: dict[str, Any]) -> tuple[Any, An
     with recorded() as made:
         mode, model = drawn.get("mode"), estimator(kind, problem, drawn)
         if mode == "partial_fit":
+            if "allowed" in given:
+                raise UnsupportedError("partial_fit takes no allowed labels")
             known = [label for labels in given["y"] for label in labels]
             first = {name: given[name][:1] for name in ("X", "y")}
             rest = {name: given[name][1:] for name in ("X", "y")}
@@ -305,7 +307,7 @@ def _judge_exact(
     objective: Objective, fit: Any, kind: Kind, problem: Problem, said: str
 ) -> Trouble | None:
     proof, own = fit.certificate, objective.value(kind.weights(problem, fit.weights))
-    if not np.isfinite(own.value):
+    if not np.isfinite(own.value) or (own.value > np.finfo(float).max and proof.primal == np.inf):
         return None
     slack = 1e-9 * abs(own.value) + 1e4 * own.error  # 1e4: of doubles, not of long doubles
     if proof.status == "bound":

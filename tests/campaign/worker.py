@@ -22,7 +22,7 @@ from .findings import Report, Trouble
 #: Seconds that no case may take.
 LIMIT = 10.0
 #: Seconds more for kernels that are compiled on the way: then it is tried again.
-COMPILING = 170.0
+COMPILING = 600.0
 #: Bytes of address space: a case that wants more meets a MemoryError.
 MEMORY = 12 * 2**30
 
