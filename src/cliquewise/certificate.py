@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from cliquewise.errors import CertificateError
 
-#: What rounding may add to a dual value, relative to a primal value above 1.
+#: What rounding may take off a primal value, relative to one above 1. Dual values are lowered by
+#: theirs (see ``problems/rounding.py``).
 EPSILON = 1e-9
 
 
@@ -26,6 +27,8 @@ class Certificate:
         ``exact``: primal and dual are exact values of a convex problem and its dual;
         ``bound``: the primal is an upper bound of the objective (an inexact oracle's bound),
         so that the gap is true but may be loose; ``none``: nothing is proved.
+    rounding : float
+        How much the dual value was lowered so that it bounds the objective in exact arithmetic.
 
     Examples
     --------
@@ -36,6 +39,7 @@ class Certificate:
     primal: float
     dual: float = float("-inf")
     status: str = "none"
+    rounding: float = 0.0
 
     def __post_init__(self) -> None:
         values = self.primal, self.dual

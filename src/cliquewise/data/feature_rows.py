@@ -88,3 +88,7 @@ class FeatureRows:
     def accumulate(self, factors: Floats) -> Floats:
         """``sum_r factors[r] * row r`` over all rows, dense."""
         return np.asarray(self.matrix.T @ factors)
+
+    def sizes(self, factors: Floats) -> Floats:
+        """:meth:`accumulate` of the rows without their signs."""
+        return np.asarray(abs(self.matrix).T @ np.abs(factors), dtype=np.float64)

@@ -132,7 +132,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         c = header["certificate"]
         if c["status"] not in ("exact", "bound", "none"):
             raise DataError(f"its certificate says {c['status']!r:.40}")
-        estimator.certificate_ = Certificate(float(c["primal"]), float(c["dual"]), c["status"])
+        values = float(c["primal"]), float(c["dual"]), c["status"]
+        estimator.certificate_ = Certificate(*values, float(c.get("rounding", 0.0)))
         if not isinstance(header["solver"], str):
             raise DataError("its solver has no name")
         estimator.solver_ = header["solver"]
@@ -168,6 +169,12 @@ def _shortfall(fit: Fit, tol: float) -> str:
         if fit.certificate.status != "none"
         else "without a certificate (the problem is not convex)"
     )
+    if fit.certificate.rounding > tol * abs(fit.certificate.primal):
+        return (
+            f"{fit.solver} {why} after {fit.epochs:.3g} epochs {reached}; numbers of this size "
+            f"prove nothing finer: rounding alone may be {fit.certificate.rounding:.3g} of the "
+            f"objective {fit.certificate.primal:.3g}; scale the features, or lower C"
+        )
     return (
         f"{fit.solver} {why} after {fit.epochs:.3g} epochs {reached}; raise max_epochs or "
         "max_seconds, scale the features, lower C, or try another solver"

@@ -17,6 +17,7 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.problems.fingerprint import Fingerprint
+from cliquewise.problems.rounding import UNIT, Bound, lowered, squared_norm
 from cliquewise.ragged import Floats
 
 T = TypeVar("T")
@@ -144,7 +145,49 @@ class Problem:
             return Certificate(value)
         if not self.has_penalty:
             return Certificate(value, self.floor, "exact")
-        return Certificate(value, value - float(gradient @ gradient) / (2 * self.lam), "exact")
+        # The weights of the dual point are w - gradient / lam, which the penalty takes with w.
+        bound = self.bound(value, self.vector(gradient) / self.lam, self.doubt(self.vector(w)))
+        return Certificate(value, bound.value, "exact", bound.rounding)
+
+    # ---- rounding
+
+    def vector(self, w: Floats) -> Floats:
+        """Weights in the form that passes over the data work on."""
+        return w
+
+    def largest(self, w: Floats) -> Floats:
+        """The largest ``|w|`` of each row of weights; a row is what features are counted by."""
+        return np.abs(w)
+
+    @property
+    def summands(self) -> Floats:
+        """By row: C times all features that weights may be the sum of, each times its roundings."""
+        raise NotImplementedError
+
+    def doubt(self, w: Floats) -> float:
+        """By how much the objective at ``w`` may be wrong."""
+        with np.errstate(over="ignore"):
+            return UNIT * self.lam * float(self.largest(w) @ self.summands)
+
+    def bound(
+        self, linear: float, w: Floats, doubt: float = 0.0, summands: Floats | None = None
+    ) -> Bound:
+        """The dual value ``linear - lam / 2 ||w||^2`` as a lower bound in exact arithmetic.
+
+        Parameters
+        ----------
+        linear : float
+            Expected costs and entropies of the dual point, per example.
+        w : array
+            Its weights, in the form that passes over the data work on.
+        doubt : float
+            By how much ``linear`` may be wrong.
+        summands : array, optional
+            As ``self.summands``, where more is known of the point than that it is one.
+        """
+        sizes = self.summands if summands is None else summands
+        penalty = 0.5 * self.lam * squared_norm(w)
+        return lowered(linear, doubt, penalty, self.lam, self.largest(w), sizes)
 
     # ---- who it is
 

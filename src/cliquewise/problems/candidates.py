@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,17 @@ class CandidateProblem(ExampleProblem):
     def row_entries(self) -> float:
         """Those of two candidates."""
         return min(2 * self.data.features.row_entries, float(self.dimension))
+
+    @cached_property
+    def reach(self) -> Floats:
+        """By weight: the sum of all candidates' |features|, twice."""
+        each = np.repeat(self.weights, np.diff(self.data.offsets))
+        return 2.0 * self.data.features.sizes(each)
+
+    @property
+    def roundings(self) -> float:
+        """Also those of a sum over the candidates of an example."""
+        return super().roundings + 2.0 * float(np.diff(self.data.offsets).max(initial=0))
 
     def content(self, n: int) -> Iterator[tuple[str, Any]]:
         """Candidates (by a random projection), costs, truths and weights."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel, Mask
 from cliquewise.problems.base import Problem
+from cliquewise.problems.rounding import EXP, SUM, UNIT
 from cliquewise.ragged import Floats
 
 #: Most work (tokens times squared labels) in one call of a kernel: about two seconds.
@@ -271,6 +272,89 @@ class ChainProblem(Problem):
             total += loss
             grad += slope / n
         return self.value(float(w @ w), total), grad
+
+    # ---- rounding: rows of weights are the attributes, the transitions, and those of pairs
+
+    def vector(self, w: Floats) -> Floats:
+        """The weights, packed."""
+        return self.form.pack(w)
+
+    def largest(self, w: Floats) -> Floats:
+        """The largest weight of each attribute, of the transitions, of each pair attribute."""
+        from cliquewise._kernels.chain.features import largest_weights
+
+        model, square = self.model, self.model.n_labels**2
+        out = np.empty(model.n_attributes + 1)
+        largest_weights(self.chains, w, out)
+        first = self.form.edge_start + square
+        pairs = w[first : first + model.n_edge_attributes * square]
+        return np.append(out, np.abs(pairs).reshape(-1, square).max(axis=1, initial=0.0))
+
+    @cached_property
+    def sequence_depths(self) -> Floats:
+        """By sequence: roundings of a marginal, which is a product along it."""
+        along = 2.0 * (self.model.n_labels + EXP) * self.data.lengths
+        return np.asarray(along + SUM, dtype=np.float64)
+
+    @cached_property
+    def features(self) -> FeatureSizes:
+        """Sizes of the features of all tokens, by row."""
+        from cliquewise._kernels.chain.features import feature_sizes
+
+        data, weights, model = self.data, self.chains.weights, self.model
+        followers, mass = data.followers, 2.0 * np.repeat(weights, data.lengths)
+        depths = np.repeat(self.sequence_depths, data.lengths) + np.diff(self.chains.indptr)
+        edges = np.zeros_like(mass)
+        edges[followers] = mass[followers] + mass[followers - 1]
+        own, pairs = np.zeros((4, model.n_attributes)), np.zeros((4, model.n_edge_attributes))
+        feature_sizes(self.chains, mass, depths, *own)
+        if self.edge_chains is not None:
+            feature_sizes(self.edge_chains, edges, depths, *pairs)
+        transitions = [edges.sum(), edges @ depths, 2.0, 2.0 * len(followers)]
+        out = np.column_stack([own, transitions, pairs])
+        out[3] += 8.0
+        return FeatureSizes(*out)
+
+    def summands_of(self, moved: float, additions: Floats | None = None) -> Floats:
+        """:attr:`summands` of a dual point that expects so many wrong labels, weighted.
+
+        Half of what a token's label distribution moves, seen from the truth, is its wrong mass; its
+        edges move by no more than both of their tokens do. ``additions`` are, by row, how many
+        numbers were added up, if not one per token and edge.
+        """
+        f, longest = self.features, float(self.data.lengths.max(initial=0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            sizes = np.minimum(f.total, 2.0 * moved * f.most)
+            # Within a sequence true transitions are not yet balanced by expected ones.
+            most = 2.0 * longest * self.chains.weights.max(initial=0.0)
+            sizes[self.model.n_attributes] += most
+            added = f.counts if additions is None else additions
+            return np.asarray(self.C * (f.deep + added * sizes))
+
+    def additions(self, most: float, total: float) -> Floats:
+        """By row: numbers added up where a token has at most ``most``, and all have ``total``."""
+        return np.minimum(most * self.features.counts, total) + 8.0
+
+    @cached_property
+    def summands(self) -> Floats:
+        """By row: C times all features, each times its roundings and those of the sum."""
+        return self.summands_of(np.inf)
+
+    def doubt(self, w: Floats) -> float:
+        """Errors of scores and log partition functions, and of their sum over the sequences."""
+        own = self.chains.weights @ (self.sequence_depths * (1.0 + self.data.lengths))
+        own *= 1.0 + np.log(self.model.n_labels)
+        n = max(self.n_examples, 1)
+        return UNIT * (float(self.largest(w) @ self.features.deep) + float(own)) / n
+
+
+class FeatureSizes(NamedTuple):
+    """Sizes of all features, by row of weights; see ``problems/rounding.py``."""
+
+    total: Floats  # sum of |features| of all tokens
+    deep: Floats  # the same, each times the roundings of a marginal
+    most: Floats  # the largest of them
+    counts: Floats  # how many there are
 
 
 def _check_smoothing(gamma: float, smoother: str, top: int) -> None:

@@ -10,12 +10,14 @@ of a graph, a matching, a candidate, a box) is the subclass's affair.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from cliquewise.errors import UnsupportedError
 from cliquewise.problems.base import Problem
+from cliquewise.problems.rounding import EXP, SUM, UNIT
 from cliquewise.ragged import Floats, Ints, offsets_of
 
 
@@ -74,6 +76,11 @@ class Best(NamedTuple):
     row: Rows
     bound: float
     exact: bool
+
+    def cost(self, problem: ExampleProblem, w: Floats) -> float:
+        """What the output costs, or less: psi at ``w`` without the scores, and without rounding."""
+        score = float(self.row.dot(w)[0])
+        return self.value - score - problem.cost_doubt(w, self.value, self.row)
 
 
 class ExampleProblem(Problem):
@@ -143,6 +150,35 @@ class ExampleProblem(Problem):
         Means are over ``p(y) ~ exp(psi / mu)``; the last is a single row, the first's gradient.
         """
         raise UnsupportedError(f"a {self.kind} problem has no exp oracle; smooth with top-K")
+
+    @cached_property
+    def reach(self) -> Floats:
+        """By weight: the sum of all examples' |features|, twice; zero where they are not known."""
+        return np.zeros(self.dimension)
+
+    @cached_property
+    def summands(self) -> Floats:
+        """By weight: C times all features, each times its roundings and those of the sum."""
+        return self.C * (self.n_examples + 2.0 * self.roundings) * self.reach
+
+    def summands_of(self, sizes: Floats, additions: float) -> Floats:
+        """:attr:`summands` of a sum of rows, of which the sizes and the number are known."""
+        return self.C * ((additions + self.roundings) * sizes + self.roundings * self.reach)
+
+    def doubt(self, w: Floats) -> float:
+        """Errors of scores and maxima, and of their sum over the examples."""
+        own = UNIT * self.roundings * self.n_examples
+        return super().doubt(w) + own / max(self.n_examples, 1)
+
+    @property
+    def roundings(self) -> float:
+        """Roundings of a score, of a cost, or of an entry of a row, at most."""
+        return SUM + 4.0 * (self.row_entries + EXP)
+
+    def cost_doubt(self, w: Floats, value: float, row: Rows) -> float:
+        """By how much the cost of an output may be wrong if it is made from psi and its row."""
+        size = float(np.abs(row.values) @ np.abs(w[row.indices]))
+        return UNIT * (self.roundings + len(row.values)) * (abs(value) + size)
 
     def best(self, w: Floats, i: int, method: str = "auto", options: Any = ()) -> Best:
         """The best output, by a method of the user's choice where a kind of problem has several."""

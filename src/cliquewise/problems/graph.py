@@ -26,6 +26,7 @@ from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.base import get, registered
 from cliquewise.problems.base import check_weights
 from cliquewise.problems.examples import Best, ExampleProblem, Rows, stacked
+from cliquewise.problems.rounding import EXP, SUM
 from cliquewise.ragged import Floats, Ints, offsets_of
 
 LOSSES = ("log", "softmax_margin", "hinge")
@@ -391,7 +392,27 @@ class GraphProblem(ExampleProblem):
                 )
         return None
 
-    # ---- sizes of gradients
+    # ---- sizes of gradients, and of features
+
+    def sizes(self, d: Floats) -> Floats:
+        """``sum_c |B_c| |d_c|``: the sum of the sizes of what :meth:`accumulate` adds up."""
+        out = np.zeros(self.dimension)
+        absolute = self.cliques._replace(values=np.abs(self.cliques.values))
+        self.model.accumulate(np.abs(d), absolute, out)
+        return out
+
+    @cached_property
+    def reach(self) -> Floats:
+        """By weight: the sum of the |features| of all states, twice."""
+        return 2.0 * self.sizes(np.ones(int(self.cliques.offsets[-1])))
+
+    @property
+    def roundings(self) -> float:
+        """Those of exact inference: a product over all cliques, and sums over their states."""
+        states = float(np.diff(self.cliques.offsets).max(initial=1))
+        largest = float(np.bincount(self.owners, minlength=1).max(initial=1))
+        features = float(np.diff(self.cliques.indptr).max(initial=0))
+        return SUM + 4.0 * (largest * (states + EXP) + features)
 
     @property
     def row_entries(self) -> float:

@@ -124,6 +124,20 @@ class MultiLabelProblem(Problem):
                 yield name, array
         yield "model", np.array([*self.X.shape, self.n_labels, self.intercept])
 
+    @cached_property
+    def _columns(self) -> tuple[Floats, Floats]:
+        """By used column: the sum of its |features| over all labels, and the largest of them."""
+        rows, n = self.rows, len(self.used)
+        sizes, most = np.abs(rows.values), np.zeros(n)
+        np.maximum.at(most, rows.indices, sizes)
+        total = np.bincount(rows.indices, sizes, minlength=n)
+        return np.asarray(self.n_labels * total, dtype=np.float64), most
+
+    def sizes(self, moved: float) -> Floats:
+        """By used column, then of all pairs: the sum of |features| if beliefs moved so much."""
+        total, most = self._columns
+        return np.append(np.minimum(total, moved * most), 2.0 * moved * self.n_labels)
+
     # ---- weights
 
     def pack(self, U: Floats, V: Floats) -> Floats:

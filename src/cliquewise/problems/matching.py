@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,18 @@ class MatchingProblem(ExampleProblem):
         """Those of two matchings."""
         pairs = float(self.data.shapes.min(axis=1).mean()) if self.n_examples else 0.0
         return min(2 * pairs * self.data.features.row_entries, float(self.dimension))
+
+    @cached_property
+    def reach(self) -> Floats:
+        """By weight: the sum of all pairs' |features|, twice."""
+        each = np.repeat(self.weights, np.diff(self.data.offsets))
+        constant = [each.sum()] if self.model.intercept else []
+        return 2.0 * np.append(self.data.features.sizes(each), constant)
+
+    @property
+    def roundings(self) -> float:
+        """Also those of a sum over the pairs of a matching, and of its dual."""
+        return super().roundings + 8.0 * float(self.data.shapes.max(initial=0))
 
     def content(self, n: int) -> Iterator[tuple[str, Any]]:
         """Pairs (by a random projection), costs, truths and weights."""

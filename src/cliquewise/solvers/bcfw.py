@@ -16,6 +16,7 @@ import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
+from cliquewise.problems.rounding import squared_norm
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Combinations
 from cliquewise.solvers.backends.chain.segments import ChainSegments
@@ -190,8 +191,7 @@ class BCFW(MapCalls):
 
     def _refresh(self, problem: Any, state: Ascent) -> None:
         """The weights and the dual value from the outputs afresh."""
-        costs, w = state.blocks.refresh(), state.blocks.w
-        state.dual = costs - 0.5 * problem.lam * float(w @ w)
+        state.dual = state.blocks.refresh() - 0.5 * problem.lam * squared_norm(state.blocks.w)
 
     # ---- one step
 
@@ -229,13 +229,14 @@ class BCFW(MapCalls):
     def certify(self, problem: Any, state: Ascent) -> Certificate:
         """Primal (of the better of weights and average) and dual values in float64."""
         self._refresh(problem, state)
+        bound = state.blocks.bound()
         primal, exact = state.blocks.primal(state.blocks.w)
         state.averaged = False
         if len(state.average) and state.steps > 1:
             other, also = state.blocks.primal(state.average)
             if other < primal:
                 state.averaged, primal, exact = True, other, also
-        return Certificate(primal, state.dual, "exact" if exact else "bound")
+        return Certificate(primal, bound.value, "exact" if exact else "bound", bound.rounding)
 
     def weights(self, problem: Any, state: Ascent) -> Floats:
         """Weights of the dual point, or their average if that was certified."""

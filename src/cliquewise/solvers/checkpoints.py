@@ -17,6 +17,7 @@ import numpy as np
 from cliquewise.errors import DataError
 from cliquewise.persistence import read_arrays
 from cliquewise.problems.fingerprint import Fingerprint
+from cliquewise.problems.rounding import Bound
 from cliquewise.solvers.base import Arrays, Solver
 from cliquewise.solvers.seal import is_sealed, seal_of
 from cliquewise.trace import Trace
@@ -56,7 +57,7 @@ def content(run: Any, state: Any) -> tuple[Arrays, dict[str, Any]]:
         "setting": repr(solver),
         "course": numbers,
         "calls": int(run.calls),
-        "best_dual": float(run.best_dual),
+        "best": [float(number) for number in run.best],
         "seconds": float(run.before + run.seconds),
         "random": _random_state(run.rng),
         "columns": list(trace.columns),
@@ -125,7 +126,7 @@ def _epochs(number: Any, path: Path) -> float:
 
 
 def _restore_run(run: Any, rows: Any, header: dict[str, Any]) -> None:
-    run.calls, run.best_dual = header["calls"], header["best_dual"]
+    run.calls, run.best = header["calls"], Bound(*header["best"])
     run.before = header["seconds"]
     run.trace = Trace(header["columns"])
     for row in rows.tolist():

@@ -22,6 +22,7 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import CliquewiseError
 from cliquewise.persistence import check_target, write_arrays
 from cliquewise.problems.base import Problem
+from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Info, Solver, Start
 from cliquewise.solvers.interrupts import BetweenSteps
@@ -73,7 +74,9 @@ class Run:
         self.started = time.perf_counter()
         self.epochs, self.calls = 0.0, 0
         self.saved = self.started
-        self.best_dual = -np.inf
+        # No objective is below the costs of the truth, whatever rounding does to other bounds.
+        self.floor = problem.floor if problem.is_convex else -np.inf
+        self.best = Bound(self.floor)
         self.before = 0.0  # seconds of earlier runs that this one goes on from
 
     @property
@@ -85,8 +88,12 @@ class Run:
         """Certify the state and record it; a dual value once reached stays proved."""
         if certificate is None:
             certificate = self.solver.certify(self.problem, state)
-        self.best_dual = float(max(self.best_dual, certificate.dual))
-        certificate = Certificate(certificate.primal, self.best_dual, certificate.status)
+        if certificate.status != "none":
+            rounding = certificate.rounding
+            self.best = best = max(self.best, Bound(certificate.dual, rounding))
+            # An objective below the costs of the truth is rounding, too.
+            primal = max(certificate.primal, self.floor)
+            certificate = Certificate(primal, best.value, certificate.status, rounding)
         self.trace.append(
             seconds=self.before + self.seconds, epochs=self.epochs, oracle_calls=self.calls,
             primal=certificate.primal, dual=certificate.dual, gap=certificate.gap,
@@ -145,7 +152,8 @@ class Run:
         except CliquewiseError:
             state = self.solver.begin(self.problem)
         reached = self.solver.certify(self.problem, state)
-        return state, self.check(state, Certificate(reached.primal, self.best_dual, reached.status))
+        before = Certificate(reached.primal, self.best.value, reached.status, self.best.rounding)
+        return state, self.check(state, before)
 
     def go(self, state: Any) -> Fit:
         """Step until the certificate, the epochs or the clock say stop."""

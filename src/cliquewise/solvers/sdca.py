@@ -164,14 +164,14 @@ class SDCA(Solver):
         """Exact primal and dual values in float64, of the better of weights and average."""
         blocks = state.blocks
         blocks.refresh()
-        dual, _ = blocks.dual()
+        bound = blocks.bound()
         primal, _ = blocks.primal(blocks.gamma * blocks.w)
         state.averaged = False
         if len(state.average):
             other, _ = blocks.primal(state.average)
             state.averaged = other < primal
             primal = min(primal, other)
-        return Certificate(primal, dual, "exact")
+        return Certificate(primal, bound.value, "exact", bound.rounding)
 
     def weights(self, problem: Any, state: DualAscent) -> Floats:
         """Weights of the dual point, or their average if that was certified."""

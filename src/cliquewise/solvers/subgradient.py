@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.certificate import Certificate
+from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Sums
 from cliquewise.solvers.backends.chain.sums import ChainSums
@@ -37,7 +38,7 @@ class Steps(State):
     examples: int
     order: Order = field(default_factory=Order)
     mistakes: float = 0.0  # sum of the costs of the outputs of all visits
-    dual: float = 0.0  # best value after a whole pass
+    dual: Bound = field(default_factory=lambda: Bound(0.0))  # the best after a whole pass
     averaged: bool = False
 
 
@@ -102,6 +103,7 @@ class Subgradient(MapCalls):
         # New examples count as if every pass had found them right.
         ratio = problem.C / warm.strength
         state.z[:] = ratio * warm.z
+        state.backend.sizes = warm.backend.sizes.copy()
         state.order.visits, state.mistakes = warm.order.visits // old * n, warm.mistakes
         if len(state.sums) == len(warm.sums):
             state.sums[:] = ratio * n / old * warm.sums
@@ -139,14 +141,17 @@ class Subgradient(MapCalls):
 
     # ---- what it proves
 
-    def _dual(self, problem: Any, state: Steps) -> float:
+    def _dual(self, problem: Any, state: Steps) -> Bound:
         """Value of the dual point that the outputs of all visits make, after whole passes."""
         n, time = max(problem.n_examples, 1), self._time(problem, state)
         if time == 0:
-            return float(problem.floor)
-        norm = float(state.z @ state.z) / time**2
+            return Bound(problem.floor)
+        visits = state.order.visits
         costs = (state.mistakes / n + self.delay * problem.floor) / time
-        return float(costs - 0.5 * problem.lam * norm)
+        doubt = UNIT * visits * abs(costs)
+        summands = state.backend.summands(visits) / time
+        bound: Bound = problem.bound(costs, state.z / time, doubt, summands)
+        return bound
 
     def certify(self, problem: Any, state: Steps) -> Certificate:
         """Objective of the better of iterate and average, and the best dual value met."""
@@ -156,7 +161,8 @@ class Subgradient(MapCalls):
             other, also = state.backend.primal(self._mean(problem, state))
             if other < primal:
                 state.averaged, primal, exact = True, other, also
-        return Certificate(primal, state.dual, "exact" if exact else "bound")
+        status = "exact" if exact else "bound"
+        return Certificate(primal, state.dual.value, status, state.dual.rounding)
 
     def weights(self, problem: Any, state: Steps) -> Floats:
         """The iterate, or the average if that was certified."""
@@ -165,11 +171,14 @@ class Subgradient(MapCalls):
 
     def pack(self, state: Steps) -> Arrays:
         """The sums, the order of the pass under way, and the numbers."""
-        numbers = [state.strength, state.order.visits, state.mistakes, state.dual]
+        numbers = [state.strength, state.order.visits, state.mistakes, *state.dual]
         return {
-            "z": state.z, "sums": state.sums, "order": state.order.order,
+            "z": state.z,
+            "sums": state.sums,
+            "sizes": state.backend.sizes,
+            "order": state.order.order,
             "numbers": np.array(numbers),
-        }  # fmt: skip
+        }
 
     def course(self, state: Steps) -> tuple[str, ...]:
         """Whether the average was the better one."""
@@ -182,8 +191,11 @@ class Subgradient(MapCalls):
     def unpack(self, problem: Any, arrays: Arrays) -> Steps:
         """Back from :meth:`pack`; under another C the sums are scaled."""
         state = self.init(problem)
-        strength, visits, state.mistakes, dual = checked(arrays, "numbers", (4,)).tolist()
+        numbers = checked(arrays, "numbers", (5,)).tolist()
+        strength, visits, state.mistakes = numbers[:3]
+        dual = Bound(*numbers[3:])
         check(strength > 0, "its C is not positive")
+        state.backend.sizes = checked(arrays, "sizes", state.backend.sizes.shape)
         ratio = problem.C / strength
         for name in ("z", "sums"):
             target = getattr(state, name)

@@ -22,6 +22,7 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
+from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.smoothers import get_smoother
 from cliquewise.solvers.backends.base import LEAST, Pass, Smoothing, kind_of_call
@@ -50,9 +51,9 @@ STALL, PROGRESS, EXPECTED, LARGEST = 2, 0.02, 0.1, 128
 PULL, SCALES = 0.5, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 
 VECTORS = ("w", "z", "z_before", "slope", "best")
-NUMBERS = ("alpha", "outer", "rate", "cost", "dual", "best_value", "full_passes", "exact", "mu",
-           "lowest", "least_slack", "stalled", "cool", "max_calls", "top_k_calls", "exp_calls",
-           "full_calls", "full_seconds", "lam", "gamma")  # fmt: skip
+NUMBERS = ("alpha", "outer", "rate", "cost", "dual", "rounding", "doubt", "best_value",
+           "full_passes", "exact", "mu", "lowest", "least_slack", "stalled", "cool", "max_calls",
+           "top_k_calls", "exp_calls", "full_calls", "full_seconds", "lam", "gamma")  # fmt: skip
 
 #: Those of them that are infinite before they are known.
 UNBOUNDED = ("best_value", "lowest", "least_slack")
@@ -63,6 +64,10 @@ BACKENDS: dict[str, Any] = {"chain": ChainSmoothing} | dict.fromkeys(
 
 #: Calls of each kind, those of full gradients among them; these apart, with their seconds.
 COUNTS = ("max_calls", "top_k_calls", "exp_calls", "full_calls", "full_seconds")
+
+
+#: What is proved for one objective, and not for that of another C.
+PROOFS = ("slope", "best", "cost", "dual", "rounding", "doubt", "best_value")
 
 
 @dataclass
@@ -84,6 +89,8 @@ class Iterates(State):
     rate: float = 0.0
     cost: float = 0.0
     dual: float = 0.0
+    rounding: float = 0.0  # by how much it was lowered
+    doubt: float = 0.0  # by how much ``cost`` may be wrong
     best_value: float = float("inf")
     full_passes: int = 0
     exact: float = 1.0
@@ -390,10 +397,13 @@ class SVRG(Solver):
             share = min(max(share, 0.0), 1.0)
             state.slope = state.slope + share * step
             state.cost += share * (cost - state.cost)
-        norm = float(state.slope @ state.slope)
+        state.doubt = max(state.doubt, found.doubt)
         # Without a penalty only a point of slope zero proves anything: the truth's.
-        value = state.cost - (norm / (2 * lam) if lam > 0 else np.inf if norm > 0 else 0.0)
-        state.dual = max(state.dual, value)
+        if lam > 0:
+            bound = problem.bound(
+                state.cost, state.slope / lam, state.doubt, state.backend.summands
+            )
+            state.dual, state.rounding = max(Bound(state.dual, state.rounding), bound)
 
     def certify(self, problem: Any, state: Iterates) -> Certificate:
         """Exact objective of the best weights so far, and the value of the dual point."""
@@ -402,7 +412,7 @@ class SVRG(Solver):
         if value < state.best_value:
             state.best, state.best_value = state.w.copy(), value
         state.proved = True
-        return Certificate(state.best_value, state.dual, "exact")
+        return Certificate(state.best_value, state.dual, "exact", state.rounding)
 
     def weights(self, problem: Any, state: Iterates) -> Floats:
         """The best certified weights, or the newest if they were not certified yet."""
@@ -421,6 +431,7 @@ class SVRG(Solver):
         numbers = [float(getattr(state, name)) for name in NUMBERS]
         return {
             **{name: getattr(state, name) for name in VECTORS},
+            "sizes": state.backend.sizes,
             "numbers": np.array([state.examples, *numbers]),
         }
 
@@ -452,9 +463,10 @@ class SVRG(Solver):
         """Back from :meth:`pack`."""
         state = self.init(problem)
         vectors = {name: checked(arrays, name, state.w.shape) for name in VECTORS}
+        state.backend.sizes = checked(arrays, "sizes", state.backend.sizes.shape)
         known = self._numbers(problem, state, arrays)
         same = (known["lam"], known["gamma"]) == (state.lam, state.gamma)
-        proofs = () if same else ("slope", "best", "cost", "dual", "best_value", "lam", "gamma")
+        proofs = () if same else (*PROOFS, "lam", "gamma")
         for name in VECTORS:
             if name not in proofs:
                 setattr(state, name, vectors[name])

@@ -123,6 +123,39 @@ def add_features(chains, first, last, delta, factor, out):
 
 
 @kernel
+def largest_weights(chains, w, out):
+    """out[a] = the largest ``|w|`` of attribute ``a``; the last number is that of transitions."""
+    n_labels, rows = chains.allowed.shape[1], chains.pair_start.shape[0] == 0
+    last = out.shape[0] - 1
+    for a in range(last):
+        begin = a * n_labels if rows else chains.pair_start[a]
+        end = begin + n_labels if rows else chains.pair_start[a + 1]
+        most = 0.0
+        for p in range(begin, end):
+            most = max(most, abs(w[p]))
+        out[a] = most
+    out[last] = 0.0
+    for p in range(chains.edge_start, chains.edge_start + n_labels * n_labels):
+        out[last] = max(out[last], abs(w[p]))
+
+
+@kernel
+def feature_sizes(chains, mass, depths, total, deep, most, counts):
+    """Sizes of the values of each attribute.
+
+    Their sum times the tokens' masses, and that times their depths; the largest; their number.
+    """
+    ones = chains.values.shape[0] == 0
+    for t in range(mass.shape[0]):
+        for e in range(chains.indptr[t], chains.indptr[t + 1]):
+            a, x = chains.indices[e], 1.0 if ones else abs(chains.values[e])
+            total[a] += mass[t] * x
+            deep[a] += mass[t] * depths[t] * x
+            most[a] = max(most[a], x)
+            counts[a] += 1.0
+
+
+@kernel
 def accumulate_features(chains, first, last, delta, out):
     """out += sum over tokens of (attributes of the token) (outer) delta[t]."""
     add_features(chains, first, last, delta, 1.0, out)

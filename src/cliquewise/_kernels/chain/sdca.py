@@ -329,6 +329,7 @@ def weights_of_duals(chains, duals, strength, w):
     n_labels = chains.allowed.shape[1]
     w[:] = 0.0
     delta = np.empty((longest(chains.offsets), n_labels), w.dtype)
+    edges = np.empty((n_labels, n_labels), w.dtype)
     trans = transitions_of(chains, w)
     for i in range(chains.offsets.shape[0] - 1):
         first, last = chains.offsets[i], chains.offsets[i + 1]
@@ -341,10 +342,11 @@ def weights_of_duals(chains, duals, strength, w):
                 delta[t, j] = -duals.mu[first + t, j]
             delta[t, chains.labels[first + t]] += 1.0
         add_features(chains, first, last, delta[:size], factor, w)
-        for t in range(first + 1, last):
-            trans[chains.labels[t - 1], chains.labels[t]] += factor
         if size > 1:
-            edges = duals.mu_edges[duals.edge_row[i]]
+            # One addition per sequence and not per token: the fewer, the better the bound.
+            copy(duals.mu_edges[duals.edge_row[i]], edges)
+            for t in range(first + 1, last):
+                edges[chains.labels[t - 1], chains.labels[t]] -= 1.0
             for a in range(n_labels):
                 for b in range(n_labels):
                     trans[a, b] -= factor * edges[a, b]
@@ -355,18 +357,26 @@ def weights_of_duals(chains, duals, strength, w):
     mask_rows(chains, w)
 
 
-@kernel(fastmath=REASSOCIATE)
-def entropies(chains, duals, out):
-    """Entropy of every dual distribution: A(theta) - <theta, mu>."""
+@kernel(fastmath=REASSOCIATE, helper=True)
+def _product(theta, mu):
+    """(<theta, mu>, <|theta|, mu>)."""
+    total, size = 0.0, 0.0
+    for k in range(theta.size):
+        term = theta[k] * mu[k]
+        total += term
+        size += abs(term)
+    return total, size
+
+
+@kernel
+def entropies(chains, duals, out, sizes):
+    """Entropy of every dual distribution, A(theta) - <theta, mu>, and the size of its terms."""
     for i in range(chains.offsets.shape[0] - 1):
-        total = 0.0
-        theta = duals.theta[chains.offsets[i] : chains.offsets[i + 1]].ravel()
-        mu = duals.mu[chains.offsets[i] : chains.offsets[i + 1]].ravel()
-        for k in range(theta.size):
-            total += theta[k] * mu[k]
-        if chains.offsets[i + 1] - chains.offsets[i] > 1:
-            theta = duals.theta_edges[duals.edge_row[i]].ravel()
-            mu = duals.mu_edges[duals.edge_row[i]].ravel()
-            for k in range(theta.size):
-                total += theta[k] * mu[k]
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        total, size = _product(duals.theta[first:last].ravel(), duals.mu[first:last].ravel())
+        if last - first > 1:
+            row = duals.edge_row[i]
+            x, y = _product(duals.theta_edges[row].ravel(), duals.mu_edges[row].ravel())
+            total, size = total + x, size + y
         out[i] = duals.log_z[i] - total
+        sizes[i] = abs(duals.log_z[i]) + size

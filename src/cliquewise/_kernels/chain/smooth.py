@@ -48,7 +48,8 @@ Anchor = namedtuple("Anchor", ["labels", "shares", "nodes", "edges"])
 #: weighted with c_i; of calls, and of those whose k labelings are exact.
 Totals = namedtuple("Totals", ["loss", "cost", "omega", "calls", "exact"])
 
-#: Differences of shares that are rounding alone, and not worth a visit to the weights.
+#: Differences of shares that are rounding alone, and not worth a visit to the weights. The bound
+#: of all rounding errors knows it (``backends/chain/smooth.py``).
 ROUNDING = 1e-14
 
 

@@ -27,6 +27,16 @@ class Atoms(NamedTuple):
     values: np.ndarray
 
 
+@kernel
+def total_shares(atoms, out):
+    """out[i] = the sum of the shares of example i's atoms."""
+    for i in range(len(out)):
+        a = atoms.head[i]
+        while a >= 0:
+            out[i] += atoms.alpha[a]
+            a = atoms.next[a]
+
+
 @kernel(helper=True)
 def _score(atoms, a, w):
     """Psi of an atom."""

@@ -293,14 +293,16 @@ def add_seen_pairs(pair_start, pair_label, n_labels, rows):
 
 
 @kernel
-def squared_norm(rows):
-    """Sum of the squares of all weights."""
+def squared_norm(rows, largest):
+    """Sum of the squares of all weights; the largest weight of each attribute."""
     total = 0.0
     for a in range(rows.start.shape[0]):
-        part = 0.0
+        part = most = 0.0
         for p in range(rows.start[a], rows.start[a] + rows.count[a]):
             part += rows.value[p] * rows.value[p]
+            most = max(most, abs(rows.value[p]))
         total += part
+        largest[a] = most
     return total
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from cliquewise.certificate import Certificate
+from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays, Info
 
@@ -59,6 +60,9 @@ class Combinations(Blocks, Protocol):
     def cached_pass(self, order: Ints) -> float:
         """Improve with the outputs at hand; the rise of n duals."""
 
+    def bound(self) -> Bound:
+        """The dual value right after :meth:`refresh`, less what rounding may have added."""
+
     def end_pass(self) -> bool:
         """Tidy up; whether an inexact oracle will find no new output any more."""
 
@@ -83,6 +87,9 @@ class Distributions(Blocks, Protocol):
 
     def dual(self) -> tuple[float, float]:
         """The dual value, and what the entropy would add to it where it does not count."""
+
+    def bound(self) -> Bound:
+        """The dual value, less what rounding may have added."""
 
 
 class Factors(Protocol):
@@ -116,6 +123,11 @@ class Factors(Protocol):
 class Sums(Protocol):
     """What `subgradient` asks."""
 
+    sizes: Floats  # sums of |gradients| of all visits; empty if known beforehand
+
+    def summands(self, visits: int) -> Floats:
+        """What the sum of all gradients is made of, times its roundings, by row of weights."""
+
     def zeros(self) -> Floats:
         """A vector of weights, in the backend's own form."""
 
@@ -146,6 +158,7 @@ class Pass:
     gradient: Floats
     calls: int
     exact: float  # share of the calls whose k outputs gave what all would
+    doubt: float  # by how much rounding may have made cost and omega wrong
 
 
 class Smoothing(Protocol):
@@ -154,6 +167,8 @@ class Smoothing(Protocol):
     The distributions over outputs at the anchor, the point of the last full gradient, are kept: a
     step then needs one oracle call, not two.
     """
+
+    sizes: Floats  # sums of |gradients| of all examples, the largest met; empty if known beforehand
 
     def zeros(self) -> Floats:
         """A vector of weights, in the backend's own form."""
@@ -178,6 +193,10 @@ class Smoothing(Protocol):
 
     def total_loss(self, w: Floats) -> float:
         """Weighted sum of the losses that the problem is about, not smoothed by the solver."""
+
+    @property
+    def summands(self) -> Floats:
+        """What full gradients over lam are the sum of, times its roundings, by row of weights."""
 
     @property
     def curvature(self) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.problems.examples import Best, ExampleProblem, Rows
+from cliquewise.problems.rounding import SUM, UNIT, Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.smoothers import get_smoother
 from cliquewise.solvers.backends.base import Pass, kind_of_call
@@ -125,13 +126,37 @@ class WorkingSets:
         total = weights_of_atoms(self.atoms, self.problem.C, self.w)
         return float(total) / max(len(self.gaps), 1) + self.problem.floor
 
+    def bound(self) -> Bound:
+        problem, atoms, used = self.problem, self.atoms, self.used
+        n, end = max(len(self.gaps), 1), int(atoms.indptr[used])
+        alpha = atoms.alpha[:used]
+        shares = np.repeat(alpha, np.diff(atoms.indptr[: used + 1]))
+        sizes = shares * np.abs(atoms.values[:end])
+        sums = np.bincount(atoms.indices[:end], sizes, minlength=len(self.w))
+        total = float(alpha @ atoms.cost[:used]) / n
+        doubt = UNIT * (used + SUM) * (float(alpha @ np.abs(atoms.cost[:used])) / n)
+        # Where an example's shares exceed 1, all of them are taken back: the truth has cost 0.
+        excess = max(1.0, float(self._totals().max(initial=0.0)))
+        linear = total / excess if total > 0 else total
+        summands = problem.summands_of(np.asarray(sums, dtype=np.float64), used)
+        return problem.bound(linear + problem.floor, self.w, doubt, summands)
+
+    def _totals(self) -> Floats:
+        """The sum of the shares of each example's outputs."""
+        from cliquewise._kernels.common.working_sets import total_shares
+
+        out = np.zeros(len(self.gaps))
+        total_shares(self.atoms, out)
+        return out
+
     def visit(self, order: Ints, uniforms: Floats) -> tuple[int, float]:
         from cliquewise._kernels.common.working_sets import visit
 
         rise = 0.0
         for i in order.tolist():
             best = self.asking.best(self.problem, self.w, i)
-            self._append(best.value - float(self.problem.truth_costs[i]), best.row)
+            cost = best.cost(self.problem, self.w) - float(self.problem.truth_costs[i])
+            self._append(cost, best.row)
             # Counted before it may be taken: what is cut short here is still a state.
             self.used += 1
             taken, more, gap = visit(
@@ -167,7 +192,7 @@ class WorkingSets:
     def unpacked(self, w: Floats) -> Floats:
         return w
 
-    def _append(self, score: float, row: Rows) -> None:
+    def _append(self, cost: float, row: Rows) -> None:
         """Write an output after those in use; whether it stays is the kernel's choice."""
         atoms, at = self.atoms, self.used
         first, size = int(atoms.indptr[at]), int(row.indptr[1])
@@ -181,8 +206,7 @@ class WorkingSets:
         last, index, values = first + size, row.indices[:size], row.values[:size]
         atoms.indices[first:last], atoms.values[first:last] = index, values
         atoms.indptr[at + 1] = last
-        atoms.cost[at] = score - float(values @ self.w[index])
-        atoms.alpha[at], atoms.next[at] = 0.0, -1
+        atoms.cost[at], atoms.alpha[at], atoms.next[at] = cost, 0.0, -1
 
 
 def _no_atoms(n: int) -> Any:
@@ -209,6 +233,10 @@ class ExampleSums:
     def __init__(self, problem: ExampleProblem, solver: Any):
         self.problem = problem
         self.asking = Asking(solver.map_method, tuple(solver.map_options or ()))
+        self.sizes = self.zeros()  # of all rows that were added up
+
+    def summands(self, visits: int) -> Floats:
+        return self.problem.summands_of(self.sizes, visits)
 
     @staticmethod
     def size(problem: ExampleProblem) -> int:
@@ -226,7 +254,8 @@ class ExampleSums:
             time = (delay + count) / n
             w = z / time if time > 0 else z
             best = self.asking.best(self.problem, w, i)
-            mistakes += best.value - float(best.row.dot(w)[0])
+            mistakes += best.cost(self.problem, w)
+            self.sizes[best.row.indices] += np.abs(best.row.values)
             best.row.add_to(z, 0, -C)
             if len(sums):
                 best.row.add_to(sums, 0, -C * count)
@@ -255,6 +284,7 @@ class ExampleSmoothing:
         self.problem, self.name, self.k = problem, smoother, k
         self.smoother: Any = get_smoother(smoother)
         self.anchor: list[Rows] = []
+        self.sizes = self.zeros()
 
     @staticmethod
     def memory(problem: ExampleProblem, smoother: str, k: int) -> float:
@@ -294,15 +324,20 @@ class ExampleSmoothing:
 
     def full_gradient(self, w: Floats, mu: float) -> Pass:
         n = max(self.problem.n_examples, 1)
-        loss = cost = omega = 0.0
+        loss = cost = omega = doubt = 0.0
         exact, gradient, found = 0, self.zeros(), self._answers(w, mu)
+        sizes = self.zeros()
         for a in found:
+            doubt += self.problem.cost_doubt(w, abs(a.value) + abs(a.mean), a.row)
+            sizes[a.row.indices] += np.abs(a.row.values)
             loss, omega, exact = loss + a.value, omega + a.mean - a.value, exact + a.exact
             cost += a.mean - float(a.row.dot(w)[0])
             a.row.add_to(gradient, 0)
         self.anchor = [a.row for a in found]
         share = exact / n if found else 1.0
-        return Pass(loss / n, cost / n, omega / n, gradient / n, len(found), share)
+        self.sizes = np.maximum(self.sizes, sizes)
+        doubt += UNIT * n * (abs(loss) + abs(cost))
+        return Pass(loss / n, cost / n, omega / n, gradient / n, len(found), share, doubt / n)
 
     def epoch(
         self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
@@ -328,6 +363,10 @@ class ExampleSmoothing:
 
     def total_loss(self, w: Floats) -> float:
         return float(self.problem.losses(w).sum())
+
+    @property
+    def summands(self) -> Floats:
+        return self.problem.summands_of(self.sizes, self.problem.n_examples + self.k)
 
     @cached_property
     def curvature(self) -> float:

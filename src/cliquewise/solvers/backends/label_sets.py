@@ -21,6 +21,7 @@ from cliquewise.oracles.relaxed_label_sets import (
     sweep,
 )
 from cliquewise.problems.label_sets import MultiLabelProblem
+from cliquewise.problems.rounding import SUM, UNIT, Bound, lowered
 from cliquewise.ragged import Floats, stretches
 from cliquewise.solvers.base import Arrays, Info, State
 from cliquewise.solvers.checked import MOST as MOST_COUNT
@@ -175,8 +176,8 @@ class LabelSetFactors(State):
         duals = [_repaired_dual(problem, self.sets, weight, w) for weight in weights]
         dual = max(duals)
         self.weight = weights[duals.index(dual)]
-        self.repair = problem.value(-norm, cost) - dual
-        return Certificate(primal, dual, "bound")
+        self.repair = problem.value(-norm, cost) - dual.value
+        return Certificate(primal, dual.value, "bound", dual.rounding)
 
     def extras(self) -> dict[str, float]:
         active = self.n_active / max(self.problem.n_examples, 1)
@@ -271,9 +272,15 @@ def squared_norm(w: Any) -> float:
     return 2.0 * float(np.vdot(w.U, w.U)) + 0.5 * float(np.vdot(w.V, w.V))
 
 
-def _repaired_dual(problem: MultiLabelProblem, sets: Any, weight: float, w: Any) -> float:
+def _repaired_dual(problem: MultiLabelProblem, sets: Any, weight: float, w: Any) -> Bound:
     """Dual value of beliefs that agree; ``w`` is overwritten."""
     from cliquewise._kernels.label_sets.bounds import weights_of_sets
 
+    n = max(problem.n_examples, 1)
     cost = float(weights_of_sets(problem.rows, problem.C, sets, weight, w.U, w.V))
-    return cost / max(problem.n_examples, 1) - 0.5 * problem.lam * squared_norm(w)
+    active = int(sets.count.sum())
+    penalty = 0.5 * problem.lam * squared_norm(w) * (1.0 + UNIT * (w.U.size + w.V.size))
+    largest = np.append(np.abs(w.U).max(axis=1, initial=0.0), np.abs(w.V).max(initial=0.0))
+    # Being off has minus the weights of being on, so that a change of either counts twice.
+    sizes = 2.0 * problem.C * (n + SUM) * problem.sizes(cost)
+    return lowered(cost / n, UNIT * active * cost / n, penalty, problem.lam, largest, sizes)

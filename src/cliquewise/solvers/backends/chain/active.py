@@ -223,6 +223,14 @@ def pack(state: ActiveSets) -> dict[str, np.ndarray[Any, Any]]:
     }  # fmt: skip
 
 
+def token_masses(state: ActiveSets) -> Floats:
+    """The sum of the masses of each token's labels."""
+    support = state.support
+    owners = np.repeat(np.arange(len(support.count)), support.count)
+    masses = support.cell[_entries(support), 0]
+    return np.bincount(owners, masses, minlength=len(support.count)).astype(np.float64)
+
+
 def _entries(pool: Any) -> Any:
     """Places of all entries in order of their owners."""
     return stretches(pool.start, pool.count)

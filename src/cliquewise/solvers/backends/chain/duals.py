@@ -5,12 +5,14 @@ See ``_kernels/chain/sdca.py``.
 
 from __future__ import annotations
 
+from math import fsum
 from typing import Any, ClassVar
 
 import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.checked import ROUNDING, check, checked, number_of
@@ -117,17 +119,42 @@ class ChainDuals:
     def gap(self) -> float:
         return self.gamma * float(self.arrays.gaps.sum()) / self.problem.n_examples
 
-    def dual(self) -> tuple[float, float]:
-        from cliquewise._kernels.chain.sdca import entropies, wrong_mass
+    def _entropy(self) -> tuple[float, float]:
+        """Mean entropy, weighted with gamma, and by how much it may be wrong."""
+        from cliquewise._kernels.chain.sdca import entropies
 
         problem, n = self.problem, max(self.problem.n_examples, 1)
-        entropy = np.zeros(problem.n_examples)
-        entropies(problem.chains, self.arrays, entropy)
-        mean = self.gamma * float(problem.chains.weights @ entropy) / n
+        entropy, sizes = np.zeros(problem.n_examples), np.zeros(problem.n_examples)
+        entropies(problem.chains, self.arrays, entropy, sizes)
+        weights = self.gamma * problem.chains.weights / n
+        doubt = float((weights * problem.sequence_depths) @ (1.0 + sizes))
+        return fsum(weights * entropy), UNIT * doubt
+
+    def dual(self) -> tuple[float, float]:
+        from cliquewise._kernels.chain.sdca import wrong_mass
+
+        problem, (mean, _) = self.problem, self._entropy()
         penalty = 0.5 * problem.lam * self.gamma**2 * float(self.w @ self.w)
         if problem.loss == "log":
             return mean - penalty, 0.0
-        return wrong_mass(problem.chains, self.arrays.mu) / n - penalty, mean
+        mass = wrong_mass(problem.chains, self.arrays.mu)
+        return mass / max(problem.n_examples, 1) - penalty, mean
+
+    def bound(self) -> Bound:
+        from cliquewise._kernels.chain.sdca import wrong_mass
+
+        problem, n = self.problem, max(self.problem.n_examples, 1)
+        wrong = float(wrong_mass(problem.chains, self.arrays.mu))
+        if problem.loss == "log":
+            linear, doubt = self._entropy()
+        else:
+            depth = problem.data.n_tokens + float(problem.sequence_depths.max(initial=0.0))
+            linear, doubt = wrong / n, UNIT * depth * wrong / n
+        # Transitions are added up within each sequence first.
+        additions = problem.features.counts.copy()
+        additions[problem.model.n_attributes] = n + 2.0 * problem.data.lengths.max(initial=0)
+        summands = problem.summands_of(wrong, additions)
+        return problem.bound(linear, self.gamma * self.w, doubt, summands)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
         return self.problem.packed_primal(w), True

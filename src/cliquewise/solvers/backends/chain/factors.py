@@ -10,6 +10,7 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.rounding import UNIT, lowered
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.chain import active
 from cliquewise.solvers.base import Arrays, Info, State
@@ -162,7 +163,8 @@ class ChainFactors(State):
         problem, state = self.problem, self.sets
         active.fill(problem, state)
         k, n = problem.model.n_labels, max(problem.n_examples, 1)
-        norm = float(squared_norm(state.rows))
+        largest = np.zeros(problem.model.n_attributes + 1)
+        norm = float(squared_norm(state.rows, largest))
         pairs = state.table.values
         total = float(state.chains.weights @ self._losses())
         state.primal = problem.value(norm + float(pairs @ pairs), total)
@@ -170,10 +172,28 @@ class ChainFactors(State):
         repaired_pairs(
             state.chains, state.table, state.support, state.pairs, state.masses, k, target
         )
-        linear = float(wrong_mass(state.support)) / (problem.C * n)
+        wrong = float(wrong_mass(state.support)) / problem.C
         square = problem.lam * (norm + float(target @ target))
-        share = min(1.0, linear / square) if square > 0 else 1.0
-        return Certificate(state.primal, share * linear - 0.5 * share * share * square, "exact")
+        share = min(1.0, wrong / n / square) if square > 0 else 1.0
+        largest[-1] = np.abs(target).max(initial=0.0)
+        entries = float(state.support.count.sum() + 3.0 * state.pairs.count.sum() + 4.0 * k)
+        penalty = 0.5 * share * share * square * (1.0 + UNIT * len(largest))
+        bound = lowered(
+            share * wrong / n, UNIT * entries * wrong / n, penalty, problem.lam, share * largest,
+            share * self._summands(wrong, entries),
+        )  # fmt: skip
+        return Certificate(state.primal, bound.value, "exact", bound.rounding)
+
+    def _summands(self, wrong: float, entries: float) -> Floats:
+        """As the problem's, with what masses miss or exceed that should sum to ``C c_i``."""
+        problem, state = self.problem, self.sets
+        total = active.token_masses(state)
+        wanted = np.repeat(state.masses, np.diff(state.chains.offsets))
+        some = wanted > 0
+        apart = float((np.abs(total - wanted)[some] / wanted[some]).max(initial=0.0))
+        most = float(state.support.count.max(initial=1) * (1 + state.pairs.count.max(initial=1)))
+        drift = problem.C * problem.features.total * (apart / UNIT)
+        return drift + problem.summands_of(wrong, problem.additions(most, entries))
 
     def _losses(self) -> Floats:
         """Loss of every example, by the Viterbi that suits the number of labels."""

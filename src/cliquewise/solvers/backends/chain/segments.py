@@ -11,6 +11,7 @@ import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.rounding import SUM, UNIT, Bound
 from cliquewise.ragged import Floats, Ints, stretches
 from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.checked import MOST, check, checked, owners
@@ -37,6 +38,7 @@ class ChainSegments:
         self.leaves = _leaves(problem.n_examples) if solver.sampling == "gap" else 0
         self.pool = self._empty(0, 0)
         self.w, self.direction = self.form.zeros(), self.form.zeros()
+        self.wrong = 0.0  # expected wrong labels, weighted
 
     @staticmethod
     def memory(problem: ChainProblem, solver: Any) -> float:
@@ -143,7 +145,17 @@ class ChainSegments:
         if len(self.pool.tree):
             rebuild_tree(self.pool.tree, self.pool.gaps)
         total = weights_of_segments(self.form.chains, self.pool, self.problem.C, self.w)
-        return float(total) / max(self.problem.n_examples, 1)
+        self.wrong = float(total)
+        return self.wrong / max(self.problem.n_examples, 1)
+
+    def bound(self) -> Bound:
+        problem, pool, n = self.problem, self.pool, max(self.problem.n_examples, 1)
+        used = int(pool.used[0])
+        # A segment is added with its own labels and the true ones; edges have one token more.
+        total = 2.0 * float(pool.length[:used].sum() + used)
+        doubt = UNIT * (total + SUM) * self.wrong / n
+        summands = problem.summands_of(self.wrong, problem.additions(2.0 * self.most, total))
+        return problem.bound(self.wrong / n, self.w, doubt, summands)
 
     def visit(self, order: Ints, uniforms: Floats) -> tuple[int, float]:
         return self._epoch(order, uniforms, True)

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.rounding import UNIT
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.backends.base import Pass, kind_of_call
+
+#: Differences of shares that the kernels leave out.
+ROUNDING = 1e-14
 
 
 class ChainSmoothing:
@@ -18,7 +22,7 @@ class ChainSmoothing:
     def __init__(self, problem: ChainProblem, smoother: str, k: int):
         from cliquewise._kernels.chain.smooth import Anchor
 
-        self.problem, self.form = problem, problem.form
+        self.problem, self.form, self.sizes = problem, problem.form, np.empty(0)
         n, labels = problem.n_examples, problem.model.n_labels
         most = labels ** float(min(problem.data.lengths.max(initial=1), 60))
         self.k = 0 if smoother == "entropy" else int(min(k, max(most, 1)))
@@ -76,7 +80,8 @@ class ChainSmoothing:
         gradient /= n
         loss, cost, omega, calls, exact = np.sum([totals for _, totals in results], axis=0)
         share = exact / calls if calls else 1.0
-        return Pass(loss / n, cost / n, omega / n, gradient, int(calls), share)
+        doubt = self.problem.doubt(w) + ROUNDING * (abs(loss) + cost) / n
+        return Pass(loss / n, cost / n, omega / n, gradient, int(calls), share, doubt)
 
     def epoch(
         self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
@@ -130,6 +135,11 @@ class ChainSmoothing:
 
     def total_loss(self, w: Floats) -> float:
         return float(self.problem.chains.weights @ self.problem.packed_losses(w))
+
+    @cached_property
+    def summands(self) -> Floats:
+        f, labels = self.problem.features, self.problem.model.n_labels
+        return self.problem.summands + self.problem.C * ROUNDING / UNIT * labels * f.total
 
     @cached_property
     def curvature(self) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats, Ints
 
@@ -12,7 +14,11 @@ class ChainSums:
     """Steps inside a kernel; see ``_kernels/chain/hinge.py``."""
 
     def __init__(self, problem: ChainProblem, solver: Any):
-        self.problem, self.form = problem, problem.form
+        self.problem, self.form, self.sizes = problem, problem.form, np.empty(0)
+
+    def summands(self, visits: int) -> Floats:
+        f, passes = self.problem.features, visits / max(self.problem.n_examples, 1) + 1.0
+        return self.problem.C * passes * (f.deep + 4.0 * passes * f.counts * f.total)
 
     @staticmethod
     def size(problem: ChainProblem) -> int:

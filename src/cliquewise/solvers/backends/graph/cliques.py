@@ -17,6 +17,7 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.graph import GraphProblem
+from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays, State
 from cliquewise.solvers.checked import check, check_sums, checked, number_of
@@ -170,8 +171,9 @@ class CliqueAscent(State):
         self.inner_gap = inner / max(problem.n_examples, 1)
         mu = np.empty_like(self.point.mu)
         repair(g, self.point.mu, mu)
-        self.dual = dual_value(problem, mu)
-        return Certificate(self.primal, self.dual, "bound")
+        bound = dual_value(problem, mu)
+        self.dual = bound.value
+        return Certificate(self.primal, self.dual, "bound", bound.rounding)
 
     def extras(self) -> dict[str, float]:
         """``||A mu||^2`` of all examples together, and the paper's gap of the inner problem."""
@@ -226,11 +228,15 @@ def weights_of_beliefs(problem: GraphProblem, mu: Floats) -> Floats:
     return w
 
 
-def dual_value(problem: GraphProblem, mu: Floats) -> float:
+def dual_value(problem: GraphProblem, mu: Floats) -> Bound:
     """Dual objective per example (Eq. 4 of idal); a lower bound if mu is locally consistent."""
     from cliquewise._kernels.cliques.local_polytope import entropy, node_costs
 
     g, terms = problem.cliques, problem.terms
     w = weights_of_beliefs(problem, mu)
-    total = node_costs(g, mu) + problem.gamma * entropy(g, terms, mu)
-    return problem.value(-float(w @ w), float(total))
+    linear = problem.value(0.0, float(node_costs(g, mu) + problem.gamma * entropy(g, terms, mu)))
+    curvature = problem.gamma * (np.abs(terms.curvature).sum() + 2.0 * np.abs(terms.slack).sum())
+    sizes = problem.value(0.0, float(curvature + np.abs(problem.costs) @ mu))
+    doubt = UNIT * (problem.n_cliques + problem.roundings) * sizes
+    moved = problem.sizes(problem.truth - mu)
+    return problem.bound(linear, w, doubt, problem.summands_of(moved, 2.0 * problem.n_cliques))

@@ -9,12 +9,14 @@ objective, evaluated exactly, does not fall.
 
 from __future__ import annotations
 
+from math import fsum
 from typing import ClassVar
 
 import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.problems.graph import GraphProblem
+from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.checked import checked
@@ -113,6 +115,21 @@ class GraphDuals:
         entropies -= np.bincount(problem.state_owners, products, minlength=len(entropies))
         total = float(problem.temperatures @ entropies) + float(problem.costs @ self.mu)
         return problem.value(-float(self.w @ self.w), total), 0.0
+
+    def bound(self) -> Bound:
+        problem = self.problem
+        entropies, sizes = self.log_z.copy(), np.abs(self.log_z)
+        products = self.theta * self.mu
+        for out, terms in ((entropies, -products), (sizes, np.abs(products))):
+            out += np.bincount(problem.state_owners, terms, minlength=len(out))
+        costs = problem.costs * self.mu
+        linear = problem.value(0.0, fsum(problem.temperatures * entropies) + fsum(costs))
+        sizes = problem.temperatures @ (1.0 + sizes) + np.abs(costs).sum()
+        doubt = UNIT * problem.roundings * problem.value(0.0, float(sizes))
+        summands = problem.summands_of(
+            problem.sizes(problem.truth - self.mu), 2.0 * problem.n_cliques
+        )
+        return problem.bound(linear, self.w, doubt, summands)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
         return self.problem.primal(w), True
