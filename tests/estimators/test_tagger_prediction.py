@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tagging_cases import LABELS, all_labelings, graph_of, problem, tight
 
-from cliquewise.errors import DataError
+import cliquewise as cw
+from cliquewise.errors import DataError, PrecisionError
 from cliquewise.estimators import _prediction
 
 X, Y = problem(10)
@@ -133,3 +134,23 @@ def test_scores_count_labels_that_training_did_not_see_as_wrong(tagger):
     assert tagger.score([[["w=0"], ["w=1"]]], [["Z", "Z"]]) == 0.0
     with pytest.raises(DataError, match="not a class"):
         tagger.log_likelihood([[["w=0"]]], [["Z"]])
+
+
+@pytest.mark.parametrize("size", [1e15, 1e30, 1e100, 1e290])
+def test_weights_of_any_size_predict_the_same_and_give_no_false_probability(size):
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(4, 3)) for _ in range(8)]
+    y = [rng.integers(0, 3, 4).tolist() for _ in range(8)]
+    tagger = cw.SequenceTagger(tol=0.1).fit(X, y)
+    expected, plain = tagger.predict(X), tagger.coef_
+    tagger.coef_ = plain * size
+    tagger.__dict__.pop("_packed", None)
+    assert tagger.predict(X) == expected
+    for ask in (tagger.predict_marginals, lambda X: tagger.predict_top_k(X, 2),
+                lambda X: tagger.log_likelihood(X, y)):  # fmt: skip
+        with pytest.raises(PrecisionError, match="sequence 0: the labelings that matter lose"):
+            ask(X)
+    tagger.coef_ = plain * 1e305
+    tagger.__dict__.pop("_packed", None)
+    with pytest.raises(PrecisionError, match="scale the features"):
+        tagger.predict(X)

@@ -17,6 +17,7 @@ from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._inputs import bounded_k, check_sample_weight, threads
 from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import ChainModel, transition_lists
+from cliquewise.oracles._leveled import RESOLVED, check_resolved, level_chains
 from cliquewise.ragged import Floats, Ints, offsets_of
 
 #: Numbers in one block of scores: bounds the memory of prediction (64 MB).
@@ -85,7 +86,7 @@ class ChainPrediction:
 
         def one(block: tuple[int, int]) -> None:
             first, last = block
-            nodes, trans = form.potentials(self._packed, first, last)
+            nodes, trans = level_chains(*form.potentials(self._packed, first, last))
             offsets = data.offsets[first : last + 1] - data.offsets[first]
             work(nodes, offsets, trans, first, last)
 
@@ -110,6 +111,15 @@ class ChainPrediction:
                 f"sequence {i} has no possible labeling: its allowed labels contradict the "
                 "transitions"
             )
+
+    def _check_probable(self, log_z: Floats, first: int) -> None:
+        """Refuse what is impossible, and what float64 cannot tell apart."""
+        self._check_feasible(log_z, first)
+        # Large scores are lowered by their peaks, so that log Z is what the best one loses.
+        lost = ~(log_z >= -RESOLVED)
+        if lost.any():
+            i = int(np.argmax(lost))
+            check_resolved(float(log_z[i]), f"sequence {first + i}: ")
 
     def predict(self, X: Any, allowed: Any = None, *, decoding: str = "viterbi") -> list[list[Any]]:
         """The best label sequence of every input.
@@ -185,7 +195,7 @@ class ChainPrediction:
                 edges = edges_out[edge_offsets[first] : edge_offsets[last]]
             part = nodes_out[data.offsets[first] : data.offsets[last]]
             batch_forward_backward(nodes, offsets, trans, part, edges, np.empty((0, k)), log_z)
-            self._check_feasible(log_z, first)
+            self._check_probable(log_z, first)
 
         self._each_block(data, work)
         parts = np.split(nodes_out, data.offsets[1:-1])[: len(data)]
@@ -218,7 +228,7 @@ class ChainPrediction:
             log_z = np.empty(n)
             batch_top_k(nodes, offsets, trans, labels, scores, counts)
             batch_log_partition(nodes, offsets, trans, log_z)
-            self._check_feasible(log_z, first)
+            self._check_probable(log_z, first)
             for i in range(n):
                 begin, end = offsets[i], offsets[i + 1]
                 for r in range(counts[i]):
@@ -244,6 +254,7 @@ class ChainPrediction:
         def work(nodes: Floats, offsets: Ints, trans: Floats, first: int, last: int) -> None:
             log_z = np.empty(last - first)
             batch_log_partition(nodes, offsets, trans, log_z)
+            self._check_probable(log_z, first)
             labels = numbers[data.offsets[first] : data.offsets[last]]
             at = 0
             for i in range(last - first):

@@ -93,7 +93,9 @@ class FactorGraph(Shapes):
         return graph
 
     def _set(self, structure: Structure, tables: Floats, evidence: Ints | None = None) -> None:
-        self.largest = _largest_finite(structure, tables)
+        self.largest = largest_finite(tables)
+        if not self.largest <= LARGEST:
+            _refuse(structure, tables)
         tables.setflags(write=False)
         self.structure = structure
         self.tables = tables
@@ -338,19 +340,17 @@ def rounding_of(structure: Structure, total: float) -> float:
     return steps * EPSILON * max(total, float(structure.n_factors + structure.n_variables))
 
 
-def _largest_finite(structure: Structure, tables: Floats) -> float:
-    """The largest absolute value of those that are not -inf.
-
-    Raises
-    ------
-    GraphError
-        If a log-potential is NaN, infinite or too large to be added up.
-    """
-    high, low = np.maximum.reduce(tables, initial=0.0), np.minimum.reduce(tables, initial=0.0)
+def largest_finite(scores: Floats) -> float:
+    """The largest absolute value of those that are not -inf; NaN or inf where there is one."""
+    high = np.maximum.reduce(scores, None, initial=0.0)
+    low = np.minimum.reduce(scores, None, initial=0.0)
     if low == -np.inf:
-        low = np.minimum.reduce(tables[tables > -np.inf], initial=0.0)
-    if high <= LARGEST and low >= -LARGEST:
-        return float(max(high, -low))
+        low = np.minimum.reduce(scores[scores > -np.inf], initial=0.0)
+    return float(np.maximum(high, -low))
+
+
+def _refuse(structure: Structure, tables: Floats) -> None:
+    """Say which log-potential is NaN, infinite or too large to be added up."""
     entry = int(np.argmax((tables != -np.inf) & ~(np.abs(tables) <= LARGEST)))
     f, _ = owner_of(structure.table_offsets, entry)
     raise GraphError(

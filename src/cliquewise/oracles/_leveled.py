@@ -24,8 +24,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cliquewise.errors import PrecisionError
-from cliquewise.graph.factor_graph import EPSILON, FactorGraph, rounding_of
-from cliquewise.ragged import Ragged
+from cliquewise.graph.factor_graph import (
+    EPSILON,
+    LARGEST,
+    FactorGraph,
+    largest_finite,
+    rounding_of,
+)
+from cliquewise.ragged import Floats, Ragged
 
 if TYPE_CHECKING:
     from cliquewise.oracles.base import MapResult, Oracle
@@ -86,7 +92,7 @@ class Leveled:
         if enough < self.graph.largest:
             tables = np.where(tables > -np.inf, np.maximum(tables, -enough), tables)
         if want in SUMS:
-            self.check_resolved(min(enough, self.graph.largest))
+            check_resolved(min(enough, self.graph.largest))
             return self._with(tables, 1.0)
         return self._scaled(tables, min(enough, self.graph.largest))
 
@@ -101,16 +107,6 @@ class Leveled:
     def _with(self, tables: Any, scale: float) -> Leveled:
         graph = FactorGraph.from_structure(self.graph.structure, tables)
         return replace(self, graph=graph, scale=scale)
-
-    def check_resolved(self, loss: float) -> None:
-        """Refuse probabilities of labelings that lose so much that float64 merges them."""
-        if not abs(loss) <= RESOLVED:
-            raise PrecisionError(
-                f"the labelings that matter lose {abs(loss):.3g} against the tables' largest "
-                f"entries; beyond {RESOLVED:g} float64 holds no differences from which "
-                "probabilities follow: divide the log-potentials (a temperature), or ask for "
-                "map, which has no such limit"
-            )
 
     # ---- the way back
 
@@ -146,7 +142,7 @@ class Leveled:
             return replace(answer, nodes=nodes, value=value, rounding=error)
         lower, upper = answer.log_z_bounds
         if answer.exact:
-            self.check_resolved(answer.log_z)
+            check_resolved(answer.log_z)
             lower = upper = answer.log_z
         bounds = (self.restored(lower, -error), self.restored(upper, error))
         return replace(answer, log_z=value, log_z_bounds=bounds, rounding=error)
@@ -165,6 +161,47 @@ class Leveled:
         return replace(
             answer, score=score, upper_bound=bound, exact=exact, rounding=error, info=info
         )
+
+
+def check_resolved(loss: float, whose: str = "") -> None:
+    """Refuse probabilities of labelings that lose so much that float64 merges them."""
+    if not abs(loss) <= RESOLVED:
+        raise PrecisionError(
+            f"{whose}the labelings that matter lose {abs(loss):.3g} against the tables' largest "
+            f"entries; beyond {RESOLVED:g} float64 holds no differences from which "
+            "probabilities follow: divide the log-potentials (a temperature), or ask for the "
+            "best labeling, which has no such limit"
+        )
+
+
+def level_chains(nodes: Floats, trans: Floats) -> tuple[Floats, Floats]:
+    """Scores of chains with every row and table lowered by its peak, where they are large.
+
+    Parameters
+    ----------
+    nodes : array (N, K)
+        Log-scores; ``-inf`` forbids.
+    trans : array (1 or E, K, K)
+
+    Raises
+    ------
+    PrecisionError
+        Where a score is NaN, infinite or so large that sums would overflow.
+    """
+    largest = np.maximum(largest_finite(nodes), largest_finite(trans))
+    if largest <= PLAIN:
+        return nodes, trans
+    if not largest <= LARGEST:
+        raise PrecisionError(
+            f"scores of labels come to {largest:g}, beyond what can be added up (1e300): scale the "
+            "features (StandardScaler, say), or train with more regularization"
+        )
+    return _lowered(nodes, 1), _lowered(trans, (1, 2))
+
+
+def _lowered(scores: Floats, axis: Any) -> Floats:
+    peaks = scores.max(axis=axis, keepdims=True)
+    return scores - np.where(peaks > -np.inf, peaks, 0.0)
 
 
 def level(

@@ -21,7 +21,7 @@ from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles._leveled import PLAIN, Leveled, level
+from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved, level
 from cliquewise.ragged import Floats, Ints, Ragged
 
 #: Methods that end with a proof, unless the time runs out.
@@ -537,7 +537,7 @@ def _ask_leveled(
     oracle = choose(leveled.graph, want, method, options).oracle
     leveled = level(leveled, want, oracle, _good_score)
     if want == "sample" and oracle.only_adds:
-        leveled.check_resolved(oracle.map(leveled.graph).score)
+        check_resolved(oracle.map(leveled.graph).score)
     if "gap" in options:
         options = {**options, "gap": options["gap"] * leveled.scale}
     return oracle, leveled.translate(want, getattr(oracle, want)(leveled.graph, **options), oracle)
