@@ -137,8 +137,17 @@ def test_an_overflow_names_the_feature():
         cw.SequenceTagger().fit([[{"height": 1.0}, {"height": -1e200}]], [["a", "b"]])
     with pytest.raises(DataError, match="example 0, token 0: attribute 'n' is inf"):
         cw.SequenceTagger().fit([[{"n": 10**400}]], [["a"]])
-    with pytest.raises(DataError, match="example 1, node 3: feature 2"):
+    with pytest.raises(DataError, match="example 1, node 0: feature 2"):
         cw.GraphLabeler().fit([(GOOD, EDGES), (GOOD * [1, 1, 2e100], EDGES)], [list("abab")] * 2)
+
+
+def test_weights_and_costs_that_overflow_are_refused_too():
+    with pytest.raises(DataError, match="sample_weight"):
+        cw.MulticlassClassifier().fit(GOOD, list("abab"), sample_weight=[1.0, 1.0, 1.0, 1e200])
+    with pytest.raises(DataError, match="costs"):
+        cw.CandidateRanker().fit([GOOD], [[0.0, 1.0, 1.0, 1e200]])
+    with pytest.raises(DataError, match="complex"):
+        cw.SequenceTagger().fit(GOOD[None] + 1j, [list("abab")])
 
 
 def test_the_largest_features_train():

@@ -14,7 +14,7 @@ from scipy.sparse import issparse
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 
-from cliquewise.data.matrices import check_values, checked_matrix
+from cliquewise.data.matrices import LARGEST, check_values, checked_matrix, first_beyond
 from cliquewise.errors import DataError, TooLargeError
 from cliquewise.oracles.matching import check_k
 from cliquewise.ragged import Floats
@@ -110,8 +110,10 @@ def check_sample_weight(sample_weight: Any, n: int) -> Floats:
         weights = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"sample_weight must be {n} numbers ({error})") from None
-    if weights.shape != (n,) or not np.all(np.isfinite(weights)) or (n and weights.min() < 0):
-        raise DataError(f"sample_weight must be {n} finite numbers that are not negative")
+    if weights.shape != (n,) or first_beyond(weights) is not None or (n and weights.min() < 0):
+        raise DataError(
+            f"sample_weight must be {n} finite numbers (up to {LARGEST:g}) that are not negative"
+        )
     if n and not weights.any():
         raise DataError("every sample_weight is zero; at least one example must count")
     return weights

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from cliquewise.data.matrices import first_beyond
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
 from cliquewise.estimators._inputs import check_sample_weight, listed, same_length, threads
@@ -167,7 +168,7 @@ def _tables(costs: Any, data: CandidateSets) -> list[Floats]:
     if len(tables) != len(sizes):
         raise DataError(f"{len(sizes)} examples and {len(tables)} lists of costs")
     for i, (table, size) in enumerate(zip(tables, sizes, strict=True)):
-        if table.shape != (size,) or not np.all(np.isfinite(table)):
+        if table.shape != (size,) or first_beyond(table) is not None:
             raise DataError(
                 f"example {i} has {size} candidates; its costs must be as many finite numbers, "
                 f"not of shape {table.shape}"

@@ -126,8 +126,11 @@ def _directive(field: str) -> float:
 
 
 def _field(field: str) -> str | tuple[str, float]:
-    colon = next((m.start() for m in _SPECIAL.finditer(field) if m[0] == ":"), len(field))
-    name, value = _ESCAPED.sub(r"\1", field[:colon]), field[colon + 1 :]
+    if "\\" not in field:
+        name, _, value = field.partition(":")
+    else:
+        colon = next((m.start() for m in _SPECIAL.finditer(field) if m[0] == ":"), len(field))
+        name, value = _ESCAPED.sub(r"\1", field[:colon]), field[colon + 1 :]
     if not value:
         return name
     if ":" in value:
