@@ -186,3 +186,17 @@ def test_roof_duality_settles_every_tree():
     labels, bound = qpbo(graph)
     assert (labels >= 0).all()
     assert bound == pytest.approx(graph.score(labels))
+
+
+@pytest.mark.parametrize("size", [1e15, 1e100, 1e299])
+def test_roof_duality_bounds_scores_of_any_size(size):
+    rng = np.random.default_rng(3)
+    pairs = [(0, 1), (1, 2), (0, 2), (2, 3)]
+    numbers = [((v,), rng.standard_normal(2)) for v in range(4)]
+    numbers += [(pair, size * rng.standard_normal((2, 2))) for pair in pairs]
+    graph = FactorGraph([2] * 4, numbers)
+    labels, bound = qpbo(graph)
+    best = graph.map("junction-tree")
+    assert bound >= best.score
+    known = labels >= 0
+    assert np.array_equal(labels[known], best.labels[known])

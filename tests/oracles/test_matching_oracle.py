@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -203,3 +205,26 @@ def test_a_table_that_nobody_could_hold_is_refused_before_it_is_made():
     rows = np.broadcast_to(0.0, (60_000, 1))
     with pytest.raises(TooLargeError, match="GiB"):
         max_matching(rows, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_scores_of_mixed_sizes_are_right_up_to_the_stated_rounding(seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal((3, 3)) * 10.0 ** rng.uniform(-3.0, 299.0, (3, 3))
+    exact = {
+        p: sum(Fraction(scores[i, j]) for i, j in enumerate(p)) for p in permutations(range(3))
+    }
+    found = max_matching(scores)
+    assert max(exact.values()) - exact[tuple(found.columns.tolist())] <= Fraction(found.rounding)
+    assert found.rounding <= 1e-12 * np.abs(scores).max()
+    together = matching_max_marginals(scores)
+    for i, j in product(range(3), repeat=2):
+        best = max(score for p, score in exact.items() if p[i] == j)
+        assert abs(Fraction(together.pairs[i, j]) - best) <= Fraction(together.rounding)
+
+
+def test_sums_that_would_overflow_are_refused():
+    with pytest.raises(DataError, match="up to 1e\\+300"):
+        max_matching(np.full((3, 3), 1e308))
+    with pytest.raises(DataError, match="up to 1e\\+300"):
+        max_matching(np.zeros((3, 3)), unmatched_rows=-1e308)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -88,3 +91,21 @@ def test_a_search_that_is_too_long_is_given_up_with_a_count():
 def test_bad_images_and_boxes_are_refused(weights, options):
     with pytest.raises(DataError):
         best_subwindows(weights, **options)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_of_mixed_sizes_are_right_up_to_the_stated_rounding(seed):
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal((3, 4)) * 10.0 ** rng.uniform(-3.0, 290.0, (3, 4))
+    found = best_subwindows(weights)[0]
+    sums = [
+        sum(map(Fraction, weights[t:b, le:r].ravel().tolist()))
+        for t, b in combinations(range(4), 2)
+        for le, r in combinations(range(5), 2)
+    ]
+    t, le, b, r = found.box
+    own = sum(map(Fraction, weights[t:b, le:r].ravel().tolist()))
+    assert max(sums) - own <= 2 * Fraction(found.rounding)
+    assert abs(Fraction(found.score) - own) <= Fraction(found.rounding)
+    with pytest.raises(DataError, match="their sum below"):
+        best_subwindows(np.full((3, 3), 1e308))

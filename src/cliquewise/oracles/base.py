@@ -42,14 +42,14 @@ def tolerance(score: float, bound: float) -> float:
 
 
 class Proved:
-    """An output that is proved best of those not listed before it."""
+    """An output that is proved best of those not listed before it, up to rounding."""
 
     score: float
     exact = True
 
     @property
     def upper_bound(self) -> float:
-        """No output (of those not listed before it) scores higher."""
+        """No output (of those not listed before it) scores higher, but for rounding."""
         return self.score
 
 
@@ -535,7 +535,7 @@ def _ask_leveled(
     """The answer about a graph whose scores are too large to be added up as they are."""
     leveled = Leveled.of(graph)
     oracle = choose(leveled.graph, want, method, options).oracle
-    leveled = level(leveled, want, oracle, _good_score)
+    leveled = level(leveled, want, oracle, good_score)
     if want == "sample" and oracle.only_adds:
         check_resolved(oracle.map(leveled.graph).score)
     if "gap" in options:
@@ -543,7 +543,7 @@ def _ask_leveled(
     return oracle, leveled.translate(want, getattr(oracle, want)(leveled.graph, **options), oracle)
 
 
-def _good_score(graph: FactorGraph) -> float:
+def good_score(graph: FactorGraph) -> float:
     """Score of a good labeling: the best one where elimination is quick."""
     tree = get("tree" if graph.structure.is_forest else "junction-tree")
     quick = tree.too_large(graph.structure, "map", {"max_operations": QUICK}) is None

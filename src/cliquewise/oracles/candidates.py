@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, InfeasibleError
+from cliquewise.graph.factor_graph import LARGEST, largest_finite
 from cliquewise.oracles.matching import check_k
 from cliquewise.ragged import Floats, Ints
 
@@ -57,8 +58,8 @@ def _scores(scores: Any) -> Floats:
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or len(values) == 0:
         raise DataError(f"scores must be a list of at least one number, not {values.shape}")
-    if np.isnan(values).any() or (values == np.inf).any():
-        raise DataError("scores must be numbers or -inf, not NaN or inf")
+    if not largest_finite(values) <= LARGEST:
+        raise DataError(f"scores must be numbers up to {LARGEST:g} or -inf, not NaN or inf")
     if values.max() == -np.inf:
         raise InfeasibleError("every candidate has score -inf")
     return values

@@ -13,13 +13,14 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut, pair_score, roof_dual
+from cliquewise.oracles._leveled import PLAIN, Leveled
 from cliquewise.oracles._pairwise import (
     Pairwise,
     PairwiseOracle,
     compile_pairwise,
     table_bound,
 )
-from cliquewise.oracles.base import MapResult, MaxMarginalResult, register
+from cliquewise.oracles.base import MapResult, MaxMarginalResult, good_score, register
 from cliquewise.oracles.trw_s import first_labels
 from cliquewise.ragged import Ints, Ragged
 
@@ -225,7 +226,8 @@ def qpbo(graph: FactorGraph) -> tuple[Ints, float]:
     labels : ndarray of int
         States that every best labeling has; -1 where unknown.
     upper_bound : float
-        No labeling scores higher (the roof dual; exact if the graph is submodular).
+        No labeling scores higher, but for ``graph.rounding`` (the roof dual; exact if the graph
+        is submodular).
 
     Examples
     --------
@@ -235,7 +237,11 @@ def qpbo(graph: FactorGraph) -> tuple[Ints, float]:
     """
     if not (graph.structure.is_pairwise and graph.structure.is_binary):
         raise UnsupportedError("roof duality needs a pairwise graph of variables of two states")
-    return roof_duality(compile_pairwise(graph))
+    if graph.largest <= PLAIN:
+        return roof_duality(compile_pairwise(graph))
+    leveled = Leveled.of(graph).narrowed("map", good_score)
+    labels, bound = roof_duality(compile_pairwise(leveled.graph))
+    return labels, leveled.restored(bound, leveled.graph.rounding / leveled.scale)
 
 
 def roof_duality(pairwise: Pairwise) -> tuple[Ints, float]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, InfeasibleError, TooLargeError, UnsupportedError
+from cliquewise.graph.factor_graph import EPSILON, LARGEST, largest_finite
 from cliquewise.oracles.base import MAX_MEMORY, Proved
 from cliquewise.ragged import Floats, Ints
 
@@ -30,10 +31,13 @@ class Matching(Proved):
     columns : int array
         The column of every row; -1 for a row that is not matched.
     score : float
+    rounding : float
+        No matching scores higher by more: scores are relative to the largest of all.
     """
 
     columns: Ints
     score: float
+    rounding: float = 0.0
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -53,12 +57,15 @@ class MatchingMaxMarginals:
         With the row, or the column, not matched.
     value : float
         The best score of all.
+    rounding : float
+        What rounding may have added to or taken from them.
     """
 
     pairs: Floats
     rows: Floats
     columns: Floats
     value: float
+    rounding: float = 0.0
 
 
 class Assignment:
@@ -97,6 +104,9 @@ class Assignment:
             table = np.concatenate([table - columns, alone], axis=1)
             self.constant = float(columns.sum())
         self.scores = np.ascontiguousarray(table)
+        # Every row is assigned along a path of at most p + q sums, and its potentials add up.
+        largest = max(largest_finite(self.scores), abs(self.constant))
+        self.rounding = 8.0 * EPSILON * (p + q) ** 2 * largest
 
     def best(self, scores: Floats | None = None) -> tuple[Ints, float] | None:
         """The best assignment and its total (without the constant); None if there is none."""
@@ -137,7 +147,7 @@ class Assignment:
             own[columns] = np.arange(self.shape[1])
         else:
             own = np.where(columns < self.shape[1], columns, -1)
-        return Matching(own, value + self.constant)
+        return Matching(own, value + self.constant, self.rounding)
 
 
 def _table(scores: Any) -> Floats:
@@ -147,8 +157,11 @@ def _table(scores: Any) -> Floats:
         raise DataError(f"scores must be a table of numbers ({error})") from None
     if table.ndim != 2:
         raise DataError(f"scores must be a table (rows, columns), not {table.ndim}-dimensional")
-    if np.isnan(table).any() or (table == np.inf).any():
-        raise DataError("scores must be numbers or -inf (a pair that cannot be), not NaN or inf")
+    if not largest_finite(table) <= LARGEST:
+        raise DataError(
+            f"scores must be numbers up to {LARGEST:g} or -inf (a pair that cannot be), not NaN "
+            "or inf"
+        )
     return table
 
 
@@ -156,8 +169,8 @@ def _alone(name: str, given: Any, n: int) -> Floats:
     values = np.asarray(0.0 if given is None else given, dtype=np.float64)
     if values.ndim > 1 or (values.ndim == 1 and len(values) != n):
         raise DataError(f"{name} must be a number or {n} numbers, not of shape {values.shape}")
-    if np.isnan(values).any() or (values == np.inf).any():
-        raise DataError(f"{name} must be numbers or -inf, not NaN or inf")
+    if not largest_finite(values) <= LARGEST:
+        raise DataError(f"{name} must be numbers up to {LARGEST:g} or -inf, not NaN or inf")
     return np.broadcast_to(values, (n,))
 
 
@@ -215,9 +228,10 @@ def matching_max_marginals(
     p, q = problem.shape
     value = best[1] + problem.constant
     if problem.is_transposed:
-        return MatchingMaxMarginals(pairs.T, spared, np.full(q, -np.inf), value)
+        none = np.full(q, -np.inf)
+        return MatchingMaxMarginals(pairs.T, spared, none, value, problem.rounding)
     rows = np.diagonal(pairs[:, q:]).copy() if problem.is_partial else np.full(p, -np.inf)
-    return MatchingMaxMarginals(pairs[:, :q], rows, spared[:q], value)
+    return MatchingMaxMarginals(pairs[:, :q], rows, spared[:q], value, problem.rounding)
 
 
 class _Set:

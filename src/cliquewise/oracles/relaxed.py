@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, PrecisionError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.oriented_trees import gini_curvatures
 from cliquewise.oracles._pairwise import PairwiseOracle, compile_pairwise
@@ -108,6 +108,11 @@ def relaxed_beliefs(
             value = float(scores @ mu) + gamma * float(entropy_of(g, terms, mu))
             if bound - value <= tol * scale:
                 break
+    if not np.isfinite(bound - value):
+        raise PrecisionError(
+            f"the relaxation ran out of the range of float64 (scores up to "
+            f"{np.abs(scores).max(initial=0.0):.3g}): scale the features, or take an exact method"
+        )
     states = int(g.offsets[len(cards)])
     return RelaxedBeliefs(mu[:states], mu[states:], value, bound, (bound - value) / scale)
 

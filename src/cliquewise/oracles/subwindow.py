@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, TooLargeError
+from cliquewise.graph.factor_graph import EPSILON, LARGEST, largest_finite
 from cliquewise.oracles.base import Proved
 from cliquewise.oracles.matching import check_k
 from cliquewise.ragged import Floats, Ints
@@ -31,11 +32,14 @@ class Box(Proved):
     score : float
     visited : int
         Sets of boxes that the whole search bounded.
+    rounding : float
+        No box scores higher by more: sums are relative to the sum of all sizes.
     """
 
     box: tuple[int, int, int, int]
     score: float
     visited: int
+    rounding: float = 0.0
 
 
 def n_boxes(height: int, width: int) -> int:
@@ -90,7 +94,7 @@ def best_subwindows(
             90.0 * visited,
             float(visited),
         )
-    return _listed(boxes, scores, int(visited))
+    return _listed(boxes, scores, int(visited), _rounding(images, price))
 
 
 def exhaustive_subwindows(
@@ -111,12 +115,18 @@ def exhaustive_subwindows(
     most = min(int(k), number)
     boxes, scores = np.empty((most, 4), dtype=np.int64), np.empty(most)
     all_boxes(*images, box, 0.0 if truth is None else float(cost), boxes, scores)
-    return _listed(boxes, scores, number)
+    return _listed(boxes, scores, number, _rounding(images, cost))
 
 
-def _listed(boxes: Ints, scores: Floats, visited: int) -> list[Box]:
+def _rounding(images: tuple[Floats, Floats], cost: float) -> float:
+    """What the differences of integral images may have lost."""
+    positive, negative = images
+    return 8.0 * EPSILON * sum(positive.shape) * float(positive[-1, -1] - negative[-1, -1] + cost)
+
+
+def _listed(boxes: Ints, scores: Floats, visited: int, rounding: float) -> list[Box]:
     rows = zip(boxes.tolist(), scores.tolist(), strict=True)
-    return [Box((r[0], r[1], r[2], r[3]), score, visited) for r, score in rows]
+    return [Box((r[0], r[1], r[2], r[3]), score, visited, rounding) for r, score in rows]
 
 
 def _integrals(weights: Any) -> tuple[Floats, Floats]:
@@ -124,8 +134,8 @@ def _integrals(weights: Any) -> tuple[Floats, Floats]:
     table = np.asarray(weights, dtype=np.float64)
     if table.ndim != 2 or table.size == 0:
         raise DataError(f"weights must be an image (height, width), not of shape {table.shape}")
-    if not np.all(np.isfinite(table)):
-        raise DataError("weights must be finite numbers")
+    if not (np.isfinite(table).all() and largest_finite(table) * table.size <= LARGEST):
+        raise DataError(f"weights must be finite numbers, and their sum below {LARGEST:g}")
     images = np.zeros((2, table.shape[0] + 1, table.shape[1] + 1))
     for image, part in zip(images, (np.maximum(table, 0), np.minimum(table, 0)), strict=True):
         image[1:, 1:] = part.cumsum(axis=0).cumsum(axis=1)
