@@ -26,7 +26,7 @@ from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.base import get, registered
 from cliquewise.problems.base import check_weights
 from cliquewise.problems.examples import Best, ExampleProblem, Rows, stacked
-from cliquewise.problems.rounding import EXP, SUM
+from cliquewise.problems.rounding import EXP, SUM, UNIT
 from cliquewise.ragged import Floats, Ints, offsets_of
 
 LOSSES = ("log", "softmax_margin", "hinge")
@@ -232,7 +232,7 @@ class GraphProblem(ExampleProblem):
             if self.gamma == 0:
                 graph = FactorGraph.from_structure(self.structures[i], scores[at])
                 best = graph.map()
-                values[i] = best.upper_bound
+                values[i] = best.score if best.exact else best.upper_bound
                 for entry in graph._entries(best.labels[None]):
                     mu[at[entry[0]]] = 1.0
                 continue
@@ -241,7 +241,7 @@ class GraphProblem(ExampleProblem):
                 continue
             graph = FactorGraph.from_structure(self.structures[i], scores[at] / temperature)
             answer = graph.marginals()
-            values[i] = temperature * answer.bound
+            values[i] = temperature * answer.log_z
             mu[at] = answer.factors.flat
         return mu, values
 
@@ -412,7 +412,12 @@ class GraphProblem(ExampleProblem):
         states = float(np.diff(self.cliques.offsets).max(initial=1))
         largest = float(np.bincount(self.owners, minlength=1).max(initial=1))
         features = float(np.diff(self.cliques.indptr).max(initial=0))
-        return SUM + 4.0 * (largest * (states + EXP) + features)
+        return 4.0 * SUM + 8.0 * (largest * (states + EXP) + features)
+
+    def doubt(self, w: Floats) -> float:
+        """Also what exponentials and logarithms do to log partition functions."""
+        each = 2.0 * self.temperatures @ np.bincount(self.owners, minlength=self.n_examples)
+        return super().doubt(w) + UNIT * self.roundings * self.value(0.0, float(each))
 
     @property
     def row_entries(self) -> float:
