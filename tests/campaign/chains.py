@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+
+from cliquewise.data.dataset import Dataset
 
 from .objective import Long, Objective, Outputs
 from .plain import (
@@ -22,9 +25,12 @@ from .plain import (
     weights_of,
 )
 
+#: Attributes of two tokens that follow each other, where there are any.
+PAIR_WIDTH = 2
+
 
 class Chain(Kind):
-    """Sequences, with constraints and partial labels."""
+    """Sequences, with constraints, partial labels and attributes of pairs of tokens."""
 
     name, estimator, registered = "chain", "SequenceTagger", "chain"
 
@@ -54,6 +60,9 @@ class Chain(Kind):
         number = {c: i for i, c in enumerate(labels_in_order([t["y"] for t in tokens]))}
         for token in tokens:
             token["y"] = number[token["y"]]
+        if params["loss"] == "log" and chance(rng, 0.15):
+            for token in tokens:
+                token["pair"] = row(rng, PAIR_WIDTH, size["scale"])
         self._constrain(rng, params, examples, len(number))
         return {"kind": self.name, "width": width, "params": params, "examples": examples}
 
@@ -92,10 +101,15 @@ class Chain(Kind):
         tokens = [e["tokens"] for e in problem["examples"]]
         X = [dense([t["x"] for t in ts], problem["width"]) for ts in tokens]
         y = [[set(t["y"]) if isinstance(t["y"], list) else t["y"] for t in ts] for ts in tokens]
-        more: dict[str, Any] = {}
+        given: dict[str, Any] = {"X": X, "y": y, "sample_weight": weights_of(problem)}
         if any("allowed" in t for ts in tokens for t in ts):
-            more["allowed"] = [[t.get("allowed") for t in ts] for ts in tokens]
-        return {"X": X, "y": y, "sample_weight": weights_of(problem), **more}
+            given["allowed"] = [[t.get("allowed") for t in ts] for ts in tokens]
+        if _has_pairs(problem):
+            offsets = np.cumsum([0, *map(len, tokens)])
+            pairs = dense([t.get("pair", {}) for ts in tokens for t in ts], PAIR_WIDTH)
+            edges = Dataset.from_matrix(pairs, offsets)
+            given["X"] = replace(Dataset.from_matrix(np.concatenate(X), offsets), edges=edges)
+        return given
 
     def objective(self, problem: Problem) -> Objective:
         p, examples = problem["params"], problem["examples"]
@@ -104,17 +118,23 @@ class Chain(Kind):
         number = {c: i for i, c in enumerate(classes)}
         rows = [self._attributes(problem, e["tokens"]) for e in examples]
         columns = self._columns(problem, rows, number)
+        with_pairs = _has_pairs(problem)
+        if with_pairs:
+            columns = np.append(columns, np.ones(PAIR_WIDTH * len(classes) ** 2, dtype=bool))
         free, possible, first = self._transitions(problem, number)
         made = []
         for e, X in zip(examples, rows, strict=True):
             truth = [t["y"] for t in e["tokens"]]
-            partial = any(label is None or isinstance(label, list) for label in truth)
+            partial = any(_known(label) is None for label in truth)
             listed, joint, costs, agreeing = [], [], [], []
             for y in product(range(len(classes)), repeat=len(truth)):
                 if not self._is_possible(y, e["tokens"], classes, possible, first):
                     continue
                 listed.append(y)
-                joint.append(_chain_features(y, X, len(classes), free)[columns])
+                features = _chain_features(y, X, len(classes), free)
+                if with_pairs:
+                    features = np.append(features, _pair_features(y, e["tokens"], len(classes)))
+                joint.append(features[columns])
                 agreeing.append(all(t is None or classes[a] in (t if isinstance(t, list) else [t])
                                     for a, t in zip(y, truth, strict=True)))  # fmt: skip
                 wrong = sum(classes[a] != t for a, t in zip(y, truth, strict=True))
@@ -152,8 +172,8 @@ class Chain(Kind):
             pairs[:] = False
             for e, X in zip(problem["examples"], rows, strict=True):
                 for t, x in zip(e["tokens"], X, strict=True):
-                    if not (t["y"] is None or isinstance(t["y"], list)):
-                        pairs[x != 0, number[t["y"]]] = True
+                    if _known(t["y"]) is not None:
+                        pairs[x != 0, number[_known(t["y"])]] = True
         return np.concatenate([pairs.ravel(), np.ones(k * k, dtype=bool)])
 
     @staticmethod
@@ -166,8 +186,8 @@ class Chain(Kind):
         if given == "seen":
             seen = ~every
             for e in problem["examples"]:
-                for a, b in pairwise(t["y"] for t in e["tokens"]):
-                    if not any(y is None or isinstance(y, list) for y in (a, b)):
+                for a, b in pairwise(_known(t["y"]) for t in e["tokens"]):
+                    if a is not None and b is not None:
                         seen[number[a], number[b]] = True
             return seen, every, first
         if given == "BIO":
@@ -196,6 +216,25 @@ def _chain_features(y: Any, X: np.ndarray, k: int, free: np.ndarray) -> np.ndarr
     for a, b in pairwise(y):
         edges[a, b] += free[a, b]
     return np.concatenate([nodes.ravel(), edges.ravel()])
+
+
+def _known(label: Any) -> Any:
+    """A label, or None where it is one of several."""
+    if isinstance(label, list):
+        return label[0] if len(set(label)) == 1 else None
+    return label
+
+
+def _has_pairs(problem: Problem) -> bool:
+    return any("pair" in t for e in problem["examples"] for t in e["tokens"])
+
+
+def _pair_features(y: Any, tokens: list[Any], k: int) -> np.ndarray:
+    out = np.zeros((PAIR_WIDTH, k, k), dtype=Long)
+    rows = dense([t.get("pair", {}) for t in tokens], PAIR_WIDTH).astype(Long)
+    for x, (a, b) in zip(rows[1:], pairwise(y), strict=True):
+        out[:, a, b] += x
+    return out.ravel()
 
 
 class Multiclass(Kind):

@@ -38,7 +38,8 @@ def draw(rng: Rng) -> dict[str, Any]:
     scale = pick(rng, 1e6, 1e12, 1e15, 1e16, 1e30, 1e100, 1e300) if chance(rng, 0.3) else 1.0
     factors = []
     for scope, values in graph.factors:
-        table = np.where(np.isfinite(values), values * scale, values)
+        # Larger ones are refused at once.
+        table = np.where(np.isfinite(values), np.clip(values * scale, -1e300, 1e300), values)
         factors.append({"scope": list(scope), "table": table.ravel().tolist()})
     asks = [(o.name, question) for o in registered() for question in sorted(o.provides)]
     asks += [

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from cliquewise.data.dataset import Dataset
+
 from .kinds import KINDS
 from .outputs import OwnProblem
 
@@ -19,6 +21,7 @@ import numpy as np
 from numpy import array, inf, nan
 
 import cliquewise as cw
+from cliquewise.data import Dataset
 """
 
 RECORD = """\
@@ -53,9 +56,23 @@ class _Array:
         return f"array({self.value.tolist()!r}){shape}"
 
 
+class _Rows:
+    def __init__(self, value: Dataset):
+        self.value = value
+
+    def __repr__(self) -> str:
+        d = self.value
+        parts = [d.offsets.tolist(), d.indptr.tolist(), d.indices.tolist()]
+        parts += [None if d.values is None else d.values.tolist(), d.n_features]
+        edges = "" if d.edges is None else f", edges={_Rows(d.edges)!r}"
+        return f"Dataset({', '.join(map(repr, parts))}{edges})"
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return _Array(value)
+    if isinstance(value, Dataset):
+        return _Rows(value)
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -82,10 +99,15 @@ def certificate_script(case: dict[str, Any]) -> str:
             C = problem["params"]["C"]
             lines.append(f"model = cw.regularization_path(model, Cs=[{C} * 100, {C}], **given)[-1]")
         elif drawn.get("mode") == "partial_fit":
+            first = drawn.get("first", {})
             lines += [
                 'classes = sorted({label for labels in given["y"] for label in labels})',
                 'weights = given["sample_weight"] or [1.0] * len(given["X"])',
+                f"first = {first!r}",
+                "last = model.get_params(deep=False)",
+                "model.set_params(**first)",
                 'model.partial_fit(given["X"][:1], given["y"][:1], classes, weights[:1])',
+                "model.set_params(**{name: last[name] for name in first})",
                 'model.partial_fit(given["X"][1:], given["y"][1:], None, weights[1:])',
             ]
         else:
