@@ -102,11 +102,8 @@ def test_an_interrupt_within_a_step_leaves_what_was_proved(
 
 
 @pytest.mark.parametrize("what", ["kill_and_resume", "disk_full"])
-def test_runs_that_are_killed_or_cannot_write_end_as_if_nothing_had_happened(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(TESTS.parent)
-    from tests.campaign import interrupts
+def test_runs_that_are_killed_or_cannot_write_end_as_if_nothing_had_happened(what: str) -> None:
+    from campaign import interrupts
 
     for seed in range(4):
         assert getattr(interrupts, what)(np.random.default_rng(seed)) is None

@@ -109,16 +109,21 @@ class SequenceEncoder:
             self.n_columns,
         )
         other.fit_transform(X)
-        known = set(self.inner.vocabulary)
-        new = [name for name in other.inner.vocabulary or [] if name not in known]
-        state["vocabulary"] = [*self.inner.vocabulary, *new]
+        learned = other.inner.to_state()
+        for part in ("vocabulary", "edge_vocabulary"):  # of tokens, and of pairs of them
+            if part in state:
+                known = set(state[part])
+                state[part] = [*state[part], *(n for n in learned[part] if n not in known)]
         if "n_features" in state:
             state["n_features"] = len(state["vocabulary"])
         return SequenceEncoder.of(type(self.inner).from_state(state), self.n_columns)
 
     def widened(self, data: Dataset) -> Dataset:
         """Older data under this encoder's larger number of attributes."""
-        return replace(data, n_features=self.n_features)
+        edges = data.edges
+        if edges is not None and isinstance(self.inner, TemplateEncoder):
+            edges = replace(edges, n_features=self.inner.n_edge_features)
+        return replace(data, n_features=self.n_features, edges=edges)
 
 
 def _template(template: Any) -> Template:

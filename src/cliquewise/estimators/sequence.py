@@ -267,16 +267,33 @@ class SequenceTagger(ChainInspection, Estimator):
         sample_weight : array-like, optional
         """
         if not hasattr(self, "_training"):
+            if hasattr(self, "coef_"):
+                raise DataError(
+                    "partial_fit trains on the old examples and the new ones, and a tagger that "
+                    "was loaded, unpickled or sent to another process has not kept the old ones; "
+                    "fit a tagger on all of them, or go on with the one that was trained"
+                )
             return self._begin(X, y, classes, sample_weight, None, None)
         self._check_parameters()
+        self._check_classes(classes)
         old, partial, state = self._training
         encoder = self.encoder_.extended(X)
         new, new_partial = self._labeled(encoder.transform(X), self.labels_, y, sample_weight, None)
         if partial is not None or new_partial is not None:
             raise DataError("partial_fit needs every label to be known")
-        if encoder.n_features != self.encoder_.n_features:
-            old = encoder.widened(old)
+        old = encoder.widened(old)
         return self._fit(encoder, self.labels_, (Dataset.concat([old, new]), None), state)
+
+    def _check_classes(self, classes: Any) -> None:
+        """Later calls cannot bring labels that the first one did not announce."""
+        if classes is None:
+            return
+        new = [label for label in Labels(classes).classes if label not in self.classes_]
+        if new:
+            raise DataError(
+                f"classes: {new[:5]} are new; the labels are those of the first call, "
+                f"{self.classes_[:20]}: name all that will ever come there"
+            )
 
     # ---- files
 

@@ -355,7 +355,10 @@ def _automatic(problem: Problem, max_memory: float) -> Choice:
         if reason is None:
             passed = "".join(f"\n  not {r}" for r in reasons)
             doc = (cls.__doc__ or "").strip().splitlines()[0]
-            return Choice(solver, solver.successor(problem), f"{solver.name}: {doc}{passed}")
+            other = solver.successor(problem)
+            if other is not None and _refusal(other, problem, max_memory) is not None:
+                other = None
+            return Choice(solver, other, f"{solver.name}: {doc}{passed}")
         reasons.append(f"{solver.name}: it {reason}")
     listed = "".join(f"\n  {r}" for r in reasons)
     raise UnsupportedError(f"no solver can minimize this {problem.kind} problem:{listed}")

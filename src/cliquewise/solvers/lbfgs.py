@@ -60,7 +60,8 @@ class LBFGS(Solver):
     def memory(self, problem: Any) -> float:
         """The corrections, the iterate and scratch, and a gradient per thread."""
         packed = problem.vector_size * (1 + max(problem.n_jobs, 1))
-        return float(8.0 * (problem.dimension * (2 * self.history + 7) + packed))
+        answers = 0 if problem.kind == "chain" else 5000 * problem.n_examples
+        return float(8.0 * (problem.dimension * (2 * self.history + 7) + packed) + answers)
 
     def init(self, problem: Any, warm: Any = None) -> Iterate:
         """Zero weights, or those of ``warm``."""

@@ -81,8 +81,9 @@ class Subgradient(MapCalls):
         at_least(self, 0.0, "delay")
 
     def memory(self, problem: Any) -> float:
-        """Three weight vectors and an order of the examples."""
-        return float(8 * (3 * BACKENDS[problem.kind].size(problem) + problem.n_examples + 16))
+        """Four weight vectors and, of every example, its place in the order and its bound."""
+        each = 40 if problem.kind == "chain" else 500
+        return float(32 * BACKENDS[problem.kind].size(problem) + each * problem.n_examples + 128)
 
     # ---- state
 

@@ -44,13 +44,14 @@ class ChainFactors(State):
 
     @staticmethod
     def memory(problem: ChainProblem) -> float:
-        """Weights, tables of pairs, about 16 active labels per token and 8 pairs per edge."""
+        """Weights, tables of pairs, up to 24 active labels per token and as many pairs."""
         model, data = problem.model, problem.data
         k = model.n_labels
         weights = float(8 * problem.dimension + 26.0 * k * k)
         tokens = np.bincount(problem.chains.indices, minlength=model.n_attributes)
         per_attribute = np.minimum(20.0 * k, 20.0 * 16 * tokens + 400)
-        return float(weights + per_attribute.sum() + 1800.0 * data.n_tokens + 100 * (len(data) + 1))
+        lists = (140.0 * min(k, 24) + 700.0) * data.n_tokens
+        return float(weights + per_attribute.sum() + lists + 100 * (len(data) + 1))
 
     @staticmethod
     def refuses(problem: ChainProblem, solver: Any) -> str | None:

@@ -42,9 +42,10 @@ class ChainSegments:
 
     @staticmethod
     def memory(problem: ChainProblem, solver: Any) -> float:
-        """Three weight vectors, and about one wrong segment of five labels per token."""
-        data = problem.data
-        return float(24.0 * problem.form.size + 76.0 * data.n_tokens + 100.0 * (len(data) + 1))
+        """Five weight vectors; eight segments per token, twice while their pool grows."""
+        data, most = problem.data, solver.setting("max_outputs", ChainSegments)
+        segments = np.minimum(8 * data.lengths + 4, most).sum()
+        return float(40.0 * problem.form.size + 140.0 * segments + 100.0 * (len(data) + 1))
 
     def _empty(self, n_segments: int, n_labels: int) -> Any:
         from cliquewise._kernels.chain.segments import Segments

@@ -42,8 +42,9 @@ class GraphDuals:
 
     @staticmethod
     def memory(problem: GraphProblem) -> float:
-        """Two numbers per state of each clique."""
-        return 8.0 * (2.0 * int(problem.cliques.offsets[-1]) + 3 * problem.dimension)
+        """Four numbers per state of each clique, and what exact inference takes at hand."""
+        states = 4.0 * int(problem.cliques.offsets[-1])
+        return 8.0 * (states + 3 * problem.dimension + 500 * problem.n_examples)
 
     def _infer(self) -> None:
         for i in range(self.problem.n_examples):
