@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from hypothesis import example, given, settings
 from solver_problems import FAMILIES, HAS_TORCH, Family, Recipe, Reference, recipes
 
 from cliquewise.certificate import Certificate
-from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.errors import CliquewiseError, DataError, UnsupportedError
 from cliquewise.persistence import write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.solvers import Solver, get, registered
@@ -472,3 +473,16 @@ def test_a_bad_C_is_refused(family: Family, C: float) -> None:
 @pytest.mark.skipif(HAS_TORCH, reason="torch is there, and its solvers are tried")
 def test_networks() -> None:
     pytest.skip("the extra cliquewise[torch] is not installed: solvers of networks are not tried")
+
+
+WRONG = (np.nan, np.inf, -np.inf, "nonsense", b"x", [], {}, object(), 1j, np.array([1.0, 2.0]))
+
+
+@every_solver
+def test_hyper_parameters_that_are_no_numbers_or_words_are_refused(solver: Solver) -> None:
+    for field in fields(solver):
+        for value in WRONG:
+            if field.name == "map_options" and isinstance(value, dict):
+                continue
+            with pytest.raises(CliquewiseError):
+                replace(solver, **{field.name: value})

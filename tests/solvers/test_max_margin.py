@@ -405,7 +405,7 @@ def test_warm_start_at_the_optimum_ends_at_once() -> None:
 def test_auto_takes_sdca_where_it_fits_and_impossible_pairs_name_the_possible_ones() -> None:
     log = ChainRecipe(5).build()
     assert choose(hinge(log)).solver.name == "sdca"
-    wide = larger(4, 30, 12, 8)
+    wide = larger(4, 30, 60, 8)
     assert choose(wide, max_memory=get("bcfw").memory(wide)).solver.name == "bcfw"
     with pytest.raises(UnsupportedError, match=r"(?s)no solver.*sdca: it needs .* GiB"):
         choose(wide, max_memory=1.0)

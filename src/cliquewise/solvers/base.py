@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -104,6 +104,10 @@ class Solver:
     carries: ClassVar[frozenset[str]] = frozenset({"C"})
     relaxed_on: ClassVar[frozenset[str]] = frozenset()
     precision: ClassVar[float] = 1e-6
+
+    def __post_init__(self) -> None:
+        """Refuse hyper-parameters of a wrong type; subclasses look at their values."""
+        check_types(self)
 
     # ---- which problems
 
@@ -213,6 +217,33 @@ def other_data(what: str = "its arrays have other shapes") -> DataError:
 
 
 # ---- checks of hyper-parameters
+
+
+#: Types of hyper-parameters, in words and as tests.
+_TYPES: dict[str, tuple[str, Any]] = {
+    "bool": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
+    "int": ("a whole number", lambda v: _is_number(v, int | np.integer)),
+    "float": ("a finite number", lambda v: _is_number(v, int | float | np.number)),
+    "str": ("a word", lambda v: isinstance(v, str)),
+    "None": ("None", lambda v: v is None),
+}
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    is_one = isinstance(value, kind) and not isinstance(value, bool | complex | np.complexfloating)
+    return bool(is_one and np.isfinite(value))
+
+
+def check_types(solver: Solver) -> None:
+    """Refuse hyper-parameters that are not what their annotations say; NaN is no number."""
+    for field in fields(solver):
+        kinds = [kind.strip() for kind in str(field.type).split("|")]
+        if not all(kind in _TYPES for kind in kinds):
+            continue
+        value = getattr(solver, field.name)
+        if not any(_TYPES[kind][1](value) for kind in kinds):
+            words = " or ".join(_TYPES[kind][0] for kind in kinds)
+            raise DataError(f"{field.name} = {value!r}; it must be {words}")
 
 
 def one_of(solver: Solver, name: str, *known: Any) -> None:

@@ -58,6 +58,7 @@ class MapCalls(Solver):
     map_options: Any = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         from cliquewise.oracles.base import get
 
         if self.map_method != "auto" and "map" not in get(self.map_method).provides:

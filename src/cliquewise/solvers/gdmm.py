@@ -98,6 +98,7 @@ class GDMM(Solver):
     quiet: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         one_of(self, "step_rule", None, "bcfw", "afw", "bgcd")
         one_of(self, "factor_search", "sublinear", "full", "sampled")
         positive(self, "rho", "auto")

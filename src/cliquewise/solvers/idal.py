@@ -55,6 +55,7 @@ class Cliquewise(Solver):
     sampling: str = "examples"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         one_of(self, "sampling", "examples", "permuted", "uniform", "gap")
         positive(self, "rho", "auto")
         positive(self, "inner", "auto")

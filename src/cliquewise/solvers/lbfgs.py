@@ -12,7 +12,15 @@ from scipy.optimize import line_search
 from cliquewise.certificate import Certificate
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
-from cliquewise.solvers.base import ALL_BUT_MODEL, Info, Solver, Start, State, register
+from cliquewise.solvers.base import (
+    ALL_BUT_MODEL,
+    Info,
+    Solver,
+    Start,
+    State,
+    at_least,
+    register,
+)
 from cliquewise.solvers.checked import check, checked
 
 
@@ -48,6 +56,10 @@ class LBFGS(Solver):
     carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
     takes_pair_attributes: ClassVar[bool] = True
     history: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 1, "history")
 
     def refuses(self, problem: Problem) -> str | None:
         """Refuse also what no exact marginals can be had of."""

@@ -77,6 +77,7 @@ class SAG(Solver):
     uniform_share: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         share(self, "uniform_share")
 
     def refuses(self, problem: Any) -> str | None:

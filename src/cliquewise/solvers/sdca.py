@@ -31,6 +31,8 @@ from cliquewise.solvers.sampling import SAMPLINGS, Order
 BLOCKS: dict[str, Any] = {"chain": ChainDuals, "graph": GraphDuals}
 #: The entropy of the hinge loss is never weighted less.
 LEAST_GAMMA = 1e-9
+#: Scores beyond this leave nothing but the truth.
+MOST_START = 1000
 #: The hinge loss is smoothed less, by this factor, once the gap of the smoothed problem is below
 #: this part of the entropy term. Faster falls lose more passes than they save (WSJ, CoNLL-2003).
 FALL, SETTLED = 0.7, 0.3
@@ -88,10 +90,15 @@ class SDCA(Solver):
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         one_of(self, "sampling", *SAMPLINGS)
         share(self, "uniform_share")
         if not 0 < self.step_length <= 1:
             raise DataError(f"step_length = {self.step_length}; it must be in (0, 1]")
+        if not abs(self.start) <= MOST_START:
+            raise DataError(
+                f"start = {self.start}; it must be between -{MOST_START} and {MOST_START}"
+            )
         if not LEAST_GAMMA <= self.gamma < np.inf:
             raise DataError(f"gamma = {self.gamma}; it must be at least {LEAST_GAMMA}")
 

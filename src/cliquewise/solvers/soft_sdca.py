@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cliquewise.solvers.backends.graph.cliques import CliqueAscent
-from cliquewise.solvers.base import register
+from cliquewise.solvers.base import at_least, register
 from cliquewise.solvers.idal import Cliquewise
 
 
@@ -29,6 +29,10 @@ class SoftSDCA(Cliquewise):
     name: ClassVar[str] = "soft_sdca"
     precision: ClassVar[float] = float("inf")
     inner_tol: float = 1e-7
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 0, "inner_tol")
 
     def _is_finished(self, state: CliqueAscent) -> bool:
         """The penalized problem is solved; the true gap will not get smaller."""

@@ -165,6 +165,7 @@ class SVRG(Solver):
     warm_up: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         get_smoother(self.smoother)
         if self.k < 1:
             raise DataError(f"k = {self.k}; at least one output is needed")

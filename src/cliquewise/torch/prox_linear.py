@@ -201,12 +201,15 @@ class ProxLinear(Solver):
     columns: ClassVar[tuple[str, ...]] = ("prox_gradient", "eta", "accepted", "inner")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive(self, "eta")
         positive(self, "mu")
         at_least(self, 1, "budget")
         at_least(self, 0, "growth")
         one_of(self, "smoothing", "adaptive", "constant")
         one_of(self, "smoother", *_SMOOTH)
+        positive(self, "tolerance", None)
+        positive(self, "lipschitz", None)
 
     def init(self, problem: DeepProblem, warm: Any = None) -> ProxLinearState:
         """Start from the network's weights, or those of another state."""

@@ -44,6 +44,7 @@ class _Stochastic(Solver):
     precision: ClassVar[float] = float("inf")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive(self, "rate")
         positive(self, "t0")
         one_of(self, "schedule", *SCHEDULES)
@@ -161,6 +162,12 @@ class Adam(_Stochastic):
     rate: float = 1e-3
     decay: tuple[float, float] = (0.9, 0.999)
     name: ClassVar[str] = "adam"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pair = isinstance(self.decay, tuple | list) and len(self.decay) == 2
+        if not pair or not all(isinstance(x, float | int) and 0 <= x < 1 for x in self.decay):
+            raise DataError(f"decay = {self.decay!r}; it must be two numbers in [0, 1)")
 
     def update(self, state: StochasticState, grad: Tensor, rate: float) -> None:
         """A step along the first moment over the root of the second."""
