@@ -209,7 +209,7 @@ def augmented(problem: GraphProblem, state: Any, xi: np.ndarray, rho: float) -> 
     copy = Point(x.mu, np.zeros_like(x.xi), np.zeros_like(x.inflow), x.w)
     apart, _ = multipliers(problem.cliques, copy, rho, 1.0, 0.0, np.empty(0))
     inner = float(xi @ -copy.xi) - apart / (2 * rho)
-    return dual_value(problem, x.mu) + inner / problem.n_examples
+    return dual_value(problem, x.mu).value + inner / problem.n_examples
 
 
 def course(problem: Any, test: Any, solver: Any, seconds: float, best: Any, seed: int) -> Any:

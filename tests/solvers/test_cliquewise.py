@@ -91,7 +91,8 @@ def test_a_repaired_point_is_locally_consistent_and_a_consistent_one_stays(seed)
 def augmented(problem: GraphProblem, mu, xi, rho):
     _, A = constraint_matrices(problem)
     apart = A @ mu
-    return dual_value(problem, mu) * problem.n_examples + xi @ apart - apart @ apart / (2 * rho)
+    dual = dual_value(problem, mu).value
+    return dual * problem.n_examples + xi @ apart - apart @ apart / (2 * rho)
 
 
 @pytest.mark.parametrize("method", [kernels.PROXIMAL, kernels.FRANK_WOLFE])
