@@ -195,7 +195,7 @@ def test_a_mutated_model_is_refused_or_predicts(name, files, tmp_path):
         ("verbose", 1), ("callback", "os.system"), ("C", -1.0), ("C", "1"), ("tol", None),
         ("max_epochs", float("nan")), ("solver", "adam"), ("solver", ["sdca"]), ("loss", "square"),
         ("random_state", -1), ("random_state", "x"), ("epsilon", "log"), ("epsilon", 2.0),
-        ("gamma", 0.0), ("inference", "no such method"), ("intercept", "yes"), ("n_hash", 2**40),
+        ("gamma", -1.0), ("inference", "no such method"), ("intercept", "yes"), ("n_hash", 2**40),
         ("class_weight", "much"), ("max_memory", "all"),
     ],
 )  # fmt: skip
@@ -239,6 +239,12 @@ def test_pair_attributes_beyond_the_weights_are_refused(files, tmp_path):
     write_arrays(tmp_path / "m.cw", arrays, header)
     with pytest.raises(FormatError, match="do not fit"):
         cw.load(tmp_path / "m.cw")
+
+
+def test_a_value_that_could_not_be_saved_is_refused_before_training():
+    for parameters in ({"smoother": "l3"}, {"gamma": -1.0}, {"random_state": -1}):
+        with pytest.raises(DataError, match=next(iter(parameters))):
+            cw.SequenceTagger(**parameters).fit(LISTS, TAGS)
 
 
 def test_what_could_not_be_loaded_is_not_written(tmp_path):

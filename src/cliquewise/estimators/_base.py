@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.certificate import Certificate
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
-from cliquewise.estimators._parameters import NOT_SAVED, check_parameters
+from cliquewise.estimators._parameters import NOT_SAVED, check_parameters, check_ranges
 from cliquewise.persistence import write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
@@ -68,6 +68,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             if not number or not value >= 0 or (name == "C" and not 0 < value < np.inf):
                 least = "a positive number" if name == "C" else "a number that is not negative"
                 raise DataError(f"{name} = {value!r}; it must be {least}")
+        check_ranges(_plain_parameters(self.get_params(deep=False)))
 
     def _train(
         self, problem: Problem, callback: Callable[..., Any] | None = None, **options: Any

@@ -128,6 +128,8 @@ class GraphEstimator(Estimator):
         return arrays, {"model": about, "relaxed": self.relaxed_}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
+        if not self.gamma > 0:
+            raise DataError(f"gamma = {self.gamma}; it must be positive")
         about, pairs, most = header["model"], np.array(arrays["pairs"]), arrays["coef"].size
         cards = [whole(k, "a number of labels", 1, most) for k in about["cardinalities"]]
         _check_pairs(pairs, cards, most)

@@ -44,19 +44,14 @@ def _whole(least: int, most: int) -> Rule:
     return Rule(lambda v: is_whole(v, least, most), f"a whole number in {least}..{most}")
 
 
-def _rows(kind: type) -> Rule:
-    """Rows of values of one type (whole numbers are no booleans here)."""
-
-    def fits(v: Any) -> bool:
-        return isinstance(v, list | tuple) and all(
-            isinstance(row, list | tuple) and all(type(cell) is kind for cell in row) for row in v
-        )
-
-    return Rule(fits, f"rows of {kind.__name__}")
+def _list_of(one: Rule) -> Rule:
+    return Rule(
+        lambda v: isinstance(v, list | tuple) and all(map(one.fits, v)), f"a list of ({one.words})"
+    )
 
 
 _NONE = Rule(lambda v: v is None, "None")
-_FLAG = Rule(lambda v: isinstance(v, bool) or (type(v) is int and v in (0, 1)), "True, False")
+_FLAG = Rule(lambda v: isinstance(v, bool | int | float) and v in (0, 1), "True or False")
 _POSITIVE = _number(1e-300, 1e300)
 _WEIGHTS = _NONE | _word("balanced")
 
@@ -67,11 +62,11 @@ RULES: dict[str, Rule] = {
     "max_epochs": _number(0),
     "max_seconds": _NONE | _number(0),
     "max_memory": _number(0),
-    "random_state": _NONE | _whole(0, 2**128),
-    "gamma": _POSITIVE,
+    "random_state": _NONE | _whole(0, 2**128) | _list_of(_whole(0, 2**128)),
+    "gamma": _number(0, 1e300),
     "smoother": _word("l2", "entropy"),
     "feature_pairs": _word("all", "seen"),
-    "transitions": _word("all", "seen", "BIO", "BIOES") | _rows(bool),
+    "transitions": _word("all", "seen", "BIO", "BIOES") | _list_of(_list_of(_FLAG)),
     "intercept": _FLAG,
     "boundaries": _FLAG,
     "n_hash": _NONE | _whole(1, 2**31 - 1),
@@ -80,7 +75,9 @@ RULES: dict[str, Rule] = {
     "pairwise": _word(*PAIRWISE),
     "entropy": _word(*ENTROPIES),
     "epsilon": _number(0, 1),
-    "label_graph": _word("complete", "none", "tree") | _whole(0, 2**31) | _rows(int),
+    "label_graph": _word("complete", "none", "tree")
+    | _whole(0, 2**31)
+    | _list_of(_list_of(_whole(0, 2**31))),
     "pairs": _word("table", "co-occurrence"),
     "partial": _FLAG,
     "cost_missing": _number(0, 1e100),
@@ -120,11 +117,17 @@ def check_parameters(parameters: Any, known: Iterable[str], losses: Iterable[str
     if not isinstance(parameters, dict):
         raise DataError("its parameters are no names with values")
     rules = {**RULES, "loss": _word(*losses), "solver": _solvers(), "inference": _methods()}
-    for name, value in parameters.items():
+    for name in parameters:
         if name not in known or name not in rules:
             raise DataError(f"a file may not set the parameter {name!r:.40}")
-        if not rules[name].fits(value):
-            raise DataError(f"{name} = {value!r:.60}; in a file it is {rules[name].words}")
+    check_ranges(parameters, rules)
+
+
+def check_ranges(parameters: dict[str, Any], rules: dict[str, Rule] = RULES) -> None:
+    """Refuse values out of range: before training, so that what was trained can be saved."""
+    for name, value in parameters.items():
+        if name in rules and not rules[name].fits(value):
+            raise DataError(f"{name} = {value!r:.60}; it must be {rules[name].words}")
 
 
 def _solvers() -> Rule:
