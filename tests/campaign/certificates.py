@@ -208,11 +208,12 @@ def fitted(kind: Kind, problem: Problem, drawn: dict[str, Any]) -> tuple[Any, An
     with recorded() as made:
         mode, model = drawn.get("mode"), estimator(kind, problem, drawn)
         if mode == "partial_fit":
-            if "allowed" in given or not isinstance(given["X"], list):
-                raise UnsupportedError("partial_fit takes no allowed labels")
+            known = [label for labels in given["y"] for label in labels]
+            whole = all(label is not None and not isinstance(label, set) for label in known)
+            if "allowed" in given or not whole or not isinstance(given["X"], list):
+                raise UnsupportedError("partial_fit takes whole labels, and nothing but these")
             last = model.get_params(deep=False)
             model.set_params(**drawn.get("first", {}))
-            known = [label for labels in given["y"] for label in labels]
             first = {name: given[name][:1] for name in ("X", "y")}
             rest = {name: given[name][1:] for name in ("X", "y")}
             weights = given["sample_weight"] or [1.0] * len(given["X"])
