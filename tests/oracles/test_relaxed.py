@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from reference import Reference
 from scipy.optimize import linprog
+from scipy.sparse import csr_matrix
 
 import cliquewise as cw
-from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.errors import DataError, PrecisionError, UnsupportedError
 from cliquewise.graph import FactorGraph
 from cliquewise.oracles._pairwise import compile_pairwise
 from cliquewise.oracles.relaxed import relaxed_beliefs
+from cliquewise.oracles.relaxed_label_sets import relaxed_labels
 from cliquewise.ragged import offsets_of
 
 
@@ -122,3 +124,12 @@ def test_auto_never_takes_it() -> None:
     for want in ("map", "marginals"):
         chosen = cw.oracles.choose(random_pairwise(0), want).oracle
         assert chosen.name != "relaxed"
+
+
+def test_scores_beyond_float64_are_refused_and_not_answered_with_nan():
+    two = np.array([2, 2]), np.array([[0, 1]]), np.array([0, 2]), np.array([0, 1])
+    with pytest.raises(PrecisionError, match="range of float64"):
+        relaxed_beliefs(np.array([1e308, -1e308, -1e308, 1e308, 1e308, 0, -1e308, 0]), *two)
+    with pytest.raises(PrecisionError, match="row 0"):
+        relaxed_labels(csr_matrix([[1e200]]), np.array([-1e150, 1e150, 1e150, -1e150, 3.0]), 2,
+                       intercept=False)  # fmt: skip

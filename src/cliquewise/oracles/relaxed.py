@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cliquewise.errors import DataError, PrecisionError
-from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.factor_graph import LARGEST, FactorGraph, largest_finite
 from cliquewise.graph.oriented_trees import gini_curvatures
 from cliquewise.oracles._pairwise import PairwiseOracle, compile_pairwise
 from cliquewise.oracles.base import MapResult, MarginalResult, register
@@ -88,6 +88,12 @@ def relaxed_beliefs(
         raise DataError(f"gamma = {gamma}; it must not be negative")
     if max_sweeps < 1:
         raise DataError(f"max_sweeps = {max_sweeps}; it must be at least 1")
+    largest = largest_finite(scores)
+    if not largest * len(scores) <= LARGEST:
+        raise PrecisionError(
+            f"scores up to {largest:.3g} leave the range of float64 when they are added up: scale "
+            "the features, or train with more regularization"
+        )
     curvature, slack = gini_curvatures(cards, edges, node_offsets, edge_offsets, entropy, epsilon)
     terms = Terms(curvature, slack, 0.0, float(gamma))
     g, rho = _cliques(cards, edges), _balance(cards, scores, curvature, gamma)
@@ -108,11 +114,6 @@ def relaxed_beliefs(
             value = float(scores @ mu) + gamma * float(entropy_of(g, terms, mu))
             if bound - value <= tol * scale:
                 break
-    if not np.isfinite(bound - value):
-        raise PrecisionError(
-            f"the relaxation ran out of the range of float64 (scores up to "
-            f"{np.abs(scores).max(initial=0.0):.3g}): scale the features, or take an exact method"
-        )
     states = int(g.offsets[len(cards)])
     return RelaxedBeliefs(mu[:states], mu[states:], value, bound, (bound - value) / scale)
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from cliquewise.errors import PrecisionError
 from cliquewise.models.label_sets import feature_rows, unpack_weights
 from cliquewise.ragged import Floats
 
@@ -106,9 +107,19 @@ def relaxed_sets(
             beliefs = np.zeros(len(sets.p))
             loss_bound(rows, weights, plan, sets, upper, alarms)
             value_of_sets(rows, weights, sets, 1.0, cost, beliefs, lower)
+            _check_range(lower, upper)
             if float((upper - lower).sum()) <= tol * max(n, 1):
                 break
     return RelaxedSets(sets, beliefs, float(lower.sum()), float(upper.sum()))
+
+
+def _check_range(lower: Floats, upper: Floats) -> None:
+    wrong = ~(np.isfinite(lower) & np.isfinite(upper))
+    if wrong.any():
+        raise PrecisionError(
+            f"row {int(np.argmax(wrong))}: the scores of its labels leave the range of float64: "
+            "scale the features, or train with more regularization"
+        )
 
 
 def sweep(
