@@ -41,3 +41,25 @@ def test_the_dual_bound_never_falls_and_never_passes_the_primal():
 def test_a_quick_run_stays_with_sdca():
     X, y = [[["a"], ["b"]], [["b"]]], [["A", "B"], ["B"]]
     assert cw.SequenceTagger(tol=1e-6).fit(X, y).solver_ == "sdca"
+
+
+class Noisy:
+    """A run whose certificates jump while the solver's own estimates fall steadily."""
+
+    def __init__(self, fall: float):
+        from cliquewise.solvers.run import Run
+        from cliquewise.trace import COLUMNS, Trace
+
+        self.tol, self.epochs, self.trace = 1e-3, 40.0, Trace(COLUMNS)
+        rng = np.random.default_rng(0)
+        noise = np.exp(0.3 * rng.normal(size=41))
+        self.estimates = [(float(e), float(np.exp(-fall * e) * noise[e])) for e in range(1, 41)]
+        for epochs, gap in ((1, 0.9), (20, 0.02), (30, 0.025), (40, 0.02)):
+            row = dict.fromkeys(COLUMNS, 0.0) | {"epochs": float(epochs), "gap": gap}
+            self.trace.append(**row)
+        self.is_slow = Run.is_slow.__get__(self)
+
+
+def test_noisy_certificates_do_not_send_a_run_away_that_gets_on():
+    assert not Noisy(fall=0.1).is_slow()
+    assert Noisy(fall=0.001).is_slow()

@@ -49,6 +49,7 @@ def content(run: Any, state: Any) -> tuple[Arrays, dict[str, Any]]:
     arrays[COURSE + "trace"] = np.array([list(row.values()) for row in trace]).reshape(
         len(trace), len(trace.columns)
     )
+    arrays[COURSE + "estimates"] = np.array(run.estimates).reshape(-1, 2)
     header = {
         "kind": "checkpoint",
         "solver": solver.name,
@@ -103,6 +104,7 @@ def resume(run: Any, path: Path) -> Any:
     run.epochs = float(header["epochs"])
     if not origin.differences(run.problem.fingerprint()):
         _restore_run(run, arrays[COURSE + "trace"], header)
+        run.estimates = [(a, b) for a, b in arrays[COURSE + "estimates"].tolist()]
         if header["setting"] == repr(run.solver):
             _restore_course(run.solver, state, arrays, header["course"])
     return state

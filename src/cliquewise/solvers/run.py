@@ -32,6 +32,8 @@ from cliquewise.trace import COLUMNS, Trace
 CHECK_SHARE = 0.1
 #: Passes before a solver may be called slow.
 PATIENCE = 30
+#: Estimates of the gap that make a trend.
+TREND = 10
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Run:
         # No objective is below the costs of the truth, whatever rounding does to other bounds.
         self.floor = problem.floor if problem.is_convex else -np.inf
         self.best = Bound(self.floor)
+        self.estimates: list[tuple[float, float]] = []  # of the gap, by the solver, after each step
         self.before = 0.0  # seconds of earlier runs that this one goes on from
 
     @property
@@ -113,12 +116,19 @@ class Run:
         return (len(self.trace) + 1) * cost <= CHECK_SHARE * self.epochs
 
     def is_slow(self) -> bool:
-        """Whether the last two checks foretell more than twice the passes made so far."""
-        if len(self.trace) < 2 or self.epochs < PATIENCE:
+        """Whether the trend foretells more than twice the passes made so far.
+
+        The trend is that of the solver's own estimates over the last half of its passes: two
+        certificates are too few, since gaps are noisy.
+        """
+        if len(self.trace) == 0 or self.epochs < PATIENCE:
             return False
-        passes, gaps = self.trace.epochs[-2:], np.maximum(self.trace.gap[-2:], 1e-300)
-        fall = np.log(gaps[0] / gaps[1])
-        needed = np.log(gaps[1] / max(self.tol, 1e-300)) * (passes[1] - passes[0])
+        passes, estimates = np.array(self.estimates).T
+        recent = (passes >= 0.5 * self.epochs) & np.isfinite(estimates) & (estimates > 0)
+        if np.count_nonzero(recent) < TREND:
+            return False
+        fall = -float(np.polyfit(passes[recent], np.log(estimates[recent]), 1)[0])
+        needed = np.log(max(self.trace[-1]["gap"], 1e-300) / max(self.tol, 1e-300))
         return bool(needed > 2 * self.epochs * max(fall, 0.0))
 
     def change(self, state: Any) -> Any:
@@ -173,6 +183,7 @@ class Run:
                 stepping = False
                 self.epochs += info.epochs
                 self.calls += info.oracle_calls
+                self.estimates.append((self.epochs, info.estimate))
                 certificate = None
                 if info.certificate is not None or self.is_due(info, state):
                     certificate = self.check(state, info.certificate)
@@ -238,7 +249,7 @@ def run(
         Go on from that file if it exists, as if there had been no interruption.
     fallback : Solver, optional
         Goes on from the weights of ``solver`` once that has become slow: after 30 passes, if
-        the last two checks foretell more than twice as many again.
+        the trend foretells more than twice as many again.
 
     Returns
     -------
