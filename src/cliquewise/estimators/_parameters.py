@@ -127,7 +127,7 @@ def check_ranges(parameters: dict[str, Any], rules: dict[str, Rule] = RULES) -> 
     """Refuse values out of range: before training, so that what was trained can be saved."""
     for name, value in parameters.items():
         if name in rules and not rules[name].fits(value):
-            raise DataError(f"{name} = {value!r:.60}; it must be {rules[name].words}")
+            raise DataError(f"{name} is {rules[name].words}, not {value!r:.60}")
 
 
 def _solvers() -> Rule:
