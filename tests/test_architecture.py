@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 #: at the top of the package are rooms of their own, by name.
 ROOMS = (
     ("_kernels",),
-    ("errors", "ragged", "certificate", "trace", "persistence"),
+    ("errors", "ragged", "tables", "certificate", "trace", "persistence"),
     ("graph",),
     ("data", "smoothers", "metrics"),
     ("models",),

@@ -159,3 +159,45 @@ def test_scorers_work_in_cross_validation():
         scores = cross_val_score(MostFrequent(), X, y, cv=3, scoring=scorer)
         assert scores.shape == (3,)
         assert scores[-1] == {metrics.token_accuracy_scorer: 0.5}.get(scorer, 0.0)
+
+
+def test_span_scores_print_as_a_table_with_a_row_for_every_type():
+    scores = metrics.span_scores([["B-NP", "O", "B-all"]], [["B-NP", "B-NP", "O"]])
+    rows = [line.split() for line in str(scores).splitlines()]
+    assert rows[0] == ["type", "precision", "recall", "f1", "n_true", "n_predicted", "n_correct"]
+    assert rows[1] == ["NP", "0.5000", "1.0000", "0.6667", "1", "2", "1"]
+    assert [row[0] for row in rows[2:]] == ["all", "all"]  # a type of that name, and the sum
+    assert repr(scores).startswith("SpanScores(n_true=2")
+    pytest.importorskip("pandas")
+    frame = scores.to_frame()
+    assert frame.index.tolist() == ["NP", "all", "all"] and frame.f1.iloc[-1] == scores.f1
+
+
+def test_a_confusion_prints_as_a_table():
+    found = metrics.confusion([["A", "B", 7]], [["A", "A", 7]], classes=["A", "B", 7])
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["true", "\\", "predicted", "A", "B", "7"]
+    assert lines[2].split() == ["B", "1", "0", "0"]
+    pytest.importorskip("pandas")
+    assert found.to_frame().loc["B", "A"] == 1
+
+
+def test_the_flat_report_is_that_of_scikit_learn_over_all_known_tokens():
+    from sklearn.metrics import classification_report
+
+    true, pred = [["A", "B"], ["A", None]], [["A", "A"], ["B", "A"]]
+    flat = ["A", "B", "A"], ["A", "A", "B"]
+    expected = classification_report(*flat, digits=3, zero_division=0.0)
+    assert metrics.flat_classification_report(true, pred, digits=3) == expected
+    assert "B" not in metrics.flat_classification_report(true, pred, labels=["A"]).split()
+    with pytest.raises(DataError, match="nothing to report"):
+        metrics.flat_classification_report([[None]], [["A"]])
+
+
+def test_the_module_shows_metrics_and_nothing_else():
+    names = dir(metrics)
+    assert "span_scores" in names and "np" not in names and "chain" not in names
+    public = {
+        n for n, v in vars(metrics).items() if getattr(v, "__module__", 0) == metrics.__name__
+    }
+    assert {n for n in public if not n.startswith("_")} == set(names)

@@ -1,13 +1,16 @@
-"""Trace: named columns of numbers, one row per check."""
+"""Trace: named columns of numbers, one row per check; certificates as tables."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
+from cliquewise.certificate import Certificate
+from cliquewise.errors import MissingDependencyError
 from cliquewise.trace import COLUMNS, Trace
 
 
@@ -67,3 +70,32 @@ def test_a_frame_has_one_row_per_check():
     frame = trace.to_frame()
     assert list(frame.columns) == ["seconds", "gap"] and frame.gap.tolist() == [3.0]
     assert [row["gap"] for row in trace] == [3.0]
+
+
+def test_it_prints_as_a_table_and_a_long_one_in_part():
+    trace = Trace(["epochs", "gap"])
+    trace.append(epochs=1.0, gap=0.125)
+    assert str(trace) == "epochs    gap\n1       0.125" and repr(trace).startswith("<Trace")
+    for epoch in range(2, 100):
+        trace.append(epochs=epoch, gap=0.5)
+    lines = str(trace).splitlines()
+    assert len(lines) == 22 and lines[11].split() == ["...", "..."]
+    assert lines[-1].split() == ["99", "0.5"]
+
+
+def test_a_certificate_prints_as_a_table_and_is_read_back_from_its_repr():
+    certificate = Certificate(2.0, 1.5, "exact")
+    header, cells = (line.split() for line in str(certificate).splitlines())
+    assert dict(zip(header, cells)) == {
+        "primal": "2", "dual": "1.5", "gap": "0.25", "rounding": "0", "status": "exact"
+    }  # fmt: skip
+    assert eval(repr(certificate)) == certificate
+    pytest.importorskip("pandas")
+    assert certificate.to_frame().gap.tolist() == [0.25]
+
+
+def test_without_pandas_a_frame_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for result in (Trace(["gap"]), Certificate(1.0)):
+        with pytest.raises(MissingDependencyError, match="pip install pandas"):
+            result.to_frame()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from cliquewise.errors import CertificateError
+from cliquewise.tables import frame, text_table
 
 #: What rounding may take off a primal value, relative to one above 1. Dual values are lowered by
 #: theirs (see ``problems/rounding.py``).
@@ -34,6 +36,9 @@ class Certificate:
     --------
     >>> Certificate(primal=2.0, dual=1.9, status="exact").gap
     0.0500...
+    >>> print(Certificate(primal=2.0, dual=1.5, status="exact"))
+    primal  dual   gap  rounding  status
+    2        1.5  0.25         0   exact
     """
 
     primal: float
@@ -65,3 +70,20 @@ class Certificate:
     def gap(self) -> float:
         """Relative gap, ``(primal - dual) / max(|primal|, 1e-12)``; ``tol`` refers to this."""
         return self.absolute_gap / max(abs(self.primal), 1e-12)
+
+    def _cells(self) -> dict[str, Any]:
+        return {
+            "primal": self.primal,
+            "dual": self.dual,
+            "gap": self.gap,
+            "rounding": self.rounding,
+            "status": self.status,
+        }
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame of one row."""
+        return frame({name: [cell] for name, cell in self._cells().items()})
+
+    def __str__(self) -> str:
+        cells = self._cells()
+        return text_table(list(cells), [list(cells.values())])

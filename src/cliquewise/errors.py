@@ -1,4 +1,4 @@
-"""Every error that cliquewise raises on purpose.
+"""Every error that cliquewise raises on purpose, and the one way to warn.
 
 All are ``ValueError``s, so that code which guards against bad input needs no import
 of ours; each message says where the trouble is and what to do about it.
@@ -6,7 +6,12 @@ of ours; each message says where the trouble is and what to do about it.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from pathlib import Path
+
+#: Code that users did not write: ours, and what calls it on their behalf.
+_NOT_THE_USER = ("cliquewise", "sklearn", "joblib")
 
 
 class CliquewiseError(ValueError):
@@ -64,3 +69,24 @@ class UnsupportedError(CliquewiseError):
 
 class MissingDependencyError(CliquewiseError, ImportError):
     """An optional package is needed; the message names the extra to install."""
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, and point at the line of the user that led here, however deep we are.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warn_user("slow")
+    >>> str(caught[0].message)
+    'slow'
+    """
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and _package(frame.f_globals) in _NOT_THE_USER:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _package(names: dict[str, object]) -> str:
+    return str(names.get("__name__", "")).partition(".")[0]

@@ -17,6 +17,26 @@ from numpy.typing import NDArray
 from cliquewise.data.attributes import FirstSight
 from cliquewise.errors import DataError
 from cliquewise.ragged import Floats, offsets_of
+from cliquewise.tables import frame, text_table
+
+__all__ = [
+    "Confusion",
+    "SpanScores",
+    "average_precision",
+    "confusion",
+    "corloc",
+    "exact_match_accuracy",
+    "exact_match_scorer",
+    "flat_classification_report",
+    "hamming_loss",
+    "iou",
+    "pair_f1",
+    "span_f1",
+    "span_f1_scorer",
+    "span_scores",
+    "token_accuracy",
+    "token_accuracy_scorer",
+]
 
 Scheme = Literal["auto", "IOB1", "IOB2", "BIOES"]
 
@@ -24,6 +44,7 @@ _PREFIXES = {"auto": "BIESLU", "IOB1": "BI", "IOB2": "BI", "BIOES": "BIES"}
 _SAME = {"L": "E", "U": "S"}  # BILOU's names
 _CODE = {"O": 0, "B": 1, "I": 2, "E": 3, "S": 4}
 _O, _B, _I, _E, _S = range(5)
+_SPAN_COLUMNS = ("precision", "recall", "f1", "n_true", "n_predicted", "n_correct")
 
 
 @dataclass(frozen=True)
@@ -59,6 +80,22 @@ class SpanScores:
         total = self.n_true + self.n_predicted
         return 2.0 * self.n_correct / total if total else 0.0
 
+    def _rows(self) -> list[tuple[str, SpanScores]]:
+        """The scores of every type, and of all together."""
+        return [*self.by_type.items(), ("all", self)]
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with a row for every type, and one for all."""
+        names, rows = zip(*self._rows(), strict=True)
+        return frame({c: [getattr(row, c) for row in rows] for c in _SPAN_COLUMNS}, names)
+
+    def __str__(self) -> str:
+        rows = [
+            [name, *(_rounded(getattr(scores, column)) for column in _SPAN_COLUMNS)]
+            for name, scores in self._rows()
+        ]
+        return text_table(["type", *_SPAN_COLUMNS], rows)
+
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
@@ -75,6 +112,15 @@ class Confusion:
         return [
             (self.classes[i], self.classes[j], int(errors[i, j])) for i, j in pairs if errors[i, j]
         ]
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame: a row for every true class, a column for every predicted one."""
+        columns = dict(zip(self.classes, self.matrix.T, strict=True))
+        return frame(columns, self.classes)
+
+    def __str__(self) -> str:
+        rows = [[name, *counts] for name, counts in zip(self.classes, self.matrix.tolist())]
+        return text_table(["true \\ predicted", *self.classes], rows)
 
 
 def token_accuracy(y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
@@ -209,6 +255,36 @@ def confusion(y_true: Any, y_pred: Any, classes: Sequence[Any] | None = None) ->
     k = len(classes)
     matrix = np.bincount(a[keep] * k + b[keep], minlength=k * k).reshape(k, k)
     return Confusion(list(classes), matrix)
+
+
+def flat_classification_report(
+    y_true: Any, y_pred: Any, labels: Sequence[Any] | None = None, **options: Any
+) -> Any:
+    """scikit-learn's report of precision, recall and F1 of every label, over all tokens.
+
+    Parameters
+    ----------
+    y_true, y_pred : list of sequences of labels
+        Truth and prediction.
+    labels : sequence, optional
+        The labels to report, in this order.
+    **options
+        Those of :func:`sklearn.metrics.classification_report` (``digits``, ``output_dict``, ...).
+
+    Examples
+    --------
+    >>> report = flat_classification_report([["A", "B"]], [["A", "A"]], output_dict=True)
+    >>> report["A"]["precision"]
+    0.5
+    """
+    from sklearn.metrics import classification_report
+
+    true, pred, _ = _flatten(y_true, y_pred)
+    known = [(a, b) for a, b in zip(true, pred) if a is not None]
+    if not known:
+        raise DataError("there are no tokens with a label: there is nothing to report")
+    options = {"zero_division": 0.0, **options}
+    return classification_report(*zip(*known), labels=labels, **options)
 
 
 def iou(a: Any, b: Any) -> Any:
@@ -424,6 +500,10 @@ def _parse(label: Any, scheme: str) -> tuple[int, str]:
     return _CODE[_SAME.get(prefix, prefix)], kind
 
 
+def _rounded(cell: float) -> str:
+    return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
+
+
 def _boxes(boxes: Any) -> Floats:
     array = np.asarray(boxes, dtype=np.float64)
     if array.size == 0:
@@ -433,3 +513,7 @@ def _boxes(boxes: Any) -> Floats:
     if np.any(array[..., 2] <= array[..., 0]) or np.any(array[..., 3] <= array[..., 1]):
         raise DataError("a box is empty: bottom and right must exceed top and left")
     return array
+
+
+def __dir__() -> list[str]:
+    return __all__

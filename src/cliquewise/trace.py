@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise.tables import frame, text_table
+
+#: Rows that ``print`` shows of a longer trace.
+MOST_ROWS = 20
+
 #: What a training run records; other methods name their own columns.
 COLUMNS = ("seconds", "epochs", "oracle_calls", "primal", "dual", "gap")
 
@@ -97,13 +102,15 @@ class Trace:
         >>> Trace(["gap"]).to_frame().shape
         (0, 1)
         """
-        try:
-            import pandas
-        except ImportError as error:
-            from cliquewise.errors import MissingDependencyError
-
-            raise MissingDependencyError("to_frame needs pandas: pip install pandas") from error
-        return pandas.DataFrame(self._cells[: self._length].copy(), columns=list(self.columns))
+        return frame({name: self.column(name) for name in self.columns})
 
     def __repr__(self) -> str:
         return f"<Trace: {len(self)} rows of {', '.join(self.columns)}>"
+
+    def __str__(self) -> str:
+        """All rows, or the first and the last of many."""
+        rows: list[list[Any]] = [list(row.values()) for row in self]
+        if len(rows) > MOST_ROWS:
+            half = MOST_ROWS // 2
+            rows = [*rows[:half], ["..."] * len(self.columns), *rows[-half:]]
+        return text_table(self.columns, rows)

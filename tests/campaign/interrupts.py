@@ -74,7 +74,7 @@ def _difference(name: str, whole: Fit, again: Fit) -> str | None:
         again.certificate == whole.certificate
     ):
         return None
-    return f"{name}: {again.certificate} instead of {whole.certificate}"
+    return f"{name}: {again.certificate!r} instead of {whole.certificate!r}"
 
 
 def kill_and_resume(rng: Rng) -> str | None:

@@ -225,3 +225,15 @@ def test_a_token_of_a_hundred_thousand_attributes_is_quick():
     data = FeatureEncoder().fit_transform([[token]])
     assert len(data.indices) == 70_000
     assert data.values.sum() == 100_000
+
+
+def test_sets_are_read_in_sorted_order_whatever_the_hash_seed():
+    names = [f"n{i:02}" for i in range(50)]
+    token = set(names)
+    for tokens in ([token], [frozenset(token)], [token, ["n00"]], [[*names], token]):
+        encoder = FeatureEncoder()
+        encoder.fit_transform([tokens])
+        assert encoder.vocabulary == names
+    encoder = FeatureEncoder()
+    encoder.fit_transform([[{"in": token}, token]])
+    assert encoder.vocabulary == [f"in:{n}" for n in names] + names

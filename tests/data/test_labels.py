@@ -86,3 +86,8 @@ def test_nan_is_no_label_and_a_class_is_named_once():
         Labels.fit([[float("nan")]])
     with pytest.raises(DataError, match="twice"):
         Labels(["A", "A"])
+
+
+def test_classes_of_sets_that_cannot_be_sorted_have_one_order():
+    mixed = {1, "a", 2, "b", 3, "c", 4, "d"}
+    assert Labels.fit([[mixed]]).classes == sorted(mixed, key=repr)

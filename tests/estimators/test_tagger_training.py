@@ -56,6 +56,19 @@ def test_a_run_that_is_cut_short_names_the_gap_it_reached(solver):
     assert tagger.certificate_.gap > 1e-12
 
 
+def test_warnings_point_at_the_line_of_the_user():
+    from sklearn.pipeline import make_pipeline
+
+    short = SequenceTagger(solver="sdca", tol=1e-12, max_epochs=2, random_state=0)
+    for estimator in (short, make_pipeline(short)):
+        with pytest.warns(ConvergenceWarning) as caught:
+            estimator.fit(X, Y)
+        assert caught[0].filename == __file__
+    with pytest.warns(ConvergenceWarning) as caught:
+        clone(short).partial_fit(X, Y)
+    assert caught[0].filename == __file__
+
+
 def test_a_time_limit_ends_the_run():
     with pytest.warns(ConvergenceWarning):
         tagger = SequenceTagger(solver="sdca", tol=0, max_epochs=1e9, max_seconds=0.3).fit(X, Y)

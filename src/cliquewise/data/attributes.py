@@ -37,6 +37,7 @@ _UNIT, _RECORD = "\x1f", "\x1e"
 # The separators themselves, should they occur in an attribute, become noncharacters of Unicode.
 _ESCAPE = str.maketrans({_UNIT: "\uffff", _RECORD: "\ufffe"})
 _PLAIN = {list, tuple, set, frozenset}
+_SETS = {set, frozenset}
 
 
 @dataclass
@@ -219,10 +220,13 @@ def _bytes(text: str) -> NDArray[np.uint8]:
 
 def _plain_blocks(tokens: list[Any]) -> Iterator[Block]:
     """Blocks of tokens that are lists or sets (of strings, it is hoped); else `TypeError`."""
-    if not _PLAIN.issuperset(set(map(type, tokens))):
+    kinds = set(map(type, tokens))
+    if not _PLAIN.issuperset(kinds):
         raise TypeError
     for start in range(0, len(tokens), BLOCK):
         part = tokens[start : start + BLOCK]
+        if not _SETS.isdisjoint(kinds):
+            part = [in_order(token) for token in part]
         yield Block(part, np.fromiter(map(len, part), np.int64, len(part)), None)
 
 
@@ -241,6 +245,22 @@ def _general_blocks(tokens: list[Any], offsets: NDArray[np.int64]) -> Iterator[B
         array = np.array(values, dtype=np.float64)
         lengths = np.fromiter(map(len, strings), np.int64, len(strings))
         yield Block(strings, lengths, None if (array == 1.0).all() else array)
+
+
+def in_order(token: Any) -> Any:
+    """A set's items sorted: its own order changes with every process. Others as they are.
+
+    Examples
+    --------
+    >>> in_order({"b", "a"}), in_order(["b", "a"])
+    (['a', 'b'], ['b', 'a'])
+    """
+    if not isinstance(token, (set, frozenset)):
+        return token
+    try:
+        return sorted(token)
+    except TypeError:
+        return sorted(token, key=repr)
 
 
 def flatten_token(token: Any) -> tuple[list[str], list[float]]:
@@ -266,7 +286,7 @@ def _flatten(token: Any, names: list[str], values: list[float]) -> None:
             else:
                 _flatten_value(_text(key), value, names, values)
     elif isinstance(token, (list, tuple, set, frozenset)):
-        for item in token:
+        for item in in_order(token):
             if type(item) is str:
                 names.append(item)
                 values.append(1.0)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cliquewise.data.attributes import in_order
 from cliquewise.data.dataset import UNKNOWN, token_place
 from cliquewise.errors import DataError
 
@@ -54,7 +55,7 @@ class Labels:
             seen = dict.fromkeys(flat)
         except TypeError:
             seen = dict.fromkeys(_freeze(flat))
-        parts = [tuple(label) if isinstance(label, _PARTIAL) else (label,) for label in seen]
+        parts = [in_order(label) if isinstance(label, _PARTIAL) else (label,) for label in seen]
         classes = list(dict.fromkeys(_plain(label) for label in chain.from_iterable(parts)))
         classes = [label for label in classes if label is not None]
         if any(label != label for label in classes):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.certificate import Certificate
 from cliquewise.data.labels import Labels
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, warn_user
 from cliquewise.estimators._parameters import NOT_SAVED, check_parameters, check_ranges
 from cliquewise.persistence import write_arrays
 from cliquewise.problems.base import Problem
@@ -93,10 +93,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 fallback=choice.fallback,
                 **options,
             )
-        self.solver_, self.n_iter_ = fit.solver, fit.epochs
+        # scikit-learn's is a whole number; the trace has the epochs to the digit
+        self.solver_, self.n_iter_ = fit.solver, math.ceil(fit.epochs - 1e-9)
         self.certificate_, self.trace_ = fit.certificate, fit.trace
         if not fit.converged:
-            warnings.warn(_shortfall(fit, self.tol), ConvergenceWarning, stacklevel=3)
+            warn_user(_shortfall(fit, self.tol), ConvergenceWarning)
         return fit
 
     # ---- files
@@ -118,7 +119,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             "params": parameters,
             "certificate": asdict(self.certificate_),
             "solver": self.solver_,
-            "n_iter": float(self.n_iter_),
+            "n_iter": self.n_iter_,
             "trace": list(columns),
         }
         if hasattr(self, "feature_names_in_"):
@@ -139,7 +140,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             raise DataError("its solver has no name")
         estimator.solver_ = header["solver"]
         # Files of version 1 have neither of these two.
-        estimator.n_iter_ = float(header.get("n_iter", np.nan))
+        estimator.n_iter_ = _passes(header.get("n_iter", 0))
         estimator.trace_ = (
             _trace(header["trace"], arrays["trace"]) if "trace" in header else Trace()
         )
@@ -180,6 +181,14 @@ def _shortfall(fit: Fit, tol: float) -> str:
         f"{fit.solver} {why} after {fit.epochs:.3g} epochs {reached}; raise max_epochs or "
         "max_seconds, scale the features, lower C, or try another solver"
     )
+
+
+def _passes(n_iter: Any) -> int:
+    """A whole number of passes; older files hold fractions."""
+    number = float(n_iter)
+    if not 0 <= number < 2**53:
+        raise DataError(f"its number of passes is {number}")
+    return math.ceil(number)
 
 
 def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -11,3 +11,7 @@ def __getattr__(name: str) -> type[Solver]:
         if solver.__name__ == name:
             return solver
     raise AttributeError(f"module 'cliquewise.solvers' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(solver.__name__ for solver in registered())])

@@ -10,7 +10,6 @@ gives the same bits.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.certificate import Certificate
-from cliquewise.errors import CliquewiseError
+from cliquewise.errors import CliquewiseError, warn_user
 from cliquewise.persistence import check_target, write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.problems.rounding import Bound
@@ -147,11 +146,10 @@ class Run:
         try:
             write_arrays(self.checkpoint, *content(self, state))
         except OSError as error:
-            warnings.warn(
+            warn_user(
                 f"the checkpoint {self.checkpoint} could not be written ({error}). Training goes "
                 f"on; the next try is in {self.checkpoint_seconds:g} s, and a file written before "
-                "stays as it is",
-                stacklevel=2,
+                "stays as it is"
             )
         self.saved = time.perf_counter()
 
