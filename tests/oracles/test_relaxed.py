@@ -133,3 +133,14 @@ def test_scores_beyond_float64_are_refused_and_not_answered_with_nan():
     with pytest.raises(PrecisionError, match="row 0"):
         relaxed_labels(csr_matrix([[1e200]]), np.array([-1e150, 1e150, 1e150, -1e150, 3.0]), 2,
                        intercept=False)  # fmt: skip
+
+
+def test_a_row_of_label_sets_has_the_same_beliefs_alone_and_among_others():
+    rng = np.random.default_rng(0)
+    X, labels = csr_matrix(rng.normal(size=(12, 3))), 6
+    w = 2.0 * rng.normal(size=2 * labels * 4 + labels * (labels - 1) // 2)
+    for sweeps in (1, 7, 200):
+        whole, _ = relaxed_labels(X, w, labels, max_sweeps=sweeps)
+        for i in range(12):
+            alone, _ = relaxed_labels(X[i], w, labels, max_sweeps=sweeps)
+            np.testing.assert_array_equal(alone[0], whole[i])

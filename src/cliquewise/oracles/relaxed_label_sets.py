@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 
 from cliquewise.errors import PrecisionError
 from cliquewise.models.label_sets import feature_rows, unpack_weights
-from cliquewise.ragged import Floats
+from cliquewise.ragged import Floats, Ints
 
 #: Rounds of multipliers, labels and pairs at one visit of a row: they are cheap beside the
 #: scores of all labels.
@@ -97,18 +97,20 @@ def relaxed_sets(
     rho = 0.5 * max(float(pairs.mean()) if len(pairs) else 0.0, 1e-3)
     sets = empty_sets(np.diff(Y.indptr))
     start_at_truth(sets, Y.indptr.astype(np.int64), Y.indices.astype(np.int64))
-    rng = np.random.default_rng(0)
+    still = np.arange(n)  # rows of which the gap is open: each stops by itself
     upper, lower, alarms = np.zeros(n), np.zeros(n), np.zeros(n_labels)
     beliefs = np.zeros(len(sets.p))
     for done in range(1, max_sweeps + 1):
         plan = Plan(0.0, rho, rho, cost, ROUNDS, SHARE, 1e-12, MOST, 0, 1, done > SWEEPS)
-        sets, _, _ = sweep(rows, weights, plan, sets, rng)
+        seed = np.array([done], dtype=np.uint64)
+        sets, _, _ = sweep(rows, weights, plan, sets, still, seed)
         if done % SWEEPS == 0 or done == max_sweeps:
             beliefs = np.zeros(len(sets.p))
             loss_bound(rows, weights, plan, sets, upper, alarms)
             value_of_sets(rows, weights, sets, 1.0, cost, beliefs, lower)
             _check_range(lower, upper)
-            if float((upper - lower).sum()) <= tol * max(n, 1):
+            still = np.flatnonzero(upper - lower > tol)
+            if not len(still):
                 break
     return RelaxedSets(sets, beliefs, float(lower.sum()), float(upper.sum()))
 
@@ -123,17 +125,15 @@ def _check_range(lower: Floats, upper: Floats) -> None:
 
 
 def sweep(
-    rows: Any, weights: Any, plan: Any, sets: Any, rng: np.random.Generator
+    rows: Any, weights: Any, plan: Any, sets: Any, order: Ints, seed: Any
 ) -> tuple[Any, int, float]:
-    """Visit all rows in random order; the arenas of the sets grow whenever one is full.
+    """Visit rows in the given order; the arenas of the sets grow whenever one is full.
 
     Returns the sets, the number of visits and ``||A mu||^2`` as it was met.
     """
     from cliquewise._kernels.label_sets.steps import greedy_sweep
 
-    n = len(sets.count)
-    order = rng.permutation(n)
-    seed = rng.integers(0, 2**63, 1, dtype=np.uint64)
+    n = len(order)
     at, visits, apart = 0, 0, 0.0
     while at < n:
         at, more, far = greedy_sweep(rows, weights, plan, sets, order, at, seed)

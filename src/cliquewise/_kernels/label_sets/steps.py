@@ -129,15 +129,19 @@ def greedy_sweep(rows, w, plan, sets, examples, begin, random):
     """
     desk = _desk(w.V.shape[0])
     v = np.empty(64)
-    visits, apart = 0, 0.0
+    visits, apart, first = 0, 0.0, random[0]
     for n in range(begin, len(examples)):
         i = examples[n]
+        if plan.C == 0.0:
+            random[0] = first  # no example learns from another: what it gets is its own
         _unary(rows, w.U, i, desk.u)
         _lay_out(sets, i, desk, True)
         full = _search(w, plan, sets, i, desk, random) < 0
         full = full or _join_pairs(w, plan, sets, i, desk) < 0
         if full:
             _lay_out(sets, i, desk, False)
+            if plan.C == 0.0:
+                random[0] = first
             return n, visits, apart
         s = sets.start[i, 0]
         for a in range(sets.count[i, 0]):

@@ -127,8 +127,10 @@ class LabelSetFactors(State):
     def sweep(self, rng: np.random.Generator) -> Info:
         from cliquewise._kernels.label_sets.steps import tidy
 
+        order = rng.permutation(len(self.sets.count))
+        seed = rng.integers(0, 2**63, 1, dtype=np.uint64)
         self.sets, visits, self.disagreement = sweep(
-            self.problem.rows, self.own, self._plan(), self.sets, rng
+            self.problem.rows, self.own, self._plan(), self.sets, order, seed
         )
         self.outer += 1
         proof = None
