@@ -67,6 +67,10 @@ class UnsupportedError(CliquewiseError):
     """A pair that does not fit (a method and a graph, a solver and a loss)."""
 
 
+class ArgumentNameError(CliquewiseError, TypeError):
+    """A parameter by the name that another library has for it; the message translates."""
+
+
 class MissingDependencyError(CliquewiseError, ImportError):
     """An optional package is needed; the message names the extra to install."""
 

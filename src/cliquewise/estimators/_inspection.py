@@ -61,7 +61,9 @@ class ChainInspection(ChainPrediction):
             )
         return out
 
-    def top_features(self, label: Any = None, n: int = 20) -> dict[Any, list[tuple[str, float]]]:
+    def top_features(
+        self, label: Any = None, n: int = 20, *, sign: int = 0
+    ) -> dict[Any, list[tuple[str, float]]]:
         """The features with the largest weights, for one label or for each.
 
         Parameters
@@ -70,11 +72,13 @@ class ChainInspection(ChainPrediction):
             One of ``classes_``.
         n : int, default=20
             How many per label.
+        sign : {0, 1, -1}, default=0
+            Only positive weights (1), only negative ones (-1), or both.
 
         Returns
         -------
         dict of label to list of (name, weight)
-            By size, whatever the sign; weights that are zero are left out.
+            By size; weights that are zero are left out.
         """
         check_is_fitted(self, "coef_")
         if label is not None and label not in self.classes_:
@@ -86,19 +90,53 @@ class ChainInspection(ChainPrediction):
             if label is not None and name != label:
                 continue
             attributes, weights = _column(model, w, y)
-            best = np.argsort(-np.abs(weights), kind="stable")[:n]
+            best = _largest(weights, n, sign)
             out[name] = [(names[attributes[i]], float(weights[i])) for i in best if weights[i]]
         return out
 
-    def top_transitions(self, n: int | None = None) -> list[tuple[Any, Any, float]]:
-        """The transitions with the largest weights, as (from, to, weight); those that are
-        possible and carry a weight."""
+    def top_transitions(
+        self, n: int | None = None, *, sign: int = 0
+    ) -> list[tuple[Any, Any, float]]:
+        """The transitions with the largest weights, as (from, to, weight).
+
+        Parameters
+        ----------
+        n : int, optional
+            How many; by default all that are possible and carry a weight.
+        sign : {0, 1, -1}, default=0
+            Only likely ones, with a weight above zero (1), only unlikely ones (-1), or both.
+        """
+        pairs, weights = self._transitions()
+        best = _largest(weights, n, sign)
+        return [(*self._names(*pairs[i]), float(weights[i])) for i in best]
+
+    @property
+    def state_features_(self) -> dict[tuple[str, Any], float]:
+        """Weight of every (attribute, label) whose weight is not zero."""
         check_is_fitted(self, "coef_")
-        model, trans = self.model_, self.model_.transitions(self.coef_)
+        names = self.feature_names()
+        out = {}
+        for y, label in enumerate(self.classes_):
+            attributes, weights = _column(self.model_, self.coef_, y)
+            for i in np.flatnonzero(weights).tolist():
+                out[names[attributes[i]], label] = float(weights[i])
+        return out
+
+    @property
+    def transition_features_(self) -> dict[tuple[Any, Any], float]:
+        """Weight of every (label, next label) that is possible and carries a weight."""
+        pairs, weights = self._transitions()
+        return {self._names(*p): w for p, w in zip(pairs, weights.tolist(), strict=True)}
+
+    def _transitions(self) -> tuple[Any, Floats]:
+        """The transitions that are possible and carry a weight, and the weights."""
+        check_is_fitted(self, "coef_")
+        model = self.model_
         free = model.edge_free & (model.edge_allowed if len(model.edge_allowed) else True)
-        pairs = np.argwhere(free)
-        order = np.argsort(-np.abs(trans[free]), kind="stable")[:n]
-        return [(self.classes_[a], self.classes_[b], float(trans[a, b])) for a, b in pairs[order]]
+        return np.argwhere(free), model.transitions(self.coef_)[free]
+
+    def _names(self, a: int, b: int) -> tuple[Any, Any]:
+        return self.classes_[a], self.classes_[b]
 
     def feature_names(self) -> list[str]:
         """Names of the attributes, in the order of the weights."""
@@ -108,6 +146,14 @@ class ChainInspection(ChainPrediction):
             ["(begin)", "(end)"] if self.boundaries else []
         )
         return names + extra
+
+
+def _largest(weights: Floats, n: int | None, sign: int) -> Any:
+    """Where the largest weights are, of both signs or of one."""
+    if sign not in (0, 1, -1):
+        raise DataError(f"sign is 1 (positive weights), -1 (negative ones) or 0, not {sign!r}")
+    order = np.argsort(-np.abs(weights), kind="stable")
+    return (order if sign == 0 else order[sign * weights[order] > 0])[:n]
 
 
 def _column(model: ChainModel, w: Floats, label: int) -> tuple[Any, Floats]:

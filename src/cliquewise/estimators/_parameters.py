@@ -52,6 +52,8 @@ def _list_of(one: Rule) -> Rule:
 
 _NONE = Rule(lambda v: v is None, "None")
 _FLAG = Rule(lambda v: isinstance(v, bool | int | float) and v in (0, 1), "True or False")
+_LABELS = _list_of(Rule(lambda v: isinstance(v, str | int | float), "label"))
+_PAIR = Rule(lambda v: _LABELS.fits(v) and len(v) == 2, "pairs: label, next label")
 _POSITIVE = _number(1e-300, 1e300)
 _WEIGHTS = _NONE | _word("balanced")
 
@@ -67,6 +69,7 @@ RULES: dict[str, Rule] = {
     "smoother": _word("l2", "entropy"),
     "feature_pairs": _word("all", "seen"),
     "transitions": _word("all", "seen", "BIO", "BIOES") | _list_of(_list_of(_FLAG)),
+    "forbidden": _NONE | _list_of(_PAIR),
     "intercept": _FLAG,
     "boundaries": _FLAG,
     "n_hash": _NONE | _whole(1, 2**31 - 1),

@@ -161,8 +161,17 @@ class ChainPrediction:
         self._each_block(data, work)
         return self.labels_.decode(labels, data.offsets)
 
+    def predict_single(self, x: Any) -> list[Any]:
+        """The best labels of one sequence; ``predict([x])[0]``."""
+        return self.predict([x])[0]
+
+    def predict_marginals_single(self, x: Any) -> list[dict[Any, float]]:
+        """Probabilities of the labels of one sequence, a dict of label to number per token."""
+        found: list[dict[Any, float]] = self.predict_marginals([x], as_dicts=True)[0]
+        return found
+
     def predict_marginals(
-        self, X: Any, allowed: Any = None, *, pairwise: bool = False
+        self, X: Any, allowed: Any = None, *, pairwise: bool = False, as_dicts: bool = False
     ) -> list[Any]:
         """Probabilities of the labels of every token.
 
@@ -172,12 +181,16 @@ class ChainPrediction:
             As in :meth:`predict`.
         pairwise : bool, default=False
             Also the joint probabilities of neighboring labels.
+        as_dicts : bool, default=False
+            Lists of dicts of label to probability in place of arrays, as in sklearn-crfsuite.
 
         Returns
         -------
         list of arrays (T, K), or of pairs ``(nodes (T, K), edges (T - 1, K, K))``
             Columns are in the order of ``classes_``.
         """
+        if pairwise and as_dicts:
+            raise DataError("marginals are dicts of labels, or pairwise, but not both")
         from cliquewise._kernels.chain.sums import batch_forward_backward
 
         self._need_probabilities()
@@ -199,6 +212,8 @@ class ChainPrediction:
 
         self._each_block(data, work)
         parts = np.split(nodes_out, data.offsets[1:-1])[: len(data)]
+        if as_dicts:
+            return [[dict(zip(self.classes_, row)) for row in part.tolist()] for part in parts]
         if not pairwise:
             return parts
         return list(zip(parts, np.split(edges_out, edge_offsets[1:-1])[: len(data)], strict=True))

@@ -23,6 +23,7 @@ from cliquewise.estimators._base import (
     plain_classes,
 )
 from cliquewise.estimators._chain_files import pack_chain, unpack_chain
+from cliquewise.estimators._crfsuite import translates_crfsuite
 from cliquewise.estimators._inputs import (
     check_sample_weight,
     class_weights,
@@ -35,6 +36,7 @@ from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.ragged import Floats
 
 
+@translates_crfsuite
 @dataclass(eq=False, repr=False)
 class SequenceTagger(ChainInspection, Estimator):
     """Linear-chain conditional random field with a certificate of optimality.
@@ -62,6 +64,8 @@ class SequenceTagger(ChainInspection, Estimator):
     transitions : {"all", "seen", "BIO", "BIOES"} or bool array, default="all"
         ``seen``: weights only for seen transitions. ``BIO``, ``BIOES`` or a (K, K) mask:
         other transitions are impossible.
+    forbidden : list of pairs of labels, optional
+        Further transitions (label, next label) that are impossible.
     intercept, boundaries : bool, default=True
         A weight per label on every token; one on the first and one on the last.
     template : Template, str or path, optional
@@ -103,6 +107,8 @@ class SequenceTagger(ChainInspection, Estimator):
     coef_ : ndarray
         Weights: one per attribute and label, then the (K, K) transitions; ``top_features``
         and ``top_transitions`` name them.
+    state_features_, transition_features_ : dict
+        The same weights by (attribute, label) and by (label, label), as in sklearn-crfsuite.
 
     Examples
     --------
@@ -122,6 +128,7 @@ class SequenceTagger(ChainInspection, Estimator):
     max_epochs: float = 100
     feature_pairs: str = "all"
     transitions: Any = "all"
+    forbidden: Any = None
     intercept: bool = True
     boundaries: bool = True
     template: Any = None
@@ -219,7 +226,8 @@ class SequenceTagger(ChainInspection, Estimator):
         data, partial = labeled
         model = ChainModel.build(
             data, len(labels), feature_pairs=self.feature_pairs, transitions=self.transitions,
-            classes=labels.classes, intercept=self.intercept, boundaries=self.boundaries,
+            forbidden=() if self.forbidden is None else self.forbidden, classes=labels.classes,
+            intercept=self.intercept, boundaries=self.boundaries,
         )  # fmt: skip
         jobs = threads(self.n_jobs)
         problem = ChainProblem(

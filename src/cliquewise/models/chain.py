@@ -71,6 +71,7 @@ class ChainModel:
         *,
         feature_pairs: str = "all",
         transitions: str | NDArray[Any] = "all",
+        forbidden: Sequence[tuple[Any, Any]] = (),
         classes: Sequence[Any] = (),
         intercept: bool = True,
         boundaries: bool = True,
@@ -87,6 +88,8 @@ class ChainModel:
         transitions : {"all", "seen", "BIO", "BIOES"} or bool array (K, K)
             ``seen`` gives weights to seen transitions only (others score zero); a scheme or
             an array forbids transitions altogether.
+        forbidden : sequence of pairs of classes
+            Transitions that are not possible, whatever ``transitions`` says.
         classes : sequence
             Names of the labels, for the schemes.
         intercept, boundaries : bool
@@ -112,6 +115,10 @@ class ChainModel:
                     f"it must be {(n_labels, n_labels)}"
                 )
             free = allowed
+        if len(forbidden):
+            possible = without_transitions(forbidden, classes)
+            allowed = possible & allowed if len(allowed) else possible
+            free = free & possible
         start, label = label_pairs(data, n_labels, feature_pairs)
         n_edges = 0 if data.edges is None else data.edges.n_features
         return cls(
@@ -212,6 +219,29 @@ class ChainModel:
         """Example ``i`` as a factor graph (for other methods, and for tests)."""
         nodes, edges = self.potentials(w, data.subset(np.array([i])))
         return FactorGraph.chain(nodes, edges[0] if data.edges is None else edges)
+
+
+def without_transitions(forbidden: Sequence[tuple[Any, Any]], classes: Sequence[Any]) -> Mask:
+    """(K, K) mask of the transitions that are not forbidden.
+
+    Examples
+    --------
+    >>> without_transitions([("O", "I")], ["B", "I", "O"]).tolist()
+    [[True, True, True], [True, True, True], [True, False, True]]
+    """
+    number = {c: i for i, c in enumerate(classes)}
+    possible = np.ones((len(classes), len(classes)), dtype=bool)
+    for pair in forbidden:
+        if not isinstance(pair, list | tuple | np.ndarray) or len(pair) != 2:
+            raise DataError(
+                f"forbidden is a list of pairs (label, next label), not of {pair!r:.60}"
+            )
+        strange = [c for c in pair if c not in number]
+        if strange:
+            shown = ", ".join(map(repr, classes[:10]))
+            raise DataError(f"forbidden names {strange[0]!r}; the labels are {shown}")
+        possible[number[pair[0]], number[pair[1]]] = False
+    return possible
 
 
 @dataclass(frozen=True, eq=False)

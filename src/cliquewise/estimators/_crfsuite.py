@@ -1,0 +1,76 @@
+"""For those who come from CRFsuite: its names of parameters get an error that translates them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from cliquewise.errors import ArgumentNameError
+
+Class = TypeVar("Class", bound=type)
+
+_ALGORITHMS = {
+    "lbfgs": 'solver="lbfgs" (or leave the choice to solver="auto")',
+    "l2sgd": 'solver="sag", or "sdca" (which "auto" takes)',
+    "ap": 'loss="hinge" with solver="auto": a structural SVM in place of a perceptron',
+    "pa": 'loss="hinge" with solver="auto": a structural SVM in place of passive-aggressive steps',
+    "arow": 'loss="hinge" with solver="auto": a structural SVM in place of AROW',
+}
+_TABLE: dict[str, Callable[[Any], str]] = {
+    "algorithm": lambda v: _ALGORITHMS.get(v, f"solver=...: {', '.join(_ALGORITHMS)} are known"),
+    "c1": lambda v: (
+        "nothing: there is no L1 penalty"
+        + ("" if v == 0 else '; feature_pairs="seen" and min_count keep a model small')
+    ),
+    "c2": lambda v: _inverse(v, "c2"),
+    "max_iterations": lambda v: f"max_epochs={v!r}" if v else "max_epochs=100",
+    "all_possible_transitions": lambda v: f'transitions="{"all" if v else "seen"}"',
+    "all_possible_states": lambda v: f'feature_pairs="{"all" if v else "seen"}"',
+    "min_freq": lambda v: f"min_count={max(1, round(v)) if isinstance(v, int | float) else v!r}",
+    "epsilon": lambda _: "tol=..., a relative duality gap: the default is 1e-3",
+    "delta": lambda _: "tol=..., a relative duality gap: the default is 1e-3",
+    "period": lambda _: "nothing: training ends by the duality gap",
+    "num_memories": lambda v: f"solver=cw.solvers.LBFGS(history={v!r})",
+    "linesearch": lambda _: "nothing: solvers find their steps themselves",
+    "max_linesearch": lambda _: "nothing: solvers find their steps themselves",
+    "model_filename": lambda v: f"tagger.save({v!r}) after fit, and cw.load({v!r})",
+    "keep_tempfiles": lambda _: "nothing: there are no such files",
+}
+
+
+def _inverse(value: Any, name: str) -> str:
+    """``C`` of CRFsuite's weight of ``||w||^2``."""
+    if isinstance(value, int | float) and value > 0:
+        return f"C={1 / (2 * value):.6g}, which is 1 / (2 {name})"
+    return f"C=1 / (2 {name}); a model without a penalty is a large C, such as 1e6"
+
+
+def translates_crfsuite(cls: Class) -> Class:
+    """Give a class an ``__init__`` that knows what CRFsuite's parameters are here.
+
+    The signature, from which scikit-learn reads the parameters, stays as it is.
+
+    Examples
+    --------
+    >>> from cliquewise import SequenceTagger
+    >>> SequenceTagger(c2=0.1)
+    Traceback (most recent call last):
+    ...
+    cliquewise.errors.ArgumentNameError: SequenceTagger has no parameter c2: so CRFsuite...
+    """
+    init = cls.__init__  # type: ignore[misc]
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **parameters: Any) -> None:
+        strange = [name for name in parameters if name in _TABLE]
+        if strange:
+            lines = [f"\n  {name} -> {_TABLE[name](parameters[name])}" for name in strange]
+            raise ArgumentNameError(
+                f"{cls.__name__} has no parameter {', '.join(strange)}: so CRFsuite says it. Here:"
+                + "".join(lines)
+            )
+        init(self, *args, **parameters)
+
+    cls.__init__ = checked  # type: ignore[misc]
+    return cls
