@@ -187,7 +187,7 @@ def test_state_goes_through_json_and_pickle():
         ([np.zeros((1, 3)), np.zeros((1, 4))], "example 1 has 4 features; 3 were expected"),
         ([np.zeros((2, 1)), np.array([[1.0], [np.nan]])], "example 1, token 1: feature 0 is nan"),
         ([csr_matrix([[np.inf]])], "example 0, token 0: feature 0 is inf"),
-        ([np.array([["a"]])], "a sequence of numbers"),
+        ([np.array([[1j]])], "a sequence of numbers"),
         (csr_matrix(np.eye(2)), "X is one sparse matrix"),
         ([np.zeros((1, 1)), [["a"]]], "example 1 is named attributes"),
     ],

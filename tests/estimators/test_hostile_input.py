@@ -43,7 +43,7 @@ REFUSED = {
         lambda: fit([csr_matrix(np.eye(2)), csr_matrix([[0, np.inf]])]), DataError, "example 1"),
     "arrays of unequal width": (
         lambda: fit([np.eye(2), np.ones((1, 3))]), DataError, "example 1 has 3 features"),
-    "an array of text": (lambda: fit([np.array([["a"], ["b"]]), [["c"]]]), DataError, "example"),
+    "an array of words": (lambda: fit([np.array(["a", "b"]), [["c"]]]), DataError, "example 0"),
     "a two-dimensional array": (lambda: fit(np.eye(2)), DataError, "list of 2-D arrays"),
     "one sparse matrix": (lambda: fit(csr_matrix(np.eye(2))), DataError, "list of them"),
     "dicts and arrays mixed": (lambda: fit([np.eye(2), [["c"]]]), DataError, "use one kind"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         read_crfsuite,
         write_crfsuite,
     )
+    from cliquewise.data.frames import split_table
     from cliquewise.data.labels import Labels
     from cliquewise.data.template_encoder import TemplateEncoder
     from cliquewise.data.templates import Template
@@ -32,6 +33,7 @@ __all__ = [
     "iter_conll",
     "read_conll",
     "read_crfsuite",
+    "split_table",
     "write_conll",
     "write_crfsuite",
 ]
@@ -47,6 +49,7 @@ _WHERE = {
     "iter_conll": "formats.conll",
     "read_conll": "formats.conll",
     "read_crfsuite": "formats.crfsuite",
+    "split_table": "frames",
     "write_conll": "formats.conll",
     "write_crfsuite": "formats.crfsuite",
 }

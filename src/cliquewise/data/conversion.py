@@ -14,6 +14,7 @@ from cliquewise.data.builtin_templates import BUILTIN
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.formats.conll import Columns
+from cliquewise.data.frames import frame_rows, is_frame
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.data.templates import Template
@@ -140,7 +141,11 @@ def _columns(X: Any) -> Columns:
     """Rows of strings per token as columns; all rows must be equally long."""
     if isinstance(X, str | bytes | dict) or not hasattr(X, "__iter__"):
         raise DataError("with a template, X holds Columns (see read_conll) or rows of strings")
-    sentences = list(X)
+    if is_frame(X):
+        raise DataError(
+            "X is one data frame; with a template, give a list of them, one per sequence"
+        )
+    sentences = [_plain_rows(sentence) for sentence in X]
     width: int | None = None
     for i, sentence in enumerate(sentences):
         for t, row in enumerate(sentence):
@@ -155,6 +160,13 @@ def _columns(X: Any) -> Columns:
                     f"example {i}, token {t}: {len(row)} columns; the tokens before it have {width}"
                 )
     return Columns.from_rows(sentences)
+
+
+def _plain_rows(sentence: Any) -> Any:
+    """The tokens of a frame or an array as lists of their columns; others as they are."""
+    if is_frame(sentence):
+        return [list(row.values()) for row in frame_rows(sentence)]
+    return sentence.tolist() if isinstance(sentence, np.ndarray) else sentence
 
 
 def allowed_mask(

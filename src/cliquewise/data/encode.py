@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from cliquewise.data.attributes import (
     learn_attributes,
 )
 from cliquewise.data.dataset import Dataset
+from cliquewise.data.frames import frame_rows, is_frame
 from cliquewise.data.labels import Labels
 from cliquewise.data.matrices import check_pointers, checked_matrix
 from cliquewise.errors import DataError
@@ -36,7 +38,8 @@ class FeatureEncoder:
     Two kinds of sequences are known, and an encoder keeps to the one it was fitted on:
 
     * named attributes: a list of tokens, each a dict, a list or set of strings, or a list of
-      (string, number) pairs; see `cliquewise.data.attributes` for the names;
+      (string, number) pairs; see `cliquewise.data.attributes` for the names. A data frame is such
+      a list: its rows are dicts of column to value;
     * numbers: a 2-D array or a scipy sparse matrix with one row for each token; or all
       sequences at once as a 3-D array (n, T, d).
 
@@ -158,7 +161,7 @@ def _is_matrix(x: Any) -> bool:
 
 def _as_sequences(X: Any) -> Any:
     """Check the outermost level: a list of sequences, or a 3-D array."""
-    if isinstance(X, np.ndarray) and X.dtype != object:
+    if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
         if X.ndim != 3:
             raise DataError(
                 f"X is an array of shape {X.shape}; give a list of 2-D arrays, one for each "
@@ -170,9 +173,28 @@ def _as_sequences(X: Any) -> Any:
             "X is one sparse matrix; give a list of them, one for each sequence, "
             "or Dataset.from_matrix(matrix, offsets)"
         )
+    if is_frame(X):
+        raise DataError(
+            "X is one data frame; give a list of them, one for each sequence. From one long table, "
+            'cliquewise.data.split_table(X, by="sentence", label="tag") makes X and y'
+        )
     if isinstance(X, (str, bytes, dict, set)) or not hasattr(X, "__iter__"):
         raise DataError(f"X must be a list of sequences, not {type(X).__name__}")
-    return X if isinstance(X, (list, tuple)) else list(X)
+    sequences = X if isinstance(X, (list, tuple)) else list(X)
+    if all(type(x) is list for x in sequences):
+        return sequences
+    return [_plain_sequence(x) for x in sequences]
+
+
+def _plain_sequence(x: Any) -> Any:
+    """Frames and arrays of objects as lists of tokens, or as numbers; others as they are."""
+    if is_frame(x):
+        return frame_rows(x)
+    if not isinstance(x, np.ndarray):
+        return x.tolist() if hasattr(x, "tolist") and getattr(x, "ndim", 0) == 1 else x  # a Series
+    if x.dtype.kind == "O" and x.ndim == 2 and all(isinstance(v, Real | np.bool_) for v in x.flat):
+        return x.astype(np.float64)
+    return x.tolist() if x.dtype.kind in "OUS" else x
 
 
 def _kind(X: Any, default: str = ATTRIBUTES) -> str:

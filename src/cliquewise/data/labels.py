@@ -182,12 +182,13 @@ def _sequences(y: Any) -> list[Sequence[Any]]:
         raise DataError(f"y must be a list of sequences of labels, not {type(y).__name__}")
     sequences: list[Sequence[Any]] = []
     for i, labels in enumerate(y):
-        if isinstance(labels, np.ndarray):
+        if hasattr(labels, "tolist") and not isinstance(labels, np.generic):  # arrays, Series
             labels = labels.tolist()
         if not isinstance(labels, (list, tuple)):
             raise DataError(
                 f"example {i}: its labels must be a list, one label for each token, "
-                f"not {type(labels).__name__} {labels!r:.60}"
+                f"not {type(labels).__name__} {labels!r:.60} (cliquewise.data.split_table cuts one "
+                "long table into sequences)"
             )
         sequences.append(labels)
     return sequences
