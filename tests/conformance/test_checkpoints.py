@@ -101,7 +101,7 @@ def test_a_checkpoint_of_somebody_else_goes_on_with_true_proofs(case: Case, tmp_
     path = tmp_path / "run"
     started(case, path)
     arrays, header = read_arrays(path)
-    write_arrays(path, arrays, {**header, "seal": "0" * 32, "best_dual": 1e9, "calls": -1})
+    write_arrays(path, arrays, {**header, "seal": "0" * 32, "best": [1e9, 0.0], "calls": -1})
     fit = resumed(case, path, max_epochs=BEFORE + 5)
     for row in fit.trace:
         check(row["primal"], row["dual"], case.reference(ORDINARY))

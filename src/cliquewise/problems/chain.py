@@ -299,11 +299,15 @@ class ChainProblem(Problem):
     @cached_property
     def features(self) -> FeatureSizes:
         """Sizes of the features of all tokens, by row."""
+        return self.feature_sizes(self.sequence_depths)
+
+    def feature_sizes(self, depths: Floats) -> FeatureSizes:
+        """The same where the marginals of each sequence were rounded so often."""
         from cliquewise._kernels.chain.features import feature_sizes
 
         data, weights, model = self.data, self.chains.weights, self.model
         followers, mass = data.followers, 2.0 * np.repeat(weights, data.lengths)
-        depths = np.repeat(self.sequence_depths, data.lengths) + np.diff(self.chains.indptr)
+        depths = np.repeat(depths, data.lengths) + np.diff(self.chains.indptr)
         edges = np.zeros_like(mass)
         edges[followers] = mass[followers] + mass[followers - 1]
         own, pairs = np.zeros((4, model.n_attributes)), np.zeros((4, model.n_edge_attributes))

@@ -15,13 +15,15 @@ from cliquewise.solvers.base import Arrays, other_data
 
 #: By how much sums that are one, or marginals that are recomputed, may be off.
 ROUNDING = 1e-9
+#: Greatest number that is believed: its square is finite.
+LARGEST = 1e150
 #: Greatest count that is believed.
 MOST = 2**53
 
 
 def checked(
     arrays: Arrays, name: str, shape: tuple[int | None, ...], dtype: Any = np.float64,
-    low: float = -np.inf, high: float = np.inf,
+    low: float = -LARGEST, high: float = LARGEST,
 ) -> np.ndarray[Any, Any]:  # fmt: skip
     """A copy of a named array, if it has this shape (None: any) and type, and numbers in range.
 

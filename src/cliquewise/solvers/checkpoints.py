@@ -7,6 +7,7 @@ The course is believed only under a seal (:mod:`cliquewise.solvers.seal`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -98,6 +99,11 @@ def resume(run: Any, path: Path) -> Any:
     own = {name: part for name, part in arrays.items() if not name.startswith(COURSE)}
     state = run.solver.resume(run.problem, own, origin)
     if not sealed:
+        warnings.warn(
+            f"{path}: the checkpoint is of another user, or was altered. The run goes on "
+            "from what its arrays prove by themselves, which may be less than it had reached",
+            stacklevel=4,
+        )
         state = run.solver.distrust(run.problem, state)
         run.epochs = _epochs(header["epochs"], path)
         return state

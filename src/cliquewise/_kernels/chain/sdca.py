@@ -369,6 +369,20 @@ def _product(theta, mu):
 
 
 @kernel
+def largest_scores(chains, duals, out):
+    """out[i] = the largest |theta| of example i."""
+    for i in range(chains.offsets.shape[0] - 1):
+        most = 0.0
+        for t in range(chains.offsets[i], chains.offsets[i + 1]):
+            for j in range(duals.theta.shape[1]):
+                most = max(most, abs(duals.theta[t, j]))
+        if chains.offsets[i + 1] - chains.offsets[i] > 1:
+            for score in duals.theta_edges[duals.edge_row[i]].ravel():
+                most = max(most, abs(score))
+        out[i] = most
+
+
+@kernel
 def entropies(chains, duals, out, sizes):
     """Entropy of every dual distribution, A(theta) - <theta, mu>, and the size of its terms."""
     for i in range(chains.offsets.shape[0] - 1):

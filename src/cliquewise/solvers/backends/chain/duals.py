@@ -17,6 +17,8 @@ from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.checked import ROUNDING, check, checked, number_of
 
+#: Scores below this never leave the linear domain of `forward_backward`.
+LOG_DOMAIN = 100.0
 #: Arrays with one entry, or one row, per example, token or linked example.
 STORED = ("theta", "theta_edges", "mu", "mu_edges", "log_z", "gaps")
 #: Those that follow from the first two; and those that are never below something.
@@ -119,7 +121,7 @@ class ChainDuals:
     def gap(self) -> float:
         return self.gamma * float(self.arrays.gaps.sum()) / self.problem.n_examples
 
-    def _entropy(self) -> tuple[float, float]:
+    def _entropy(self, depths: Floats) -> tuple[float, float]:
         """Mean entropy, weighted with gamma, and by how much it may be wrong."""
         from cliquewise._kernels.chain.sdca import entropies
 
@@ -127,13 +129,22 @@ class ChainDuals:
         entropy, sizes = np.zeros(problem.n_examples), np.zeros(problem.n_examples)
         entropies(problem.chains, self.arrays, entropy, sizes)
         weights = self.gamma * problem.chains.weights / n
-        doubt = float((weights * problem.sequence_depths) @ (1.0 + sizes))
-        return fsum(weights * entropy), UNIT * doubt
+        return fsum(weights * entropy), UNIT * float((weights * depths) @ (1.0 + sizes))
+
+    def _depths(self) -> Floats:
+        """By sequence: roundings of a marginal, which scores beyond the range of exp make more."""
+        from cliquewise._kernels.chain.sdca import largest_scores
+
+        problem, largest = self.problem, np.zeros(self.problem.n_examples)
+        largest_scores(problem.chains, self.arrays, largest)
+        # In the log domain the scores' own roundings are absolute errors of an exponent.
+        logs = np.where(largest > LOG_DOMAIN, 8.0 * largest * problem.data.lengths, 0.0)
+        return problem.sequence_depths + logs
 
     def dual(self) -> tuple[float, float]:
         from cliquewise._kernels.chain.sdca import wrong_mass
 
-        problem, (mean, _) = self.problem, self._entropy()
+        problem, (mean, _) = self.problem, self._entropy(self.problem.sequence_depths)
         penalty = 0.5 * problem.lam * self.gamma**2 * float(self.w @ self.w)
         if problem.loss == "log":
             return mean - penalty, 0.0
@@ -143,17 +154,20 @@ class ChainDuals:
     def bound(self) -> Bound:
         from cliquewise._kernels.chain.sdca import wrong_mass
 
-        problem, n = self.problem, max(self.problem.n_examples, 1)
+        problem, n, depths = self.problem, max(self.problem.n_examples, 1), self._depths()
         wrong = float(wrong_mass(problem.chains, self.arrays.mu))
         if problem.loss == "log":
-            linear, doubt = self._entropy()
+            linear, doubt = self._entropy(depths)
         else:
-            depth = problem.data.n_tokens + float(problem.sequence_depths.max(initial=0.0))
+            depth = problem.data.n_tokens + float(depths.max(initial=0.0))
             linear, doubt = wrong / n, UNIT * depth * wrong / n
         # Transitions are added up within each sequence first.
         additions = problem.features.counts.copy()
         additions[problem.model.n_attributes] = n + 2.0 * problem.data.lengths.max(initial=0)
         summands = problem.summands_of(wrong, additions)
+        if np.any(depths > problem.sequence_depths):
+            more = problem.feature_sizes(depths).deep - problem.features.deep
+            summands += problem.C * np.maximum(more, 0.0)
         return problem.bound(linear, self.gamma * self.w, doubt, summands)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
