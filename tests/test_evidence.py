@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
 from reference import Reference
 from strategies import Recipe, recipes
 
+from cliquewise.errors import GraphError
+from cliquewise.graph.builders import from_networkx, to_networkx
 from cliquewise.graph.factor_graph import FactorGraph
 
 
@@ -99,3 +104,82 @@ def test_the_core_scores_as_the_original_less_the_constant(recipe: Recipe) -> No
     for inner, outer in zip(core.graph.score(rows), graph.score(full), strict=True):
         expected = float(inner) + core.constant
         assert outer == expected or abs(outer - expected) <= 1e-12 * truth.scale
+
+
+def test_evidence_by_name_is_evidence_by_number(graph: FactorGraph) -> None:
+    named = graph.with_names(["Cloudy", "Sprinkler", "Rain", "Wet"])
+    assert named.condition({"Rain": 1, 0: True}).evidence == {0: 1, 2: 1}
+    assert named.condition({"Rain": 1}).names == named.names == graph.with_names(named.names).names
+    assert named.variable("Wet") == named.variable(3) == 3
+    assert pickle.loads(pickle.dumps(named)).names == named.names
+    tables = [(("Cloudy", "Rain"), np.eye(2)), ("Rain", [0.0, 1.0]), ((0,), [1.0, 0.0])]
+    by_name = FactorGraph([2, 2], tables, names=["Cloudy", "Rain"])
+    assert [scope for scope, _ in by_name.factors] == [(0, 1), (1,), (0,)]
+
+
+def test_networkx_keeps_the_names() -> None:
+    networkx = pytest.importorskip("networkx")
+    drawn = networkx.Graph()
+    drawn.add_node("Rain", table=[0.0, 1.0])
+    drawn.add_node("Wet", table=[0.0, 0.0])
+    drawn.add_edge("Rain", "Wet", table=np.eye(2))
+    graph = from_networkx(drawn)
+    assert graph.condition({"Wet": 0}).evidence == {1: 0}
+    assert from_networkx(to_networkx(graph)).names == ("Rain", "Wet")
+
+
+@pytest.mark.parametrize("method", ["auto", "brute-force"])
+def test_soft_evidence_multiplies_the_distribution(graph: FactorGraph, method: str) -> None:
+    likelihoods = {0: [0.3, 0.9], 1: [0.0, 2.0, 1.0], 2: [1.0, 5.0]}
+    labelings = list(itertools.product(*(range(k) for k in graph.cardinalities)))
+    weights = np.exp(graph.score(labelings))
+    for variable, table in likelihoods.items():
+        weights = weights * [table[x[variable]] for x in labelings]
+    seen = graph.condition(likelihoods)
+    answer = seen.marginals(method)
+    assert answer.exact and answer.log_z == pytest.approx(np.log(weights.sum()))
+    for v, k in enumerate(graph.cardinalities):
+        own = [sum(w for w, x in zip(weights, labelings) if x[v] == s) for s in range(k)]
+        np.testing.assert_allclose(answer.nodes[v], own / weights.sum(), atol=1e-12)
+    best = seen.map(method)
+    assert tuple(best.labels) == labelings[int(np.argmax(weights))]
+    # hard evidence on top, before or after, and soft evidence in two steps
+    both = seen.condition({3: 1}).marginals(method)
+    other = graph.condition({3: 1}).condition({0: [0.3, 0.9]})
+    again = other.condition({1: [0.0, 2.0, 1.0], 2: [1.0, 5.0]}).marginals(method)
+    assert both.log_z == pytest.approx(again.log_z)
+    kept = [w for w, x in zip(weights, labelings) if x[3] == 1]
+    assert both.log_z == pytest.approx(np.log(sum(kept)))
+
+
+def test_a_likelihood_of_one_state_alone_is_hard_evidence(graph: FactorGraph) -> None:
+    soft, hard = graph.condition({1: [0, 1, 0]}), graph.condition({1: 1})
+    assert soft.marginals().log_z == pytest.approx(hard.marginals().log_z)
+    assert soft.evidence == {} and soft.n_factors == graph.n_factors + 1
+
+
+@pytest.mark.parametrize(
+    ("names", "evidence", "message"),
+    [
+        (None, {"Rain": 1}, "no names: use the numbers 0..1, or give it some"),
+        (["Rain", "Wet"], {"Snow": 1}, "'Snow'; the variables are Rain, Wet"),
+        (["Rain", "Wet"], {"Rain": 2}, "variable Rain state 2, but its states are 0..1"),
+        (["Rain", "Wet"], {"Rain": "yes"}, "state yes, but its states are 0..1"),
+        (None, {0.5: 1}, "names variable 0.5"),
+        (None, {0: [0.5]}, "2 numbers, one per state"),
+        (None, {0: [0.5, -0.5]}, "none negative"),
+        (None, {0: [0.0, 0.0]}, "not all zero"),
+        (None, {0: [np.nan, 0.0]}, "none negative"),
+        (None, {0: ["a", "b"]}, "2 numbers, one per state"),
+    ],
+)
+def test_evidence_that_makes_no_sense_says_how_it_would(names, evidence, message) -> None:
+    graph = FactorGraph([2, 2], [((0, 1), np.eye(2))], names=names)
+    with pytest.raises(GraphError, match=message):
+        graph.condition(evidence)
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "a"], [0, 1], "ab"])
+def test_names_are_one_string_per_variable(names) -> None:
+    with pytest.raises(GraphError, match="name"):
+        FactorGraph([2, 2], names=names)

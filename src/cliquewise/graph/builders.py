@@ -75,6 +75,8 @@ def to_networkx(graph: FactorGraph) -> Any:
     out = networkx.Graph()
     for v, cardinality in enumerate(graph.cardinalities.tolist()):
         out.add_node(("v", v), kind="variable", cardinality=cardinality)
+    for v, name in enumerate(graph.names or ()):
+        out.nodes["v", v]["name"] = name
     for f, (scope, table) in enumerate(graph.factors):
         out.add_node(("f", f), kind="factor", scope=scope, table=np.array(table))
         out.add_edges_from((("f", f), ("v", v)) for v in scope)
@@ -85,8 +87,9 @@ def from_networkx(graph: Any) -> FactorGraph:
     """Back from :func:`to_networkx`, or from any graph whose nodes and edges carry tables.
 
     A bipartite graph of :func:`to_networkx` is restored. Otherwise every node is a variable
-    (numbered in the graph's order) with a log-potential vector in its attribute ``table``
-    and every edge has a matrix in its attribute ``table``, axis 0 for the edge's first node.
+    (numbered in the graph's order; strings become names) with a log-potential vector in its
+    attribute ``table`` and every edge has a matrix in its attribute ``table``, axis 0 for the
+    edge's first node.
 
     Examples
     --------
@@ -104,6 +107,7 @@ def from_networkx(graph: Any) -> FactorGraph:
         return FactorGraph(
             [nodes[v]["cardinality"] for v in variables],
             [(nodes[f]["scope"], nodes[f]["table"]) for f in factors],
+            names=_names([nodes[v].get("name") for v in variables]),
         )
     number = {v: i for i, v in enumerate(nodes)}
     missing = [v for v, d in nodes.items() if "table" not in d]
@@ -113,7 +117,12 @@ def from_networkx(graph: Any) -> FactorGraph:
     tables = [np.asarray(d["table"], dtype=np.float64) for d in nodes.values()]
     listed: list[tuple[list[int], Any]] = [([i], t) for i, t in enumerate(tables)]
     listed += [([number[a], number[b]], d["table"]) for a, b, d in graph.edges(data=True)]
-    return FactorGraph([t.size for t in tables], listed)
+    return FactorGraph([t.size for t in tables], listed, names=_names(list(nodes)))
+
+
+def _names(found: list[Any]) -> list[str] | None:
+    """Names of the variables, where every node has a string for one."""
+    return found if found and all(isinstance(name, str) for name in found) else None
 
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +11,14 @@ from numpy.typing import ArrayLike
 
 from cliquewise.errors import GraphError
 from cliquewise.graph.evidence import Core
+from cliquewise.graph.names import (
+    Evidence,
+    Names,
+    checked_names,
+    read_evidence,
+    variable_number,
+    with_unary_factors,
+)
 from cliquewise.graph.shapes import Shapes, as_floats
 from cliquewise.graph.structure import Structure, as_scope
 from cliquewise.ragged import Floats, Ints, owner_of
@@ -37,6 +45,8 @@ class FactorGraph(Shapes):
         Variables of the factor, and its log-potentials with one axis per variable, in the
         scope's order. ``-inf`` forbids a combination; NaN, ``+inf`` and finite numbers beyond
         1e300 are errors.
+    names : sequence of str, optional
+        Names of the variables, for scopes and evidence.
 
     Examples
     --------
@@ -48,12 +58,16 @@ class FactorGraph(Shapes):
     2.6265
     """
 
-    __slots__ = ("__dict__", "_evidence", "largest", "structure", "tables")
+    __slots__ = ("__dict__", "_evidence", "_names", "largest", "structure", "tables")
 
     def __init__(
-        self, cardinalities: ArrayLike, factors: Iterable[tuple[Sequence[int], ArrayLike]] = ()
+        self,
+        cardinalities: ArrayLike,
+        factors: Iterable[tuple[Any, ArrayLike]] = (),
+        names: Sequence[str] | None = None,
     ):
-        listed = [(as_scope(s, f), t) for f, (s, t) in enumerate(factors)]
+        known = checked_names(names, np.size(cardinalities))
+        listed = [(_numbered(s, f, known), t) for f, (s, t) in enumerate(factors)]
         structure = Structure(cardinalities, [s for s, _ in listed])
         tables = np.empty(int(structure.table_offsets[-1]))
         for f, (_, table) in enumerate(listed):
@@ -64,7 +78,7 @@ class FactorGraph(Shapes):
                     f"{tuple(structure.scope(f).tolist())} needs {structure.shape(f)}"
                 )
             tables[structure.table_offsets[f] : structure.table_offsets[f + 1]] = array.ravel()
-        self._set(structure, tables)
+        self._set(structure, tables, names=known)
 
     @classmethod
     def from_structure(cls, structure: Structure, tables: ArrayLike) -> Self:
@@ -92,7 +106,13 @@ class FactorGraph(Shapes):
         graph._set(structure, flat)
         return graph
 
-    def _set(self, structure: Structure, tables: Floats, evidence: Ints | None = None) -> None:
+    def _set(
+        self,
+        structure: Structure,
+        tables: Floats,
+        evidence: Ints | None = None,
+        names: Names = None,
+    ) -> None:
         self.largest = largest_finite(tables)
         if not self.largest <= LARGEST:
             _refuse(structure, tables)
@@ -100,11 +120,17 @@ class FactorGraph(Shapes):
         self.structure = structure
         self.tables = tables
         self._evidence = evidence
+        self._names = names
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.structure, np.array(self.tables), self._evidence)
+        return _restore, (self.structure, np.array(self.tables), self._evidence, self._names)
 
     # ---- access
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the variables, if they have some."""
+        return None if self._names is None else tuple(self._names)
 
     @property
     def rounding(self) -> float:
@@ -186,20 +212,39 @@ class FactorGraph(Shapes):
 
     # ---- evidence
 
-    def condition(self, evidence: Mapping[int, int]) -> FactorGraph:
-        """The same variables with some of them observed.
-
-        Every answer still speaks of all variables: an observed one has its state with
-        probability one. ``log_z`` is that of the restricted sum.
-
-        Parameters
-        ----------
-        evidence : mapping of variable to state
+    def with_names(self, names: Sequence[str] | None) -> FactorGraph:
+        """The same graph with names for its variables.
 
         Examples
         --------
-        >>> g = FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [2.0, 0.0]])])
-        >>> g.condition({1: 1}).map().labels
+        >>> FactorGraph([2], [((0,), [0.0, 1.0])]).with_names(["Rain"]).variable("Rain")
+        0
+        """
+        known = checked_names(names, self.n_variables)
+        return _restore(self.structure, self.tables, self._evidence, known)
+
+    def variable(self, name: str | int) -> int:
+        """The number of a variable: its place in all answers."""
+        return variable_number(name, self._names, self.n_variables, "the question")
+
+    def condition(self, evidence: Evidence) -> FactorGraph:
+        """The same variables with some of them observed, for certain or not.
+
+        Every answer still speaks of all variables: an observed one has its state with
+        probability one. ``log_z`` is that of the restricted sum. Likelihoods multiply the
+        distribution: they become one more factor of the variable, after all others.
+
+        Parameters
+        ----------
+        evidence : mapping of variable to state, or to the likelihoods of its states
+            A variable is a number, or a name if the graph has ``names``.
+
+        Examples
+        --------
+        >>> g = FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [2.0, 0.0]])], names=["Rain", "Wet"])
+        >>> g.condition({"Wet": 1}).map().labels
+        array([0, 1])
+        >>> g.condition({"Wet": [0.01, 0.99]}).map().labels  # probably wet
         array([0, 1])
         """
         states = (
@@ -207,23 +252,12 @@ class FactorGraph(Shapes):
             if self._evidence is None
             else self._evidence.copy()
         )
-        for variable, state in evidence.items():
-            if not 0 <= variable < self.n_variables:
-                raise GraphError(
-                    f"evidence names variable {variable}, but the variables are "
-                    f"0..{self.n_variables - 1}"
-                )
-            if state != int(state) or not 0 <= state < self.cardinalities[variable]:
-                raise GraphError(
-                    f"evidence gives variable {variable} state {state}, but its states are "
-                    f"0..{self.cardinalities[variable] - 1}"
-                )
-            if states[variable] not in (-1, state):
-                raise GraphError(
-                    f"evidence gives variable {variable} two states, {states[variable]} and {state}"
-                )
-            states[variable] = state
-        return _restore(self.structure, self.tables, states)
+        soft = read_evidence(evidence, self.structure, self._names, states)
+        structure, tables = self.structure, self.tables
+        if soft:
+            structure, tables = with_unary_factors(structure, tables, soft)
+        observed = states if (states >= 0).any() else self._evidence
+        return _restore(structure, tables, observed, self._names)
 
     @cached_property
     def core(self) -> Core:
@@ -359,7 +393,19 @@ def _refuse(structure: Structure, tables: Floats) -> None:
     )
 
 
-def _restore(structure: Structure, tables: Floats, evidence: Ints | None) -> FactorGraph:
+def _numbered(scope: Any, f: int, names: Names) -> tuple[int, ...]:
+    """The scope of factor ``f`` as numbers; it may be given by names."""
+    if names is not None:
+        listed = [scope] if isinstance(scope, str) else scope
+        if isinstance(listed, list | tuple) and any(isinstance(v, str) for v in listed):
+            place = f"the scope of factor {f}"
+            return tuple(variable_number(v, names, len(names), place) for v in listed)
+    return as_scope(scope, f)
+
+
+def _restore(
+    structure: Structure, tables: Floats, evidence: Ints | None, names: Names = None
+) -> FactorGraph:
     graph = FactorGraph.__new__(FactorGraph)
-    graph._set(structure, tables, evidence)
+    graph._set(structure, tables, evidence, names)
     return graph
