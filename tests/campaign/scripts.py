@@ -112,7 +112,7 @@ def certificate_script(case: dict[str, Any]) -> str:
             ]
         else:
             lines.append("model.fit(**given)")
-        lines.append("print(model.certificate_)")
+        lines.append("print(repr(model.certificate_))")
     return "\n".join(lines)
 
 
@@ -149,12 +149,13 @@ def _warm_lines(kind: Any, problem: Any, drawn: dict[str, Any]) -> list[str]:
     if drawn.get("mode") == "resume":
         lines += [
             f'run(before, solver, checkpoint="checkpoint", checkpoint_seconds=0, {first})',
-            f'print(run(now, solver, checkpoint="checkpoint", resume=True, {limits}).certificate)',
+            f'fit = run(now, solver, checkpoint="checkpoint", resume=True, {limits})',
+            "print(repr(fit.certificate))",
         ]
     else:
         lines += [
             f"state = run(before, solver, {first}).state",
-            f"print(run(now, solver, warm=state, {limits}).certificate)",
+            f"print(repr(run(now, solver, warm=state, {limits}).certificate))",
         ]
     return lines
 
@@ -174,7 +175,7 @@ def _own_script(case: dict[str, Any]) -> str:
         limits = ", ".join(f"{name}={value!r}" for name, value in _limits(drawn).items())
         lines.append(f"solver = get({_solver(kind, drawn)}, 'examples')")
         if "before" not in drawn:
-            lines.append(f"print(run(problem, solver, {limits}).certificate)")
+            lines.append(f"print(repr(run(problem, solver, {limits}).certificate))")
             continue
         lines += [
             f"before = OwnProblem(**{literal(kind.arguments(drawn['before']))})",
@@ -184,12 +185,12 @@ def _own_script(case: dict[str, Any]) -> str:
             lines += [
                 'run(before, solver, checkpoint="checkpoint", checkpoint_seconds=0, **options)',
                 f'fit = run(problem, solver, checkpoint="checkpoint", resume=True, {limits})',
-                "print(fit.certificate)",
+                "print(repr(fit.certificate))",
             ]
         else:
             lines += [
                 "state = run(before, solver, **options).state",
-                f"print(run(problem, solver, warm=state, {limits}).certificate)",
+                f"print(repr(run(problem, solver, warm=state, {limits}).certificate))",
             ]
     return "\n".join(lines)
 
@@ -209,12 +210,12 @@ def inference_script(case: dict[str, Any]) -> str:
     for asked in case["asks"]:
         method, question = asked["method"], asked["question"]
         if question == "top_k":
-            lines.append(f"print(graph.top_k({asked['k']}, {method!r}))")
+            lines.append(f"print(repr(graph.top_k({asked['k']}, {method!r})))")
         elif question == "sample":
             lines.append(f"print(graph.sample(6, random_state={asked['seed']}, method={method!r}))")
         else:
             more = f", random_state={asked['seed']}" if method == "perturb-and-map" else ""
-            lines.append(f"print(graph.{question}({method!r}{more}))")
+            lines.append(f"print(repr(graph.{question}({method!r}{more})))")
     return "\n".join(lines)
 
 
@@ -300,6 +301,7 @@ def checkpoint_script(problem: Any, drawn: Any, data: bytes) -> str:
     lines += [
         _packed("checkpoint", data),
         "options = dict(max_epochs=4, tol=0.0, random_state=0)",
-        'print(run(problem, solver, checkpoint="checkpoint", resume=True, **options).certificate)',
+        'fit = run(problem, solver, checkpoint="checkpoint", resume=True, **options)',
+        "print(repr(fit.certificate))",
     ]
     return "\n".join(lines)
