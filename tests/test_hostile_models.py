@@ -218,7 +218,11 @@ def test_sizes_are_checked_before_anything_is_allocated(files, tmp_path):
             lambda h: h["model"].update(n_features=2**62),
             lambda h: h["model"].update(n_edge_features=10**12),
         ],
-        "sets": [lambda h: h["state"].update(n_labels=10**9)],
+        "sets": [
+            lambda h: h["state"].update(n_labels=10**9),
+            lambda h: h["state"].update(names=["a"]),
+            lambda h: h["state"].update(names="abc"),
+        ],
         "tagger": [lambda h: h.update(n_edge_attributes=10**9)],
         "matcher": [lambda h: h.update(n_features=10**12)],
         "ranker": [lambda h: h.update(n_features=10**12)],

@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import cliquewise as cw
+from cliquewise.data.label_sets import LabelSets
 from cliquewise.errors import CliquewiseError
 from cliquewise.models.label_sets import label_pairs, mutual_information
 
@@ -134,7 +135,7 @@ BAD = {
     "NaN": ([[0.0], [np.nan]], Y2, {}, "contains NaN"),
     "flat Y": (X2, [0, 1], {}, r"of shape \(2,\)"),
     "other values": (X2, [[0, 2], [1, 0]], {}, "only 0 and 1"),
-    "strings": (X2, [["a", "b"], ["b", "a"]], {}, "only 0 and 1"),
+    "strings": (X2, np.array([["0", "1"], ["1", "0"]]), {}, "only 0 and 1"),
     "unequal rows": (X2, [[0, 1]], {}, "X has 2 rows and y has 1"),
     "pair out of range": (X2, Y2, {"label_graph": [(0, 2)]}, "out of 0..1"),
     "self pair": (X2, Y2, {"label_graph": [(1, 1)]}, "different labels"),
@@ -198,3 +199,71 @@ def test_a_complete_graph_over_hundreds_of_labels_is_refused_with_the_remedy():
     X, Y = np.zeros((5000, 1)), np.zeros((5000, 300), dtype=int)
     with pytest.raises(CliquewiseError, match=r'44850 pairs.*GiB.*label_graph="tree"'):
         cw.MultiLabelClassifier().fit(X, Y)
+
+
+NAMES = ["calm", "happy", "quiet", "sad"]
+
+
+def named(Y, kind=list):
+    return [kind(NAMES[i] for i in np.flatnonzero(row)) for row in Y]
+
+
+def test_sets_as_lists_of_names_are_a_matrix_of_their_sorted_names(tmp_path):
+    X, Y = rows(40)
+    Y[0, 0] = 1  # every name occurs
+    by_matrix = cw.MultiLabelClassifier(C=0.5, random_state=0).fit(X, Y)
+    by_names = cw.MultiLabelClassifier(C=0.5, random_state=0).fit(X, named(Y))
+    np.testing.assert_array_equal(by_names.coef_, by_matrix.coef_)
+    assert by_names.label_names_ == NAMES and by_matrix.label_names_ is None
+    assert by_names.predict(X) == named(by_matrix.predict(X))
+    assert by_names.score(X, named(Y, set)) == by_matrix.score(X, Y) == by_names.score(X, Y)
+    np.testing.assert_array_equal(by_names.table("sad", "happy"), by_matrix.table(3, 1))
+    np.testing.assert_array_equal(by_names.unary("happy"), by_matrix.unary(1))
+    by_names.save(tmp_path / "m.cw")
+    again = cw.load(tmp_path / "m.cw")
+    assert again.predict(X) == by_names.predict(X) and again.label_names_ == NAMES
+    with pytest.raises(CliquewiseError, match="'angry' is no label; they are calm, happy"):
+        by_names.table("angry", "sad")
+    with pytest.raises(CliquewiseError, match="labels have no names here"):
+        by_matrix.unary("sad")
+    assert by_names.score(X[:1], [["angry"]]) == 0.0  # a name never seen is only wrong
+
+
+@pytest.mark.parametrize("form", ["sets", "tuples", "array of lists", "series"])
+def test_names_come_in_any_collection(form):
+    _, Y = rows(10)
+    lists = named(Y)
+    if form == "series":
+        y = pytest.importorskip("pandas").Series(lists)
+    elif form == "array of lists":
+        y = np.empty(len(lists), dtype=object)
+        y[:] = lists
+    else:
+        y = named(Y, {"sets": set, "tuples": tuple}[form])
+    labels, matrix = LabelSets.fit(y)
+    assert labels.names == ("happy", "quiet", "sad")
+    np.testing.assert_array_equal(matrix, Y[:, 1:])
+    assert labels.decode(matrix) == lists
+
+
+def test_a_data_frame_of_zeros_and_ones_gives_the_names():
+    pandas = pytest.importorskip("pandas")
+    _, Y = rows(10)
+    labels, matrix = LabelSets.fit(pandas.DataFrame(Y, columns=NAMES))
+    assert labels.names == tuple(NAMES) and labels.decode(matrix) is matrix
+    np.testing.assert_array_equal(LabelSets.fit(Y.astype(object))[1], Y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (["sad", "happy"], r"y\[0\] is the string 'sad'.*\['sad'\]"),
+        ([["sad"], [1]], r"y\[1\] has the label 1; names of labels are strings"),
+        ([[1], [0, 2]], "names of the labels of every row, as strings"),
+        ([[0, 2], [1, 0]], "only 0 and 1"),
+        ([[], []], "names of the labels of every row"),
+    ],
+)
+def test_labels_of_rows_that_are_neither_names_nor_a_matrix_say_what_they_should_be(y, message):
+    with pytest.raises(CliquewiseError, match=message):
+        cw.MultiLabelClassifier().fit(np.eye(2), y)

@@ -7,13 +7,12 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import csr_matrix
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.graphs import GraphDataset
-from cliquewise.data.matrices import checked_matrix
+from cliquewise.data.label_sets import LabelSets, restored
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Arrays, Header
 from cliquewise.estimators._graphs import GraphEstimator
@@ -58,8 +57,10 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
     Attributes
     ----------
     n_labels_ : int
+    label_names_ : list of str or None
+        Their names, where ``y`` had some.
     coef_ : ndarray
-        All weights; ``unary(l)`` and ``table(i, j)`` pick out those of labels.
+        All weights; ``unary(l)`` and ``table(i, j)`` pick out those of labels, by number or name.
     certificate_, trace_
         What was proved, and how it went.
 
@@ -78,16 +79,24 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
     pairs: str = "table"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MultiLabelClassifier:
-        """Train on ``X`` (n, d), dense or sparse, and ``y`` (n, L) of 0 and 1.
+        """Train.
 
-        ``sample_weight`` has one weight per row for its loss.
+        Parameters
+        ----------
+        X : (n, d), dense or sparse
+        y : (n, L) of 0 and 1, or a list with the names of the labels of every row
+            A data frame's columns are the names. From lists of names, ``predict`` gives such
+            lists.
+        sample_weight : array (n,), optional
+            One weight per row for its loss.
         """
         self._check_parameters()
         X = checked_rows(self, X, True)
-        targets = _indicator(y)
+        labels, targets = LabelSets.fit(y)
         if targets.shape[0] != X.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and y has {targets.shape[0]}")
-        self.n_labels_ = targets.shape[1]
+        self.n_labels_ = labels.n_labels
+        self._set_labels(labels)
         self.classes_ = [np.array([0, 1])] * self.n_labels_
         if self.pairs not in ("table", "co-occurrence"):
             raise DataError(f'pairs is "table" or "co-occurrence", not {self.pairs!r}')
@@ -106,6 +115,10 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
             data = multilabel_data(csr_matrix(X), self.n_labels_, pairs, targets)
             self._fit_graphs(model, data, weights)
         return self
+
+    def _set_labels(self, labels: LabelSets) -> None:
+        self._labels_of_rows = labels
+        self.label_names_ = None if labels.names is None else list(labels.names)
 
     def _sparse_problem(self, X: Any, targets: Any, pairs: Any) -> MultiLabelProblem | None:
         """The problem that never lists the pairs of a row, where model and solver allow it."""
@@ -137,8 +150,8 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
             return None
         return relaxed_labels(X, self.coef_, n, intercept=self.model_.intercept)[0]
 
-    def predict(self, X: Any, method: str | None = None, **options: Any) -> NDArray[np.int64]:
-        """The labels of every row, (n, L) of 0 and 1.
+    def predict(self, X: Any, method: str | None = None, **options: Any) -> Any:
+        """The labels of every row: (n, L) of 0 and 1, or lists of names if ``fit`` had such.
 
         Parameters
         ----------
@@ -151,9 +164,9 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         rows = self._checked(X)
         beliefs = self._sparse_beliefs(rows, method)
         if beliefs is not None:
-            return (beliefs > 0.5).astype(np.int64)
+            return self._labels_of_rows.decode((beliefs > 0.5).astype(np.int64))
         found = [self._labels(part, method, **options) for part in self._parts(rows)]
-        return np.concatenate(found).reshape(-1, self.n_labels_)
+        return self._labels_of_rows.decode(np.concatenate(found).reshape(-1, self.n_labels_))
 
     def predict_proba(self, X: Any, method: str | None = None, **options: Any) -> Floats:
         """Probability (or relaxed belief) of every label, (n, L)."""
@@ -166,15 +179,18 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose set of labels is right."""
-        right = (self.predict(X) == _indicator(y)).all(axis=1)
+        right = self._labels_of_rows.right(y, self.predict(X))
         return float(np.average(right, weights=check_sample_weight(sample_weight, len(right))))
 
-    def unary(self, label: int) -> Floats:
-        """(features, 2) weights of a label; the last row is the intercept."""
-        return self.model_.unary(self.coef_, label)
+    def unary(self, label: int | str) -> Floats:
+        """(features, 2) weights of a label (a number or a name); the last row is the intercept."""
+        check_is_fitted(self, "coef_")
+        return self.model_.unary(self.coef_, self._labels_of_rows.number(label))
 
-    def table(self, i: int, j: int) -> Floats:
-        """(2, 2) scores of a pair of labels."""
+    def table(self, i: int | str, j: int | str) -> Floats:
+        """(2, 2) scores of a pair of labels (numbers or names)."""
+        check_is_fitted(self, "coef_")
+        i, j = self._labels_of_rows.number(i), self._labels_of_rows.number(j)
         low, high = min(i, j), max(i, j)
         found = np.flatnonzero((self.model_.pair_list == [low, high]).all(axis=1))
         if not len(found):
@@ -184,12 +200,20 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
 
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = super()._to_file()
-        return arrays, {**header, "state": {"n_labels": self.n_labels_}}
+        labels = self._labels_of_rows
+        state = {
+            "n_labels": self.n_labels_,
+            "names": self.label_names_,
+            "as_lists": labels.as_lists,
+        }
+        return arrays, {**header, "state": state}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
         super()._from_file(arrays, header)
         model = self.model_
-        self.n_labels_ = whole(header["state"]["n_labels"], "its number of labels", 1)
+        state = header["state"]
+        self.n_labels_ = whole(state["n_labels"], "its number of labels", 1)
+        self._set_labels(restored(self.n_labels_, state.get("names"), state.get("as_lists")))
         if len(model.cardinalities) != self.n_labels_ or set(model.cardinalities) != {2}:
             raise DataError("its labels do not fit the model")
         if (model.pair_list[:, 0] == model.pair_list[:, 1]).any() or model.n_edge_features:
@@ -203,18 +227,3 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = False
         return tags
-
-
-def _indicator(y: Any) -> NDArray[np.int64]:
-    """(n, L) of 0 and 1."""
-    if y is None:
-        raise DataError("training requires y to be passed, but the target y is None")
-    dense = checked_matrix(y, "y").toarray() if issparse(y) else np.asarray(y)
-    if dense.ndim != 2 or dense.shape[1] == 0:
-        raise DataError(
-            f"y must be a matrix (rows, labels) of 0 and 1, not of shape {dense.shape}; "
-            "sklearn.preprocessing.MultiLabelBinarizer makes one from sets"
-        )
-    if dense.dtype.kind not in "biuf" or not np.isin(dense, (0, 1)).all():
-        raise DataError("y must contain only 0 and 1; code other labels as such columns")
-    return dense.astype(np.int64)
