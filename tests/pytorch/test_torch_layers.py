@@ -216,3 +216,27 @@ def test_without_torch_the_message_names_the_extra():
         "else:\n    sys.exit(1)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_forbidden_transitions_may_be_pairs_of_tags():
+    mask = torch.zeros(3, 3, dtype=torch.bool)
+    mask[0, 1] = mask[2, 2] = True
+    for pairs in ([(0, 1), (2, 2)], np.array([[0, 1], [2, 2]]), mask, mask.tolist()):
+        assert torch.equal(cwt.ChainCRF(3, forbidden=pairs).forbidden, mask)
+    assert torch.equal(cwt.ChainCRF(2, forbidden=[(0, 1), (1, 0)]).forbidden, ~torch.eye(2).bool())
+    assert not cwt.ChainCRF(2, forbidden=[]).forbidden.any()
+    for wrong in ([(0, 3)], [(-1, 0)], [(0, 1, 2)], [0, 1], "01", torch.zeros(3, 3)):
+        with pytest.raises(DataError, match="forbidden"):
+            cwt.ChainCRF(3, forbidden=wrong)
+
+
+def test_tags_of_minus_100_are_padding_with_a_mask_and_an_error_that_says_so_without():
+    torch.manual_seed(0)
+    crf, emissions = cwt.ChainCRF(3, batch_first=True), torch.randn(2, 4, 3)
+    tags = torch.tensor([[0, 1, 2, 1], [2, 1, -100, -100]])
+    with pytest.raises(DataError, match=r"tags\[1, 2\] = -100.*mask=\(tags != -100\)"):
+        crf(emissions, tags)
+    parts = [crf(emissions[:1], tags[:1]), crf(emissions[1:, :2], tags[1:, :2])]
+    torch.testing.assert_close(crf(emissions, tags, mask=(tags != -100)), sum(parts))
+    with pytest.raises(DataError, match=r"= 3, but the labels are 0\.\.2"):
+        crf(emissions, tags.clamp(min=0) + 1)

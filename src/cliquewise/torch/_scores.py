@@ -155,9 +155,11 @@ def _refuse_tags(bad: Tensor, tags: Tensor, mask: Tensor | None, k: int) -> None
     bad = bad if mask is None else bad & mask
     if bool(bad.any()):
         row, at = bad.nonzero()[0].tolist()
+        tag = int(tags[row, at])
+        example = f": mask=(tags != {tag})" if tag < 0 else ""
         raise DataError(
-            f"tags[{row}, {at}] = {int(tags[row, at])}, but the labels are 0..{k - 1}; "
-            "positions that do not exist are told by the mask"
+            f"tags[{row}, {at}] = {tag}, but the labels are 0..{k - 1}; positions that do not "
+            f"exist are told by the mask{example}"
         )
 
 

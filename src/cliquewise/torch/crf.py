@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -24,8 +26,8 @@ class ChainCRF(nn.Module):
         Number of labels.
     batch_first : bool, default=False
         Whether emissions are (batch, time, labels) rather than (time, batch, labels).
-    forbidden : bool Tensor of shape (num_tags, num_tags), optional
-        Transitions that cannot be.
+    forbidden : bool Tensor of shape (num_tags, num_tags) or list of pairs of tags, optional
+        Transitions that cannot be: a mask, or pairs (tag, next tag).
 
     Attributes
     ----------
@@ -49,9 +51,7 @@ class ChainCRF(nn.Module):
 
     forbidden: Tensor | None
 
-    def __init__(
-        self, num_tags: int, batch_first: bool = False, *, forbidden: Tensor | None = None
-    ) -> None:
+    def __init__(self, num_tags: int, batch_first: bool = False, *, forbidden: Any = None) -> None:
         if num_tags <= 0:
             raise DataError(f"invalid number of tags: {num_tags}")
         super().__init__()
@@ -60,10 +60,8 @@ class ChainCRF(nn.Module):
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
-        if forbidden is not None and forbidden.shape != (num_tags, num_tags):
-            raise DataError(f"forbidden must have shape {(num_tags, num_tags)}")
         # Not in the state_dict: old weights have no such entry.
-        self.register_buffer("forbidden", forbidden, persistent=False)
+        self.register_buffer("forbidden", _mask_of(forbidden, num_tags), persistent=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -172,3 +170,28 @@ class ChainCRF(nn.Module):
 
         scores = self.scores(emissions, mask)
         return sample(*scores[:2], n, *scores[2:], generator=generator)
+
+
+def _mask_of(forbidden: Any, k: int) -> Tensor | None:
+    """Forbidden transitions as a mask; they may be pairs of tags."""
+    if forbidden is None:
+        return None
+    try:
+        given = torch.as_tensor(forbidden)
+    except (TypeError, ValueError, RuntimeError):
+        given = torch.empty(())
+    if given.dtype == torch.bool and given.shape == (k, k):
+        return given
+    mask = torch.zeros(k, k, dtype=torch.bool, device=given.device)
+    if given.shape == (0,):
+        return mask
+    whole = not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool)
+    if not whole or given.dim() != 2 or given.shape[1] != 2:
+        raise DataError(
+            f"forbidden must have shape {(k, k)} and be of bool, or be a list of pairs (tag, next "
+            "tag)"
+        )
+    if bool(((given < 0) | (given >= k)).any()):
+        raise DataError(f"forbidden names a tag that there is not; the tags are 0..{k - 1}")
+    mask[given[:, 0].long(), given[:, 1].long()] = True
+    return mask
