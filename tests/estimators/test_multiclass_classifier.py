@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 import cliquewise as cw
 from cliquewise import MulticlassClassifier
+from cliquewise.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +83,11 @@ def test_weights_of_classes_go_by_their_names():
     by_name = MulticlassClassifier(class_weight={"a": 2.0}, random_state=0).fit(X, names)
     by_number = MulticlassClassifier(class_weight={0: 2.0}, random_state=0).fit(X, y)
     np.testing.assert_array_equal(by_name.coef_, by_number.coef_)
+
+
+def test_text_in_an_array_of_objects_is_refused_and_numbers_in_one_are_taken():
+    words = np.array([["a", 1.0], ["b", 2.0]], dtype=object)
+    with pytest.raises(DataError, match=r"X must be numbers .*'a'.*OneHotEncoder"):
+        MulticlassClassifier().fit(words, [0, 1])
+    numbers = np.array([[0, 1.0], [1, 2.0]], dtype=object)
+    assert MulticlassClassifier().fit(numbers, list("ab")).predict(numbers).tolist() == ["a", "b"]

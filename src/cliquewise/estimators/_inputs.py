@@ -26,10 +26,18 @@ def checked_rows(estimator: Any, X: Any, reset: bool, y: Any = None) -> Any:
         X = checked_matrix(X, "X")
     options = {"accept_sparse": "csr", "dtype": np.float64, "reset": reset}
     names = getattr(X, "columns", None)
-    if y is None:
-        X = validate_data(estimator, X, **options)
-    else:
-        X, y = validate_data(estimator, X, y, **options)
+    try:
+        if y is None:
+            X = validate_data(estimator, X, **options)
+        else:
+            X, y = validate_data(estimator, X, y, **options)
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise DataError(
+            f"X must be numbers ({error}); code other values as columns of numbers, for example "
+            "by sklearn.preprocessing.OneHotEncoder"
+        ) from None
     check_values(X, names=names)
     return X if y is None else (X, y)
 
