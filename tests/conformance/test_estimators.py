@@ -154,7 +154,7 @@ EXPECTED_FAILURES: dict[str, dict[str, str]] = {
             "check_sample_weights_not_an_array", "check_sample_weights_shape",
             "check_sample_weights_not_overwritten",
             "check_sample_weight_equivalence_on_dense_data",
-            "check_sample_weight_equivalence_on_sparse_data", "check_dtype_object",
+            "check_sample_weight_equivalence_on_sparse_data",
             "check_estimator_sparse_array", "check_estimator_sparse_matrix",
             "check_classifier_data_not_an_array", "check_classifiers_one_label",
             "check_classifiers_one_label_sample_weights", "check_classifiers_classes",

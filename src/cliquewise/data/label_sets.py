@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -151,7 +152,7 @@ def _indicator(y: Any) -> NDArray[np.int64]:
             f"y must be a matrix (rows, labels) of 0 and 1, not of shape {dense.shape}, or a list "
             "with the names of the labels of every row, as strings"
         )
-    if dense.dtype.kind == "O" and all(isinstance(v, bool | int | float) for v in dense.flat):
+    if dense.dtype.kind == "O" and all(isinstance(v, Real | np.bool_) for v in dense.flat):
         dense = dense.astype(np.float64)
     if dense.dtype.kind not in "biuf" or not np.isin(dense, (0, 1)).all():
         raise DataError("y must contain only 0 and 1; code other labels as such columns")
