@@ -148,7 +148,7 @@ def test_a_gap_that_rounding_alone_exceeds_is_said_to_be_useless():
 @pytest.mark.parametrize("solver", ["sdca", "lbfgs", "bcfw", "gdmm", "svrg", "casimir"])
 def test_what_the_term_takes_off_is_far_below_any_tolerance(solver):
     loss = "log" if solver in ("sdca", "lbfgs") else "hinge"
-    base = ChainRecipe(5, examples=6, labels=3, values=True).build()
+    base = ChainRecipe(5, examples=6, labels=3, values=True, bare=True).build()
     problem = ChainProblem(base.model, base.data, loss=loss)
     fit = run(problem, get(solver, "chain"), tol=1e-2, max_epochs=400, random_state=0)
     assert 0 < fit.certificate.rounding < 1e-9 * fit.certificate.primal

@@ -328,7 +328,8 @@ class ChainProblem(Problem):
         """
         f, longest = self.features, float(self.data.lengths.max(initial=0))
         with np.errstate(over="ignore", invalid="ignore"):
-            sizes = np.minimum(f.total, 2.0 * moved * f.most)
+            # Of attributes that never occur the product is NaN where nothing is known.
+            sizes = np.fmin(f.total, 2.0 * moved * f.most)
             # Within a sequence true transitions are not yet balanced by expected ones.
             most = 2.0 * longest * self.chains.weights.max(initial=0.0)
             sizes[self.model.n_attributes] += most
