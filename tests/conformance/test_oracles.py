@@ -130,6 +130,15 @@ def test_a_refused_graph_is_an_error_that_says_why(name: str) -> None:
     run()
 
 
+def outcome(graph: FactorGraph, question: str, name: str) -> bytes:
+    """The bits of an answer, or what a search says that has found forbidden labelings only."""
+    try:
+        return bits(ask(graph, question, name))
+    except UnsupportedError as error:
+        assert "no labeling of positive probability" in str(error)
+        return str(error).encode()
+
+
 @pytest.mark.parametrize("name", ORACLES)
 def test_the_same_question_twice_gives_the_same_bits(name: str) -> None:
     def check(oracle: Oracle, recipe: Recipe) -> bool:
@@ -137,9 +146,9 @@ def test_the_same_question_twice_gives_the_same_bits(name: str) -> None:
         if not Reference(first).feasible:
             return False
         for question in questions(oracle, first):
-            answer = bits(ask(first, question, name))
-            assert answer == bits(ask(first, question, name))
-            assert answer == bits(ask(second, question, name))
+            answer = outcome(first, question, name)
+            assert answer == outcome(first, question, name)
+            assert answer == outcome(second, question, name)
         return True
 
     each_graph(name, check, factor=0.5)
@@ -152,7 +161,7 @@ def test_graphs_that_share_a_structure_do_not_share_answers(name: str) -> None:
         if not Reference(graph).feasible:
             return False
         for question in questions(oracle, graph):
-            ask(graph, question, name)
+            outcome(graph, question, name)
         # Same sign pattern of second differences, so that submodular stays submodular.
         shifted = FactorGraph.from_structure(graph.structure, graph.tables * 2.0 + 0.25)
         shifted = shifted.condition(graph.evidence) if graph.evidence else shifted
@@ -219,12 +228,12 @@ def test_four_threads_get_the_answer_of_one(name: str) -> None:
         recipe = Recipe(family, 6, 2, seed=11)
         graph = recipe.build()
         asked = questions(oracle, graph)
-        expected = [bits(ask(recipe.build(), q, name)) for q in asked]
+        expected = [outcome(recipe.build(), q, name) for q in asked]
         together = Barrier(4)
 
         def work(graph=graph, asked=asked, together=together) -> list[bytes]:
             together.wait()
-            return [bits(ask(graph, q, name)) for q in asked]
+            return [outcome(graph, q, name) for q in asked]
 
         with ThreadPoolExecutor(4) as pool:
             for future in [pool.submit(work) for _ in range(4)]:

@@ -136,7 +136,9 @@ def check_ranges(parameters: dict[str, Any], rules: dict[str, Rule] = RULES) -> 
 def _solvers() -> Rule:
     from cliquewise.solvers.base import registered
 
-    return _word("auto", *sorted({solver.name for solver in registered()}))
+    # Those of networks are registered too, once PyTorch is imported.
+    names = {solver.name for solver in registered() if set(solver.works_on) != {"deep"}}
+    return _word("auto", *sorted(names))
 
 
 def _methods() -> Rule:

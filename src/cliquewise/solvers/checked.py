@@ -40,7 +40,9 @@ def checked(
         raise other_data(f"its arrays have other shapes ({name!r} among them)")
     if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
         raise other_data(f"its {name!r} are not finite")
-    if array.size and array.dtype.kind != "b" and (array.min() < low or array.max() > high):
+    # As Python's numbers: float32 has no 1e150 to compare with.
+    ordered = bool(array.size) and array.dtype.kind != "b"
+    if ordered and (array.min().item() < low or array.max().item() > high):
         raise other_data(f"its {name!r} are not in range")
     return np.array(array)
 
