@@ -116,7 +116,7 @@ def apply_damage(
 
 def _changed(array: np.ndarray, how: str, at: float) -> np.ndarray | None:
     flat = array.ravel()
-    place = int(at * len(flat))
+    place = min(int(at * len(flat)), max(len(flat) - 1, 0))
     number = array.dtype.kind in "iuf"
     if how == "gone":
         return None

@@ -310,12 +310,12 @@ class ChainProblem(Problem):
         depths = np.repeat(depths, data.lengths) + np.diff(self.chains.indptr)
         edges = np.zeros_like(mass)
         edges[followers] = mass[followers] + mass[followers - 1]
-        own, pairs = np.zeros((4, model.n_attributes)), np.zeros((4, model.n_edge_attributes))
-        feature_sizes(self.chains, mass, depths, *own)
+        own, pairs = np.zeros((model.n_attributes, 4)), np.zeros((model.n_edge_attributes, 4))
+        feature_sizes(self.chains, mass, depths, own)
         if self.edge_chains is not None:
-            feature_sizes(self.edge_chains, edges, depths, *pairs)
-        transitions = [edges.sum(), edges @ depths, 2.0, 2.0 * len(followers)]
-        out = np.column_stack([own, transitions, pairs])
+            feature_sizes(self.edge_chains, edges, depths, pairs)
+        transitions = [[edges.sum(), edges @ depths, 2.0, 2.0 * len(followers)]]
+        out = np.ascontiguousarray(np.concatenate([own, transitions, pairs]).T)
         out[3] += 8.0
         return FeatureSizes(*out)
 

@@ -168,7 +168,8 @@ class ChainDuals:
         if np.any(depths > problem.sequence_depths):
             more = problem.feature_sizes(depths).deep - problem.features.deep
             summands += problem.C * np.maximum(more, 0.0)
-        return problem.bound(linear, self.gamma * self.w, doubt, summands)
+        w = self.w if self.gamma == 1.0 else self.gamma * self.w
+        return problem.bound(linear, w, doubt, summands)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
         return self.problem.packed_primal(w), True
