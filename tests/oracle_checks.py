@@ -12,7 +12,7 @@ from strategies import Recipe
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import Oracle
-from cliquewise.oracles.base import MapResult
+from cliquewise.oracles.results import MapResult
 
 EPS = np.finfo(float).eps
 

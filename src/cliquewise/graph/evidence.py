@@ -17,7 +17,7 @@ from cliquewise.ragged import Floats, Ints, Ragged
 
 if TYPE_CHECKING:
     from cliquewise.graph.factor_graph import FactorGraph
-    from cliquewise.oracles.base import MapResult
+    from cliquewise.oracles.results import MapResult
 
 INFEASIBLE = (
     "every labeling has probability zero (Z = 0): the forbidden combinations"

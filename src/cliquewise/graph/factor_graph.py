@@ -24,7 +24,7 @@ from cliquewise.graph.structure import Structure, as_scope
 from cliquewise.ragged import Floats, Ints, owner_of
 
 if TYPE_CHECKING:
-    from cliquewise.oracles.base import MapResult, MarginalResult, MaxMarginalResult
+    from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 
 #: Log-potentials are no larger than this, so that no sum of them overflows.
 LARGEST = 1e300

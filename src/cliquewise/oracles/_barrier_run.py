@@ -13,9 +13,9 @@ import numpy as np
 from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._trw import Mapper, Problem, entries_of, log_sum_of
-from cliquewise.oracles.base import MarginalResult
 from cliquewise.oracles.icm import climb
 from cliquewise.oracles.milp import solve_relaxation
+from cliquewise.oracles.results import MarginalResult
 from cliquewise.ragged import Floats, Ints, first_best
 from cliquewise.trace import Trace
 

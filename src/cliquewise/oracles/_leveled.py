@@ -34,7 +34,8 @@ from cliquewise.graph.factor_graph import (
 from cliquewise.ragged import Floats, Ragged
 
 if TYPE_CHECKING:
-    from cliquewise.oracles.base import MapResult, Oracle
+    from cliquewise.oracles.base import Oracle
+    from cliquewise.oracles.results import MapResult
 
 #: Log-potentials up to this size are added up as they are.
 PLAIN = 1e6

@@ -30,7 +30,8 @@ from cliquewise.graph.factor_graph import FactorGraph, rounding_of
 from cliquewise.graph.spanning_trees import edge_probabilities, maximum_spanning_tree
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise, topology
-from cliquewise.oracles.base import MapResult, Oracle, choose, get
+from cliquewise.oracles.base import Oracle, choose, get
+from cliquewise.oracles.results import MapResult
 from cliquewise.oracles.vertex_cover import cover_of
 from cliquewise.ragged import Floats, Ints, offsets_of
 

@@ -21,7 +21,8 @@ from cliquewise.graph.structure import Structure
 from cliquewise.oracles._barrier_run import Run, Settings
 from cliquewise.oracles._pairwise import PairwiseOracle
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
-from cliquewise.oracles.base import MarginalResult, register
+from cliquewise.oracles.base import register
+from cliquewise.oracles.results import MarginalResult
 from cliquewise.ragged import Floats
 
 

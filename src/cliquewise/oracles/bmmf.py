@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.oracles.base import MapResult, Oracle, register, registered
+from cliquewise.oracles.base import Oracle, register, registered
+from cliquewise.oracles.results import MapResult
 from cliquewise.ragged import Floats, owner_of
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import BoundError, DataError, InfeasibleError, TooLargeError
-from cliquewise.oracles.base import Proved
 from cliquewise.oracles.matching import check_k
+from cliquewise.oracles.results import Proved
 
 #: What rounding may add to a bound.
 SLACK = 1e-9

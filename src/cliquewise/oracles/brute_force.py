@@ -10,14 +10,8 @@ from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import (
-    QUESTIONS,
-    MapResult,
-    MarginalResult,
-    MaxMarginalResult,
-    Oracle,
-    register,
-)
+from cliquewise.oracles.base import QUESTIONS, Oracle, register
+from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 from cliquewise.ragged import Floats, Ints, Ragged
 
 #: More labelings than this are not listed.

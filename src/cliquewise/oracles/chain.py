@@ -14,15 +14,8 @@ from cliquewise.errors import InfeasibleError, TooLargeError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import (
-    QUESTIONS,
-    MapResult,
-    MarginalResult,
-    MaxMarginalResult,
-    Oracle,
-    over_limits,
-    register,
-)
+from cliquewise.oracles.base import QUESTIONS, Oracle, over_limits, register
+from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 from cliquewise.ragged import Floats, Ints, Ragged
 
 

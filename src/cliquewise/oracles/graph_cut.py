@@ -20,7 +20,8 @@ from cliquewise.oracles._pairwise import (
     compile_pairwise,
     table_bound,
 )
-from cliquewise.oracles.base import MapResult, MaxMarginalResult, good_score, register
+from cliquewise.oracles.base import good_score, register
+from cliquewise.oracles.results import MapResult, MaxMarginalResult
 from cliquewise.oracles.trw_s import first_labels
 from cliquewise.ragged import Ints, Ragged
 

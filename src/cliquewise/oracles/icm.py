@@ -11,7 +11,8 @@ import numpy as np
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import MapResult, Oracle, register
+from cliquewise.oracles.base import Oracle, register
+from cliquewise.oracles.results import MapResult
 from cliquewise.ragged import Ints, first_best, gather, offsets_of
 
 

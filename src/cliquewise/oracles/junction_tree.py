@@ -12,15 +12,8 @@ from cliquewise.errors import InfeasibleError, TooLargeError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import (
-    QUESTIONS,
-    MapResult,
-    MarginalResult,
-    MaxMarginalResult,
-    Oracle,
-    over_limits,
-    register,
-)
+from cliquewise.oracles.base import QUESTIONS, Oracle, over_limits, register
+from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 from cliquewise.ragged import Floats, Ints, Ragged, offsets_of
 
 #: Refuse above this, unless the caller sets ``max_operations``.

@@ -15,8 +15,9 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import MapResult, Oracle, register, tolerance
+from cliquewise.oracles.base import Oracle, register
 from cliquewise.oracles.icm import climb, unary_labels
+from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.ragged import Floats, Ints, first_best
 
 #: More columns (states and entries of larger tables) than this are refused.

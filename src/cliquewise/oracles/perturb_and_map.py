@@ -16,7 +16,8 @@ from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._trw import exact_map, log_sum_of
-from cliquewise.oracles.base import MapResult, MarginalResult, Oracle, choose, register
+from cliquewise.oracles.base import Oracle, choose, register
+from cliquewise.oracles.results import MapResult, MarginalResult
 from cliquewise.ragged import Floats, Ints
 
 

@@ -14,9 +14,10 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut
 from cliquewise.oracles._local_search import LocalSearch
 from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle, compile_pairwise, table_bound
-from cliquewise.oracles.base import MapResult, register, tolerance
+from cliquewise.oracles.base import register
 from cliquewise.oracles.graph_cut import move, roof_duality
 from cliquewise.oracles.icm import climb, unary_labels
+from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.oracles.trw_s import run_trw_s
 from cliquewise.ragged import Ints
 

@@ -14,7 +14,8 @@ from cliquewise.errors import DataError, PrecisionError
 from cliquewise.graph.factor_graph import LARGEST, FactorGraph, largest_finite
 from cliquewise.graph.oriented_trees import gini_curvatures
 from cliquewise.oracles._pairwise import PairwiseOracle, compile_pairwise
-from cliquewise.oracles.base import MapResult, MarginalResult, register
+from cliquewise.oracles.base import register
+from cliquewise.oracles.results import MapResult, MarginalResult
 from cliquewise.ragged import Floats, Ints, first_best, offsets_of
 
 #: Sweeps between two looks at the gap.

@@ -13,8 +13,8 @@ import numpy as np
 
 from cliquewise.errors import DataError, TooLargeError
 from cliquewise.graph.factor_graph import EPSILON, LARGEST, largest_finite
-from cliquewise.oracles.base import Proved
 from cliquewise.oracles.matching import check_k
+from cliquewise.oracles.results import Proved
 from cliquewise.ragged import Floats, Ints
 
 #: Give up after so many sets of boxes (about 90 bytes each).

@@ -17,8 +17,9 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import MapResult, Oracle, register
+from cliquewise.oracles.base import Oracle, register
 from cliquewise.oracles.portfolio import quick_labels
+from cliquewise.oracles.results import MapResult
 from cliquewise.ragged import Floats, Ints
 
 #: Rounding of all costs together stays below this part of the range of the scores.

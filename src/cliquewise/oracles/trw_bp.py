@@ -15,8 +15,9 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
 from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho, uniform
-from cliquewise.oracles.base import MarginalResult, register
+from cliquewise.oracles.base import register
 from cliquewise.oracles.icm import climb
+from cliquewise.oracles.results import MarginalResult
 from cliquewise.oracles.trw_s import run_trw_s
 from cliquewise.ragged import Floats, first_best, offsets_of
 from cliquewise.trace import Trace

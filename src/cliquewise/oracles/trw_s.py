@@ -13,7 +13,8 @@ from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle, compile_pairwise
-from cliquewise.oracles.base import CLOSED, MapResult, register, tolerance
+from cliquewise.oracles.base import register
+from cliquewise.oracles.results import CLOSED, MapResult, tolerance
 from cliquewise.ragged import Floats, Ints, first_best, offsets_of
 
 #: Iterations without a new best labeling after which slow progress ends the run.

@@ -16,7 +16,8 @@ import numpy as np
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import PairwiseOracle, Topology, compile_pairwise, topology
-from cliquewise.oracles.base import MapResult, register
+from cliquewise.oracles.base import register
+from cliquewise.oracles.results import MapResult
 from cliquewise.ragged import Ints, offsets_of
 
 #: More additions than this are refused (about ten seconds).

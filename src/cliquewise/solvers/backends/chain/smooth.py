@@ -12,9 +12,6 @@ from cliquewise.problems.rounding import UNIT
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.backends.base import Pass, kind_of_call
 
-#: Differences of shares that the kernels leave out.
-ROUNDING = 1e-14
-
 
 class ChainSmoothing:
     """Full gradients and epochs in kernels; see ``_kernels/chain/smooth.py``."""
@@ -63,7 +60,7 @@ class ChainSmoothing:
         return self.form.zeros()
 
     def full_gradient(self, w: Floats, mu: float) -> Pass:
-        from cliquewise._kernels.chain.smooth import full_gradient
+        from cliquewise._kernels.chain.smooth import ROUNDING, full_gradient
 
         anchor, n = self._sparse_anchor(mu), max(self.problem.n_examples, 1)
 
@@ -138,6 +135,8 @@ class ChainSmoothing:
 
     @cached_property
     def summands(self) -> Floats:
+        from cliquewise._kernels.chain.smooth import ROUNDING
+
         f, labels = self.problem.features, self.problem.model.n_labels
         return self.problem.summands + self.problem.C * ROUNDING / UNIT * labels * f.total
 
