@@ -51,6 +51,17 @@ def small_problem(seed: int, **options) -> GraphProblem:
     return GraphProblem(model, data, **(given | options))
 
 
+def test_bounds_stay_true_long_after_the_optimum_is_reached():
+    # The penalty's weight is 1e8 by then: differences of beliefs must be taken before it counts.
+    for seed in (2, 4, 7, 8):
+        problem = small_problem(seed)
+        proof = run(problem, IDAL(), tol=-np.inf, max_epochs=1500, random_state=0).certificate
+        best, above = reference_bracket(problem)
+        assert proof.dual <= above + 1e-9 * max(abs(above), 1.0)
+        assert proof.primal >= best - 1e-9 * max(abs(best), 1.0)
+        assert proof.gap <= 1e-9
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("block", range(10))
 def test_bounds_enclose_the_optimum_that_a_generic_solver_finds(block):

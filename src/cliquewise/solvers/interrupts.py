@@ -8,12 +8,13 @@ from typing import Any, Self
 
 
 class BetweenSteps:
-    """While it is entered, a first Ctrl-C is only noted; a second one interrupts at once.
+    """While it is entered, a first Ctrl-C is only noted; a second one interrupts if urgent.
 
     Nothing is changed outside the main thread, or where somebody else handles the signal.
 
     Examples
     --------
+    >>> _ = signal.signal(signal.SIGINT, signal.default_int_handler)
     >>> with BetweenSteps() as ctrl_c:
     ...     signal.raise_signal(signal.SIGINT)
     ...     ctrl_c.asked
@@ -22,11 +23,12 @@ class BetweenSteps:
 
     def __init__(self) -> None:
         self.asked = False
-        self.is_ending = False  # what is found is being put together: no more interrupts
+        self.is_urgent = False  # whether a second one interrupts: somebody is there to catch it
         self._old: Any = None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked and not self.is_ending:
+        if self.asked and self.is_urgent:
+            self.is_urgent = False  # before it is raised: a third one may come at any moment
             raise KeyboardInterrupt
         self.asked = True
 

@@ -172,6 +172,7 @@ class Run:
         certificate: Certificate | None = None
         interrupted = finished = stepping = False
         try:
+            ctrl_c.is_urgent = True
             while self.epochs < self.max_epochs - 1e-9 and self.seconds < self.max_seconds:
                 if ctrl_c.asked:
                     interrupted = True
@@ -193,10 +194,9 @@ class Run:
                 if info.finished:
                     finished = True
                     break
+            ctrl_c.is_urgent = False
         except KeyboardInterrupt:
-            ctrl_c.is_ending = interrupted = True
-            certificate = None
-        ctrl_c.is_ending = True
+            ctrl_c.is_urgent, interrupted, certificate = False, True, None
         if stepping:
             state, certificate = self._recovered(state)
         elif certificate is None:

@@ -104,6 +104,26 @@ def entropy(g, terms, mu):
 
 
 @kernel
+def _messages(g, x, rho, a_side, b_side):
+    """The sum of the messages ``xi - A mu / rho`` at each node's states, term by term.
+
+    The running inflows will not do: they hold ``A_i mu_e / rho``, which rounds to nothing useful
+    when rho is small.
+    """
+    n_nodes = len(g.degree)
+    out = np.zeros(g.offsets[n_nodes])
+    for e in range(len(g.left)):
+        o, end = g.offsets[n_nodes + e], g.offsets[n_nodes + e + 1]
+        ki, kj = _ends(g, e, x.mu[o:end], a_side, b_side)
+        oi, oj, q = g.offsets[g.left[e]], g.offsets[g.right[e]], g.message[e]
+        for a in range(ki):
+            out[oi + a] += x.xi[q + a] - (x.mu[oi + a] - a_side[a]) / rho
+        for b in range(kj):
+            out[oj + b] += x.xi[q + ki + b] - (x.mu[oj + b] - b_side[b]) / rho
+    return out
+
+
+@kernel
 def upper_bound(g, terms, x, rho):
     """Bounds of the sum of the relaxed losses at w, from the messages xi - A mu / rho.
 
@@ -114,12 +134,18 @@ def upper_bound(g, terms, x, rho):
     widest = _widest(g)
     t, plain, work = np.empty(widest), np.empty(widest), np.empty((3, widest))
     a_side, b_side = np.empty(widest), np.empty(widest)
+    inflow = _messages(g, x, rho, a_side, b_side)
     loss = inner = apart = 0.0
     for c in range(len(g.type)):
         o = g.offsets[c]
         k = g.offsets[c + 1] - o
         m = x.mu[o : o + k]
-        _smooth_gradient(g, terms, x, rho, c, t, a_side, b_side)
+        if c < n_nodes:
+            _scores(g, x.w, c, t)
+            for s in range(k):
+                t[s] += inflow[o + s] + (g.cost[o + s] if len(g.cost) else 0.0)
+        else:
+            _smooth_gradient(g, terms, x, rho, c, t, a_side, b_side)
         bend = 2.0 * terms.gamma * terms.curvature[c]
         norm = mean = 0.0
         own = 0.0
