@@ -1,0 +1,1 @@
+"""What a user gets without choosing, beside the best choice by hand."""
