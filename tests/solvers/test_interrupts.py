@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chain_problems import ChainRecipe
+from test_cliquewise import small_problem
 
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.bcfw import BCFW
@@ -114,3 +115,27 @@ def test_runs_that_are_killed_or_cannot_write_end_as_if_nothing_had_happened(wha
 
     for seed in range(4):
         assert getattr(interrupts, what)(np.random.default_rng(seed)) is None
+
+
+def test_an_interrupted_row_of_a_graph_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from cliquewise._kernels.cliques import features
+
+    problem = small_problem(7, loss="hinge")
+    assert problem.n_examples > 1
+    w = np.random.default_rng(0).normal(size=problem.dimension)
+    before = problem.best(w, 0).row
+    original = features.collect_example
+
+    def interrupted(*args):
+        original(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(features, "collect_example", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            problem.best(w, 1)
+    after = problem.best(w, 0).row
+    np.testing.assert_array_equal(after.indices, before.indices)
+    np.testing.assert_array_equal(after.values, before.values)

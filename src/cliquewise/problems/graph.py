@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, UnsupportedError
@@ -111,7 +112,7 @@ class GraphProblem(ExampleProblem):
         paid = self.costs * self.truth
         costs = np.bincount(self.state_owners, paid, minlength=len(data))
         self.truth_costs = np.asarray(costs, dtype=np.float64)
-        self._room = np.zeros(self.dimension), np.zeros(self.dimension, dtype=bool)
+        self._room: tuple[Floats, NDArray[np.bool_]] | None = None
 
     @cached_property
     def owners(self) -> Ints:
@@ -306,12 +307,15 @@ class GraphProblem(ExampleProblem):
         """``B_i (mean - truth)`` without its zeros."""
         from cliquewise._kernels.cliques.features import collect_example
 
-        sums, seen = self._room
+        # Taken away and put back clean: a call that Ctrl-C ends must not leave its sums behind.
+        room, self._room = self._room, None
+        sums, seen = room or (np.zeros(self.dimension), np.zeros(self.dimension, dtype=bool))
         d = mean - self.truth[self.entries(i)]
         at = np.empty(self.dimension, dtype=np.int64)
         at = at[: collect_example(self.cliques, d, *self.ranges(i), sums, seen, at)].copy()
         values = sums[at]
         sums[at], seen[at] = 0.0, False
+        self._room = sums, seen
         return at, values
 
     def _asked(self, w: Floats, i: int) -> tuple[FactorGraph, float]:
