@@ -44,6 +44,47 @@ def test_dicts_give_the_attributes_that_python_crfsuite_makes(tokens):
     assert ours == pycrfsuite.ItemSequence(tokens).items()
 
 
+plain = names | st.booleans() | st.integers(-3, 3) | st.floats(-10, 10)
+tables = st.dictionaries(names, plain, max_size=4)
+entries = st.lists(names | st.tuples(names, st.floats(-2, 2) | st.sampled_from([0, 1, True])))
+
+
+@given(st.lists(st.lists(tables, max_size=3) | st.lists(entries, max_size=3), max_size=4))
+@example([[{"a": 0.5, "b": 2}], [{"a": "x"}]])
+@example([[[("a", 0.5)]], [["a", ("a", 2)]]])
+@settings(max_examples=150, deadline=None)
+def test_items_that_were_seen_before_mean_what_they_meant(X):
+    """Again and again, in any company, an item of a token is the attribute that it is alone."""
+    encoder = FeatureEncoder().fit([[["a", "b"], [("a:x", 2.0)], {"": 1, "b": "x"}]])
+    for part in (X, X[::-1], *([x] for x in X)):
+        data = encoder.transform(part)
+        seen = as_dicts(encoder, data)
+        for token, found in zip((t for x in part for t in x), seen, strict=True):
+            wanted: dict = {}
+            for name, value in zip(*flatten_token(token), strict=True):
+                if name in encoder.vocabulary:
+                    wanted[name] = wanted.get(name, 0.0) + value
+            assert found == pytest.approx(wanted)
+
+
+def test_items_are_forgotten_before_they_fill_the_memory(monkeypatch):
+    from cliquewise.data import items
+
+    monkeypatch.setattr(items, "LIMIT", 100)
+    encoder = FeatureEncoder().fit([[{"a": "0"}]])
+    for start in range(0, 2000, 50):
+        X = [[{"a": str(start + k), "b": k / 7} for k in range(50)]]
+        assert len(encoder.transform(X).indices) == (start == 0)
+    assert sum(map(len, encoder._get_table()._items)) <= 200
+
+
+@pytest.mark.parametrize("token", [{("a", 1.0): 0.5}, {"a": 10**400}, [("a", 1.0, 2)], {"a": (1,)}])
+def test_an_item_that_is_no_attribute_is_refused_with_its_place(token):
+    encoder = FeatureEncoder().fit([[{"a": 1.0}]])
+    with pytest.raises(DataError, match="example 1, token 0"):
+        encoder.transform([[type(token)()], [token]])
+
+
 @given(st.lists(st.lists(st.lists(st.text(max_size=5), max_size=6), max_size=5), max_size=4))
 @example([[["\x1f", "\x1e", ""], [], [""]], []])
 @example([[["a\x1eb", "a", "b", "a\x1fb"]]])

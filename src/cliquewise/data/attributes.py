@@ -22,13 +22,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from numbers import Integral, Real
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.data.dataset import Dataset, token_place
-from cliquewise.data.matrices import LARGEST, remedy
+from cliquewise.data.items import Items, Number
+from cliquewise.data.matrices import LARGEST, first_beyond, remedy
 from cliquewise.errors import DataError
 
 BLOCK = 1024  # tokens that are encoded at once: their strings stay in the processor's cache
@@ -38,6 +40,8 @@ _UNIT, _RECORD = "\x1f", "\x1e"
 _ESCAPE = str.maketrans({_UNIT: "\uffff", _RECORD: "\ufffe"})
 _PLAIN = {list, tuple, set, frozenset}
 _SETS = {set, frozenset}
+_NUMBERS = {float, int, bool, np.float64, np.float32}
+_ODD = (TypeError, OverflowError, DataError)  # what items raise that are not one attribute each
 
 
 @dataclass
@@ -80,6 +84,7 @@ class AttributeTable:
         self.n_features = n_hash or len(names)
         size = 1 << max(2 * len(names), 1).bit_length()
         self._table = np.zeros((size, 2), dtype=np.uint64)
+        self._items = item_tables(self.numbers)
         if names:
             joined = _UNIT.join([*names, ""])
             if joined.count(_UNIT) != len(names) or _RECORD in joined:
@@ -90,6 +95,10 @@ class AttributeTable:
     def numbers(self, strings: Sequence[str]) -> NDArray[np.int32]:
         """Return the number of each string, -1 where it is not known."""
         return self.encode_block(Block([strings], np.array([len(strings)]), None))
+
+    def encode_items(self, tokens: list[Any]) -> Parts:
+        """Number the items of dicts, or of lists; `TypeError` if they need a closer look."""
+        return _encode_items(tokens, *self._items)
 
     def encode_block(self, block: Block) -> NDArray[np.int32]:
         """Return the numbers of all attributes of a block; `TypeError` if one is no string."""
@@ -116,10 +125,14 @@ def encode_attributes(
     tokens: list[Any], offsets: NDArray[np.int64], table: AttributeTable
 ) -> Dataset:
     """Number the attributes of all tokens; unknown ones are left out, repeated ones added up."""
+    parts: Parts
     try:
         parts = [(table.encode_block(b), b) for b in _plain_blocks(tokens)]
     except TypeError:
-        parts = [(table.encode_block(b), b) for b in _general_blocks(tokens, offsets)]
+        try:
+            parts = table.encode_items(tokens)
+        except _ODD:
+            parts = [(table.encode_block(b), b) for b in _general_blocks(tokens, offsets)]
     return _assemble(parts, _flat(parts), offsets, table.n_features)
 
 
@@ -134,8 +147,12 @@ def learn_attributes(
             raise TypeError
     except TypeError:
         index = FirstSight()
-        blocks = _general_blocks(tokens, offsets)
-        parts = [(index.numbers(chain.from_iterable(b.tokens)), b) for b in blocks]
+        try:
+            parts = _encode_items(tokens, *item_tables(index.numbers))
+        except _ODD:
+            index = FirstSight()
+            blocks = _general_blocks(tokens, offsets)
+            parts = [(index.numbers(chain.from_iterable(b.tokens)), b) for b in blocks]
     ids, names = without_rare(_flat(parts), [str(name) for name in index], min_count)
     return _assemble(parts, ids, offsets, len(names)), names
 
@@ -211,7 +228,7 @@ def compact_dataset(
         sums = np.empty(len(ids))
         n = compact(*args, sums, np.zeros((size, 3), dtype=np.int64))
     kept = None if len(sums) == 0 or (sums[:n] == 1.0).all() else sums[:n]
-    return Dataset(offsets, indptr, indices[:n], kept, n_features)
+    return Dataset.trusted(offsets, indptr, indices[:n], kept, n_features)
 
 
 def _bytes(text: str) -> NDArray[np.uint8]:
@@ -221,13 +238,69 @@ def _bytes(text: str) -> NDArray[np.uint8]:
 def _plain_blocks(tokens: list[Any]) -> Iterator[Block]:
     """Blocks of tokens that are lists or sets (of strings, it is hoped); else `TypeError`."""
     kinds = set(map(type, tokens))
-    if not _PLAIN.issuperset(kinds):
+    first = chain.from_iterable(tokens[:1])
+    if not _PLAIN.issuperset(kinds) or not all(isinstance(item, str) for item in first):
         raise TypeError
     for start in range(0, len(tokens), BLOCK):
         part = tokens[start : start + BLOCK]
         if not _SETS.isdisjoint(kinds):
             part = [in_order(token) for token in part]
         yield Block(part, np.fromiter(map(len, part), np.int64, len(part)), None)
+
+
+def item_tables(number: Number) -> tuple[Items, Items, Items]:
+    """Tables of the pairs of dicts, of the entries of lists, and of names that have numbers."""
+    return (
+        Items(lambda pair: flatten_token(dict([pair])), number),
+        Items(lambda entry: flatten_token([entry]), number),
+        Items(lambda name: ([_text(name)], [1.0]), number),
+    )
+
+
+def _encode_items(tokens: list[Any], of_dicts: Items, of_lists: Items, of_names: Items) -> Parts:
+    """Number the items of tokens that are all dicts, or all lists of strings and pairs."""
+    kinds = set(map(type, tokens))
+    if kinds != {dict} and not _PLAIN.issuperset(kinds):
+        raise TypeError
+    if not _SETS.isdisjoint(kinds):
+        tokens = [in_order(token) for token in tokens]
+    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    count = int(lengths.sum())
+    found = None
+    if kinds == {dict}:
+        if _has_numbers(tokens[0].values()):
+            numbers = list(chain.from_iterable(map(dict.values, tokens)))
+            found = _numbers(chain.from_iterable(tokens), numbers, count, of_names)
+        items, table = chain.from_iterable(map(dict.items, tokens)), of_dicts
+    else:
+        items, table = chain.from_iterable(tokens), of_lists
+        if all(type(item) is tuple and _has_numbers(item[1:]) for item in tokens[0]):
+            found = _number_pairs(list(items), count, of_names)
+            items = chain.from_iterable(tokens)
+    ids, values = table.encode(items, count) if found is None else found
+    return [(ids, Block(tokens, lengths, values))]
+
+
+def _has_numbers(values: Iterable[Any]) -> bool:
+    """Whether all are numbers, and some other than 0 and 1 (which are items like strings)."""
+    given = list(values)
+    return _NUMBERS.issuperset(map(type, given)) and not {0, 1}.issuperset(given)
+
+
+def _number_pairs(pairs: list[Any], count: int, table: Items) -> Any:
+    if set(map(type, pairs)) != {tuple} or set(map(len, pairs)) != {2}:
+        return None
+    return _numbers(map(itemgetter(0), pairs), list(map(itemgetter(1), pairs)), count, table)
+
+
+def _numbers(names: Iterable[Any], values: list[Any], count: int, table: Items) -> Any:
+    """Numbers of names and their values as they are; None if some value is no number."""
+    if not _NUMBERS.issuperset(map(type, values)):
+        return None
+    numbers = np.fromiter(values, np.float64, count)
+    if first_beyond(numbers) is not None:
+        return None
+    return table.encode(names, count)[0], numbers
 
 
 def _general_blocks(tokens: list[Any], offsets: NDArray[np.int64]) -> Iterator[Block]:

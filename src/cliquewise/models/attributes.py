@@ -33,7 +33,7 @@ def augment(data: Dataset, intercept: bool, boundaries: bool) -> Dataset:
     for number, flag in enumerate(flags):
         indices[place[flag]] = data.n_features + number
         place = place + flag
-    return Dataset(
+    return Dataset.trusted(
         data.offsets, indptr, indices, values, data.n_features + len(flags),
         data.labels, data.allowed, data.weights, data.edges,
     )  # fmt: skip
