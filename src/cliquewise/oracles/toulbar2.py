@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import threading
 import time
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from cliquewise.errors import InfeasibleError
+from cliquewise.errors import InfeasibleError, warn_user
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
+from cliquewise.oracles._worker import Worker, WorkerError
 from cliquewise.oracles.base import Oracle, register
 from cliquewise.oracles.portfolio import quick_labels
 from cliquewise.oracles.results import MapResult
@@ -31,8 +32,10 @@ MAX_ENTRIES, MAX_LISTED = 20_000_000, 2_000_000
 #: ``auto`` passes by graphs larger than this: a search would seldom end in time.
 MODERATE = 200_000
 
-_one_at_a_time = threading.Lock()  # the solver keeps its state in globals,
-_ready = threading.local()  # and its options per thread
+#: Bytes that the search may take, the solver's own code included.
+MAX_MEMORY = 8 * 2**30
+
+_worker = Worker(Path(__file__).with_name("_toulbar2_worker.py"))
 
 
 @cache
@@ -96,7 +99,7 @@ class Toulbar2(Oracle):
         ----------
         graph : FactorGraph
         seconds : float, default=60
-            Limit of processor time, rounded up to whole seconds; 0 only polishes ``init``.
+            Limit of the search; 0 only polishes ``init``.
         init : array-like of int, optional
             A good labeling to start from; found by local search by default.
 
@@ -160,48 +163,30 @@ def _search(
     graph: FactorGraph, costs: Costs, start: Ints | None, seconds: float
 ) -> tuple[Ints | None, float, bool]:
     """Labels better than ``start`` (or None), a bound of the cost, and whether it is proved."""
-    import pytoulbar2
-
+    s = graph.structure
     if not graph.n_factors:
         return np.zeros(graph.n_variables, dtype=np.int64), 0.0, True
     known = math.inf if start is None else _cost(graph, costs, start)
-    with _one_at_a_time:
-        if not getattr(_ready, "yes", False):
-            pytoulbar2.tb2.init()
-            _ready.yes = True
-        network = pytoulbar2.CFN(ubinit=None if start is None else known)
-        try:
-            _post(network, graph, costs.flat)
-            # The limit is in whole seconds of processor time.
-            answer = network.Solve(timeLimit=math.ceil(min(seconds, 1e8)))
-        except network.Contradiction:
-            return None, known, True
-        except network.SolverOut:
-            return None, -math.inf, False
-        finally:
-            network.CFN.timerStop()
-        proved = not network.Option.limited
-        dual = float(network.GetDDualBound())
-        found = None if answer is None else np.array(answer[0], dtype=np.int64)
-    if proved:
+    seconds = min(seconds, 1e6)
+    question = {"known": None if start is None else known, "memory": MAX_MEMORY}
+    # Its own limit is in whole seconds of processor time: a backstop only.
+    question["seconds"] = math.ceil(2 * seconds) + 10
+    arrays = {
+        "cards": s.cardinalities, "scopes": s.scopes, "scope_offsets": s.scope_offsets,
+        "costs": costs.flat, "table_offsets": s.table_offsets,
+    }  # fmt: skip
+    try:
+        answer, was_cut = _worker.ask(question, arrays, seconds)
+    except WorkerError as error:
+        warn_user(f"toulbar2 {error}: the labeling is that of a local search, without a proof")
+        return None, -math.inf, False
+    found = None if answer["labels"] is None else np.array(answer["labels"], dtype=np.int64)
+    if answer["ended"] and not was_cut:
         # Without an answer nothing is better than the start.
         return found, known if found is None else _cost(graph, costs, found), True
+    dual = -math.inf if answer["dual"] is None else answer["dual"]
     return found, min(dual, known), False
 
 
 def _cost(graph: FactorGraph, costs: Costs, labels: Ints) -> float:
     return float(sum(costs.flat[at].sum() for at in graph._entries(labels[None])))
-
-
-def _post(network: Any, graph: FactorGraph, flat: Floats) -> None:
-    """Hand over variables and tables, tables of one shape together."""
-    s = graph.structure
-    for v, k in enumerate(s.cardinalities.tolist()):
-        network.AddVariable(f"v{v}", range(k))
-    if np.isinf(flat).any():
-        peaks = np.maximum.reduceat(np.where(np.isinf(flat), -1.0, flat), s.table_offsets[:-1])
-        if peaks.min() < 0.0:
-            raise network.Contradiction
-    for f in range(s.n_factors):
-        costs = flat[s.table_offsets[f] : s.table_offsets[f + 1]].tolist()
-        network.AddFunction(s.scope(f).tolist(), costs)
