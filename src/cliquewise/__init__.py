@@ -16,6 +16,8 @@ _WHERE = {
     "Structure": "cliquewise.graph.structure",
     "read_uai": "cliquewise.data.formats.uai",
     "write_uai": "cliquewise.data.formats.uai",
+    "read_bif": "cliquewise.data.formats.bif",
+    "write_bif": "cliquewise.data.formats.bif",
     "random_graph": "cliquewise.graph.builders",
     "to_networkx": "cliquewise.graph.builders",
     "from_networkx": "cliquewise.graph.builders",

@@ -82,21 +82,20 @@ def command(
     out: str | None,
     as_json: bool,
 ) -> None:
-    """Answer a question about MODEL, a file in UAI format (.gz, .xz and .bz2 too).
+    """Answer a question about MODEL, a file in UAI, BIF or XMLBIF format (.gz, .xz, .bz2 too).
 
     The result has the format of the UAI competitions: "MAP", then the number of variables
     and their states; "MAR", then the number of variables and, for each, the number of its
     states and their probabilities; "PR", then log10 Z. TOPK writes one MAP block for each
     labeling, best first.
     """
-    from cliquewise.data.formats.uai import read_uai
     from cliquewise.persistence import check_target
 
     if out is not None:
         check_target(out, "the result")
     start = time.perf_counter()
     with waiting(f"reading {model}"):
-        graph = read_uai(model, evid)
+        graph = _read(model, evid)
     limits = {"max_memory": None if max_memory is None else max_memory * 2**30}
     limits |= {"gap": gap, "rho_updates": rho_updates, "seconds": seconds}
     answer = _ask(graph, task, method, k, limits)
@@ -111,6 +110,20 @@ def command(
         click.echo(json.dumps(about, allow_nan=False))
     elif out is None:
         _write_result(task, answer, standard_output())
+
+
+def _read(model: str, evidence: str | None) -> FactorGraph:
+    """The model, in the format that its name tells; UAI by default."""
+    from cliquewise.data.formats.bif import read_bif
+    from cliquewise.data.formats.uai import read_uai, read_uai_evidence
+
+    plain = model.lower()
+    for packed in (".gz", ".xz", ".bz2"):
+        plain = plain.removesuffix(packed)
+    if not plain.endswith((".bif", ".xml", ".xmlbif")):
+        return read_uai(model, evidence)
+    graph = read_bif(model)
+    return graph if evidence is None else graph.condition(read_uai_evidence(evidence))
 
 
 def _ask(graph: FactorGraph, task: str, method: str, k: int, limits: dict[str, Any]) -> Any:

@@ -77,6 +77,8 @@ def to_networkx(graph: FactorGraph) -> Any:
         out.add_node(("v", v), kind="variable", cardinality=cardinality)
     for v, name in enumerate(graph.names or ()):
         out.nodes["v", v]["name"] = name
+    for v, states in enumerate(graph.states or ()):
+        out.nodes["v", v]["states"] = states
     for f, (scope, table) in enumerate(graph.factors):
         out.add_node(("f", f), kind="factor", scope=scope, table=np.array(table))
         out.add_edges_from((("f", f), ("v", v)) for v in scope)
@@ -108,6 +110,7 @@ def from_networkx(graph: Any) -> FactorGraph:
             [nodes[v]["cardinality"] for v in variables],
             [(nodes[f]["scope"], nodes[f]["table"]) for f in factors],
             names=_names([nodes[v].get("name") for v in variables]),
+            states=_states([nodes[v].get("states") for v in variables]),
         )
     number = {v: i for i, v in enumerate(nodes)}
     missing = [v for v, d in nodes.items() if "table" not in d]
@@ -123,6 +126,10 @@ def from_networkx(graph: Any) -> FactorGraph:
 def _names(found: list[Any]) -> list[str] | None:
     """Names of the variables, where every node has a string for one."""
     return found if found and all(isinstance(name, str) for name in found) else None
+
+
+def _states(found: list[Any]) -> list[Any] | None:
+    return found if found and all(found) else None
 
 
 __all__ = [

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cliquewise.errors import GraphError
+from cliquewise.errors import GraphError, warn_user
 from cliquewise.graph.evidence import Core
+from cliquewise.graph.joint import Joint, ask_joint
 from cliquewise.graph.names import (
     Evidence,
     Names,
-    checked_names,
     read_evidence,
-    variable_number,
     with_unary_factors,
 )
+from cliquewise.graph.networks import Conditional, factors_of, sums_to_one
 from cliquewise.graph.shapes import Shapes, as_floats
 from cliquewise.graph.structure import Structure, as_scope
 from cliquewise.ragged import Floats, Ints, owner_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 #: Log-potentials are no larger than this, so that no sum of them overflows.
 LARGEST = 1e300
 EPSILON = float(np.finfo(np.float64).eps)
+NAMELESS = Names()
 
 
 class FactorGraph(Shapes):
@@ -46,7 +47,9 @@ class FactorGraph(Shapes):
         scope's order. ``-inf`` forbids a combination; NaN, ``+inf`` and finite numbers beyond
         1e300 are errors.
     names : sequence of str, optional
-        Names of the variables, for scopes and evidence.
+        Names of the variables, for scopes, evidence and queries.
+    states : sequence of sequences of str, or mapping, optional
+        Names of the states of each variable, or of some by name.
 
     Examples
     --------
@@ -65,8 +68,9 @@ class FactorGraph(Shapes):
         cardinalities: ArrayLike,
         factors: Iterable[tuple[Any, ArrayLike]] = (),
         names: Sequence[str] | None = None,
+        states: Sequence[Sequence[str]] | Mapping[str, Sequence[str]] | None = None,
     ):
-        known = checked_names(names, np.size(cardinalities))
+        known = Names.of(names, states, np.atleast_1d(cardinalities))
         listed = [(_numbered(s, f, known), t) for f, (s, t) in enumerate(factors)]
         structure = Structure(cardinalities, [s for s, _ in listed])
         tables = np.empty(int(structure.table_offsets[-1]))
@@ -79,6 +83,11 @@ class FactorGraph(Shapes):
                 )
             tables[structure.table_offsets[f] : structure.table_offsets[f + 1]] = array.ravel()
         self._set(structure, tables, names=known)
+        if sums_to_one(self.factors, tables):
+            warn_user(
+                "every table looks like probabilities, but FactorGraph takes their natural "
+                "logarithms: use FactorGraph.from_cpts for conditional probabilities, or np.log"
+            )
 
     @classmethod
     def from_structure(cls, structure: Structure, tables: ArrayLike) -> Self:
@@ -106,12 +115,37 @@ class FactorGraph(Shapes):
         graph._set(structure, flat)
         return graph
 
+    @classmethod
+    def from_cpts(cls, cpts: Mapping[str, Conditional], states: Any = None) -> FactorGraph:
+        """A Bayesian network from conditional probabilities (not logarithms).
+
+        Parameters
+        ----------
+        cpts : mapping of name to probabilities, or to (parents, probabilities)
+            The table has one axis per parent, in their order, and a last one for the variable's
+            own states, along which it sums to one.
+        states : mapping of name to list of str, or list of lists, optional
+            Names of states; numbers by default.
+
+        Examples
+        --------
+        >>> FactorGraph.from_cpts({"Rain": [0.8, 0.2],
+        ...                        "Grass": (["Rain"], [[0.9, 0.1], [0.01, 0.99]])})
+        <FactorGraph: 2 variables, 2 factors>
+        """
+        cards, factors = factors_of(cpts)
+        return cls(cards, factors, names=list(cpts), states=states)
+
+    def with_tables(self, structure: Structure, tables: Floats) -> FactorGraph:
+        """The same variables, names and evidence with other factors."""
+        return _restore(structure, tables, self._evidence, self._names)
+
     def _set(
         self,
         structure: Structure,
         tables: Floats,
         evidence: Ints | None = None,
-        names: Names = None,
+        names: Names = NAMELESS,
     ) -> None:
         self.largest = largest_finite(tables)
         if not self.largest <= LARGEST:
@@ -130,7 +164,12 @@ class FactorGraph(Shapes):
     @property
     def names(self) -> tuple[str, ...] | None:
         """Names of the variables, if they have some."""
-        return None if self._names is None else tuple(self._names)
+        return None if self._names.variables is None else tuple(self._names.variables)
+
+    @property
+    def states(self) -> tuple[tuple[str, ...], ...] | None:
+        """Names of the states of every variable, if they have some."""
+        return None if self._names.states is None else tuple(map(tuple, self._names.states))
 
     @property
     def rounding(self) -> float:
@@ -212,20 +251,20 @@ class FactorGraph(Shapes):
 
     # ---- evidence
 
-    def with_names(self, names: Sequence[str] | None) -> FactorGraph:
-        """The same graph with names for its variables.
+    def with_names(self, names: Sequence[str] | None, states: Any = None) -> FactorGraph:
+        """The same graph with names for its variables, and for their states.
 
         Examples
         --------
         >>> FactorGraph([2], [((0,), [0.0, 1.0])]).with_names(["Rain"]).variable("Rain")
         0
         """
-        known = checked_names(names, self.n_variables)
+        known = Names.of(names, states, self.cardinalities)
         return _restore(self.structure, self.tables, self._evidence, known)
 
     def variable(self, name: str | int) -> int:
         """The number of a variable: its place in all answers."""
-        return variable_number(name, self._names, self.n_variables, "the question")
+        return self._names.variable(name, self.n_variables, "the question")
 
     def condition(self, evidence: Evidence) -> FactorGraph:
         """The same variables with some of them observed, for certain or not.
@@ -237,7 +276,7 @@ class FactorGraph(Shapes):
         Parameters
         ----------
         evidence : mapping of variable to state, or to the likelihoods of its states
-            A variable is a number, or a name if the graph has ``names``.
+            A variable is a number, or a name if the graph has ``names``; so are states.
 
         Examples
         --------
@@ -308,6 +347,34 @@ class FactorGraph(Shapes):
         array([0.5, 0.5])
         """
         return self._oracles().ask(self, "marginals", method, **options)  # type: ignore[no-any-return]
+
+    def query(
+        self, variables: Any, evidence: Evidence | None = None, method: str = "auto", **options: Any
+    ) -> Joint:
+        """Joint probabilities of some variables, given what is known of others.
+
+        Parameters
+        ----------
+        variables : list of str or int, or one of them
+        evidence : mapping, optional
+            As for :meth:`condition`.
+
+        Returns
+        -------
+        Joint
+            ``probabilities`` has one axis per variable asked for; prints as a table.
+
+        Examples
+        --------
+        >>> wet = FactorGraph.from_cpts(
+        ...     {"Rain": [0.8, 0.2], "Grass": (["Rain"], [[0.9, 0.1], [0.01, 0.99]])},
+        ...     states={"Rain": ["no", "yes"], "Grass": ["dry", "wet"]})
+        >>> print(wet.query(["Rain"], {"Grass": "wet"}))
+        Rain  probability
+        no       0.287770
+        yes      0.712230
+        """
+        return ask_joint(self, variables, evidence, method, options)
 
     def max_marginals(self, method: str = "auto", **options: Any) -> MaxMarginalResult:
         """For every variable and state, the best score of a labeling that has it.
@@ -395,16 +462,17 @@ def _refuse(structure: Structure, tables: Floats) -> None:
 
 def _numbered(scope: Any, f: int, names: Names) -> tuple[int, ...]:
     """The scope of factor ``f`` as numbers; it may be given by names."""
-    if names is not None:
+    known = names.variables
+    if known is not None:
         listed = [scope] if isinstance(scope, str) else scope
         if isinstance(listed, list | tuple) and any(isinstance(v, str) for v in listed):
             place = f"the scope of factor {f}"
-            return tuple(variable_number(v, names, len(names), place) for v in listed)
+            return tuple(names.variable(v, len(known), place) for v in listed)
     return as_scope(scope, f)
 
 
 def _restore(
-    structure: Structure, tables: Floats, evidence: Ints | None, names: Names = None
+    structure: Structure, tables: Floats, evidence: Ints | None, names: Names = NAMELESS
 ) -> FactorGraph:
     graph = FactorGraph.__new__(FactorGraph)
     graph._set(structure, tables, evidence, names)

@@ -1,10 +1,10 @@
-"""Names of variables, and what users say they observed, by name or number, certain or not."""
+"""Names of variables and states, and what users say they observed, for certain or not."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,47 +14,91 @@ from cliquewise.graph.structure import Structure
 from cliquewise.ragged import Floats, Ints
 
 #: A variable by its number or its name, and its state or how likely each of its states is.
-Evidence = Mapping[Any, int | ArrayLike]
-#: The number of every name; None where variables have none.
-Names = dict[str, int] | None
+Evidence = Mapping[Any, int | str | ArrayLike]
+#: The number of every name.
+Numbers = dict[str, int]
 
 
-def checked_names(names: Sequence[str] | None, n: int) -> Names:
-    """One string per variable, none twice."""
-    if names is None:
-        return None
+class Names(NamedTuple):
+    """Names of the variables and of their states, both optional."""
+
+    variables: Numbers | None = None
+    states: tuple[Numbers, ...] | None = None
+
+    @classmethod
+    def of(cls, names: Sequence[str] | None, states: Any, cardinalities: Ints) -> Names:
+        """Checked: one string per variable and per state, none twice."""
+        n = len(cardinalities)
+        known = None if names is None else _numbered(names, n, "variables")
+        if states is None:
+            return cls(known)
+        if isinstance(states, Mapping):
+            unknown = set(states) - set(known or range(n))
+            if unknown:
+                raise GraphError(f"states are given for {min(unknown, key=str)!r}, no variable")
+            states = [states.get(v, ()) for v in known or range(n)]
+        if isinstance(states, str) or len(states) != n:
+            raise GraphError(f"states are {n} lists of names, one per variable")
+        listed = []
+        for v, (given, k) in enumerate(zip(states, cardinalities.tolist(), strict=True)):
+            given = given if len(given) else [str(x) for x in range(k)]
+            listed.append(_numbered(given, k, f"states of variable {v}"))
+        return cls(known, tuple(listed))
+
+    def variable(self, variable: Any, n: int, what: str = "evidence") -> int:
+        """The number of a variable that is given by its number or its name.
+
+        Examples
+        --------
+        >>> Names({"Sun": 0, "Rain": 1}).variable("Rain", 2), Names().variable(0, 2)
+        (1, 0)
+        """
+        names = self.variables
+        if isinstance(variable, str):
+            if names is None:
+                raise GraphError(
+                    f"{what} names variable {variable!r}, but this graph has no names: use the "
+                    f"numbers 0..{n - 1}, or give it some by FactorGraph(..., names=[...]) or "
+                    "with_names"
+                )
+            if variable not in names:
+                known = _shown(names)
+                raise GraphError(f"{what} names variable {variable!r}; the variables are {known}")
+            return names[variable]
+        if not isinstance(variable, Integral) or not 0 <= int(variable) < n:
+            raise GraphError(f"{what} names variable {variable}, but the variables are 0..{n - 1}")
+        return int(variable)
+
+    def state(self, variable: int, key: Any, value: Any, count: int) -> int:
+        """The number of a state that is given by its number or its name."""
+        if isinstance(value, str) and self.states is not None:
+            if value not in self.states[variable]:
+                known = _shown(self.states[variable])
+                raise GraphError(f"evidence gives variable {key} state {value!r}; they are {known}")
+            return self.states[variable][value]
+        number = float(value) if isinstance(value, Real | np.bool_) else -1.0
+        if not number.is_integer() or not 0 <= number < count:
+            raise GraphError(
+                f"evidence gives variable {key} state {value!s}, but its states are "
+                f"0..{count - 1}; if it is not certain, give the likelihoods of its states"
+            )
+        return int(number)
+
+
+def _numbered(names: Sequence[str], n: int, what: str) -> Numbers:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise GraphError("names of variables are a list of strings")
+        raise GraphError(f"names of {what} are a list of strings")
     if len(names) != n:
-        raise GraphError(f"{len(names)} names for {n} variables")
-    numbers: dict[str, int] = {}
+        raise GraphError(f"{len(names)} names for {n} {what}")
+    numbers: Numbers = {}
     for v, name in enumerate(names):
         if numbers.setdefault(name, v) != v:
-            raise GraphError(f"variables {numbers[name]} and {v} have the same name, {name!r}")
+            raise GraphError(f"{what} {numbers[name]} and {v} have the same name, {name!r}")
     return numbers
 
 
-def variable_number(variable: Any, names: Names, n: int, what: str = "evidence") -> int:
-    """The number of a variable that is given by its number or its name.
-
-    Examples
-    --------
-    >>> variable_number("Rain", {"Sun": 0, "Rain": 1}, 2), variable_number(0, None, 2)
-    (1, 0)
-    """
-    if isinstance(variable, str):
-        if names is None:
-            raise GraphError(
-                f"{what} names variable {variable!r}, but this graph has no names: use the numbers "
-                f"0..{n - 1}, or give it some by FactorGraph(..., names=[...]) or with_names"
-            )
-        if variable not in names:
-            shown = ", ".join(list(names)[:10]) + (", ..." if n > 10 else "")
-            raise GraphError(f"{what} names variable {variable!r}; the variables are {shown}")
-        return names[variable]
-    if not isinstance(variable, Integral) or not 0 <= int(variable) < n:
-        raise GraphError(f"{what} names variable {variable}, but the variables are 0..{n - 1}")
-    return int(variable)
+def _shown(names: Numbers) -> str:
+    return ", ".join(list(names)[:10]) + (", ..." if len(names) > 10 else "")
 
 
 def read_evidence(
@@ -63,18 +107,12 @@ def read_evidence(
     """Enter the observed states into ``states``; return the log-likelihoods of the others."""
     soft: dict[int, Floats] = {}
     for key, value in evidence.items():
-        variable = variable_number(key, names, structure.n_variables)
+        variable = names.variable(key, structure.n_variables)
         count = int(structure.cardinalities[variable])
         if not isinstance(value, str) and np.ndim(value) > 0:
             soft[variable] = soft.get(variable, 0.0) + _likelihoods(value, key, count)
             continue
-        number = float(value) if isinstance(value, Real | np.bool_) else -1.0
-        if not number.is_integer() or not 0 <= number < count:
-            raise GraphError(
-                f"evidence gives variable {key} state {value!s}, but its states are "
-                f"0..{count - 1}; if it is not certain, give the likelihoods of its states"
-            )
-        state = int(number)
+        state = names.state(variable, key, value, count)
         if states[variable] not in (-1, state):
             raise GraphError(
                 f"evidence gives variable {key} two states, {states[variable]} and {state}"

@@ -1,0 +1,122 @@
+"""Joint queries: the probabilities of several variables together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cliquewise.errors import GraphError, TooLargeError
+from cliquewise.graph.structure import Structure
+from cliquewise.ragged import Floats
+from cliquewise.tables import frame, text_table
+
+if TYPE_CHECKING:
+    from cliquewise.graph.factor_graph import FactorGraph
+
+#: A table of more combinations than this is nothing to look at.
+MOST = 10_000_000
+#: Rows that ``print`` shows.
+SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Probabilities of all combinations of the states of some variables.
+
+    Attributes
+    ----------
+    variables : tuple of str or int
+    states : tuple of tuples
+        Names of their states, or numbers.
+    probabilities : ndarray
+        One axis per variable.
+    exact : bool
+    method : str
+        The oracle that answered.
+
+    Examples
+    --------
+    >>> from cliquewise.graph import FactorGraph
+    >>> graph = FactorGraph.from_cpts({"Rain": [0.75, 0.25]}, states={"Rain": ["no", "yes"]})
+    >>> round(graph.query("Rain")["yes"], 6)
+    0.25
+    """
+
+    variables: tuple[Any, ...]
+    states: tuple[tuple[Any, ...], ...]
+    probabilities: Floats
+    exact: bool
+    method: str
+
+    def __getitem__(self, states: Any) -> float:
+        """Probability of one combination, by names or numbers in the order of ``variables``."""
+        given = states if isinstance(states, tuple) else (states,)
+        if len(given) != len(self.variables):
+            raise GraphError(f"{len(given)} states for {len(self.variables)} variables")
+        at = []
+        for variable, known, state in zip(self.variables, self.states, given, strict=True):
+            if state in known:
+                at.append(known.index(state))
+            elif isinstance(state, int) and 0 <= state < len(known):
+                at.append(state)
+            else:
+                raise GraphError(f"{variable} has no state {state!r}; they are {known}")
+        return float(self.probabilities[tuple(at)])
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """States and probability of every combination, the last variable fastest."""
+        for states, p in zip(product(*self.states), self.probabilities.ravel(), strict=True):
+            yield (*states, float(p))
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with one row per combination."""
+        columns = list(zip(*self.rows(), strict=True))
+        return frame(dict(zip([*self.variables, "probability"], columns, strict=True)))
+
+    def __str__(self) -> str:
+        shown = [
+            (*row[:-1], f"{row[-1]:.6f}") for row, _ in zip(self.rows(), range(SHOWN), strict=False)
+        ]
+        text = text_table([*self.variables, "probability"], shown)
+        left = self.probabilities.size - len(shown)
+        note = "" if self.exact else f"\n(estimated by {self.method})"
+        return text + (f"\n... and {left} more" if left else "") + note
+
+
+def ask_joint(
+    graph: FactorGraph, variables: Any, evidence: Any, method: str, options: dict[str, Any]
+) -> Joint:
+    """One more factor of zeros over the variables; its marginal is the answer."""
+    listed = [variables] if isinstance(variables, str | int) else list(variables)
+    asked = [graph.variable(v) for v in listed]
+    if not asked or len(set(asked)) < len(asked):
+        raise GraphError("a query names at least one variable, and none twice")
+    cards = graph.cardinalities[asked]
+    size = float(np.prod(cards.astype(float)))
+    if size > MOST:
+        raise TooLargeError(
+            f"the query has {size:.3g} combinations of states, more than {MOST:.0g}; ask for fewer "
+            "variables, or sample()", 8.0 * size, size
+        )  # fmt: skip
+    known = graph if evidence is None else graph.condition(evidence)
+    s = known.structure
+    wider = Structure.from_arrays(
+        s.cardinalities,
+        np.concatenate([s.scopes, asked]),
+        np.append(s.scope_offsets, s.scope_offsets[-1] + len(asked)),
+    )
+    answer = known.with_tables(wider, np.append(known.tables, np.zeros(int(size)))).marginals(
+        method, **options
+    )
+    names, states = graph.names, graph.states
+    return Joint(
+        tuple(asked if names is None else (names[v] for v in asked)),
+        tuple(tuple(range(graph.cardinalities[v])) if states is None else states[v] for v in asked),
+        np.array(answer.factors[s.n_factors]).reshape(cards),
+        answer.exact,
+        answer.method,
+    )
