@@ -74,6 +74,15 @@ def write_bif(graph: FactorGraph, path: str | Path, name: str = "network") -> No
 
     Every variable needs one factor that is its conditional probabilities, its own axis last, as
     :meth:`FactorGraph.from_cpts` and :func:`read_bif` make them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> graph = FactorGraph.from_cpts({"Rain": [0.8, 0.2]}, states={"Rain": ["no", "yes"]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_bif(graph, Path(folder) / "rain.bif")
+    ...     read_bif(Path(folder) / "rain.bif").states
+    (('no', 'yes'),)
     """
     network = _network_of(graph)
     xml = Path(path).name.removesuffix(".gz").endswith((".xml", ".xmlbif"))
