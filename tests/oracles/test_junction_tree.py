@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cliquewise.errors import TooLargeError
-from cliquewise.graph.builders import complete, grid
+from cliquewise.graph.builders import complete, grid, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import get
 
@@ -98,3 +98,33 @@ def test_a_refusal_states_what_would_be_needed() -> None:
         graph.marginals("junction-tree", max_memory=needed - 1)
     with pytest.raises(TypeError, match="max_memory"):
         random_grid(3, 2).map("junction-tree", iterations=3)
+
+
+def test_more_orders_are_tried_where_the_answer_is_dear_and_none_is_worse():
+    from cliquewise._kernels.graphs import elimination
+
+    oracle = get("junction-tree")
+    wide = grid(np.zeros((16, 16, 2)), np.zeros((2, 2)), np.zeros((2, 2)))
+    others = [random_graph(150, 200, max_order=3, random_state=seed) for seed in range(3)]
+    for graph in (wide, *others):
+        s, few = graph.structure, []
+        for rule in (elimination.MIN_WEIGHT, elimination.MIN_FILL):
+            adjacency = s.adjacency
+            indptr, indices = adjacency.indptr.astype(int), adjacency.indices.astype(int)
+            logs = np.log(s.cardinalities.astype(float))
+            found = elimination.greedy_order(indptr, indices, logs, rule, 1e9)
+            few.append(oracle._sketch(s, *found).operations)
+        best = oracle.sketch(s).operations
+        assert best <= min(few)
+        if graph is wide:
+            assert best < 0.5 * min(few)
+
+
+def test_orders_of_small_graphs_take_no_more_tries_than_before(monkeypatch):
+    from cliquewise.oracles import junction_tree
+
+    calls = []
+    original = junction_tree._greedy
+    monkeypatch.setattr(junction_tree, "_greedy", lambda *a: calls.append(1) or original(*a))
+    get("junction-tree").sketch(random_graph(20, 25, random_state=0).structure)
+    assert len(calls) == 2
