@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
@@ -12,8 +14,9 @@ from cliquewise.data.graphs import GraphDataset, read_graphs
 from cliquewise.errors import CliquewiseError, DataError, FormatError, UnsupportedError
 from cliquewise.graph.oriented_trees import oriented_tree_probabilities
 from cliquewise.models.pairwise import PairwiseModel
+from cliquewise.oracles.quick import quick_map
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.solvers.base import get
+from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.run import run
 
 PAIR = [(0, 1)]
@@ -275,3 +278,113 @@ def test_subsets_keep_nodes_and_edges_together():
     np.testing.assert_array_equal(part.edges[:12], data.edges[:12])
     np.testing.assert_array_equal(part.labels[:9], y[2])
     np.testing.assert_allclose(part.features[:9].toarray(), X[2][0])
+
+
+# ---- inference by cost
+
+
+def directed(n: int, size: int, k: int = 3, noise: float = 0.7, seed: int = 0):
+    """Noisy images of classes in layers; edges say whether they lead right or down."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n):
+        tops = np.sort(rng.integers(1, size, (k - 1, 1)) + rng.integers(-1, 2, (k - 1, size)), 0)
+        labels = (np.arange(size)[:, None] >= tops[:, None, :]).sum(axis=0)
+        X.append(np.eye(k)[labels] + noise * rng.normal(size=(size, size, k)))
+        y.append(labels)
+    return cw.data.images.grids(X), y
+
+
+def test_hinge_training_on_wide_grids_asks_whole_graphs_and_closes_the_gap():
+    X, y = directed(6, 12)
+    labeler = cw.GraphLabeler("hinge", random_state=0).fit(X, y)
+    assert labeler.solver_ == "bcfw" and not labeler.relaxed_
+    assert labeler.certificate_.gap <= 1e-3  # bounds of the few that are not proved count in full
+    X, y = directed(6, 12, seed=1)
+    assert labeler.score(X, y) > 0.9
+
+
+def test_wide_graphs_never_meet_a_junction_tree_in_training_or_prediction(monkeypatch):
+    from cliquewise.oracles.junction_tree import JunctionTree
+
+    def refuse(*_, **__):
+        raise AssertionError("a junction tree of gigabytes")
+
+    monkeypatch.setattr(JunctionTree, "map", refuse)
+    X, y = directed(3, 12)
+    for loss, solver in (("hinge", "auto"), ("hinge", "bcfw"), ("log", "auto")):
+        labeler = cw.GraphLabeler(loss, solver=solver, tol=0.1, random_state=0).fit(X, y)
+        labeler.predict(X)
+
+
+def test_prediction_takes_the_proved_optimum_and_graph_gives_it_too():
+    X, y = directed(4, 12)
+    labeler = cw.GraphLabeler(tol=1e-2, random_state=0).fit(X, y)
+    assert labeler.solver_ == "idal"
+    for x, labels in zip(X, labeler.predict(X), strict=True):
+        best = labeler.graph(x).map("trw-s")
+        assert best.exact
+        np.testing.assert_array_equal(best.labels, labels)
+
+
+@pytest.mark.parametrize("loss", ["log", "hinge"])
+def test_the_map_of_the_graph_is_what_predict_says_on_drawn_small_graphs(loss):
+    rng = np.random.default_rng(3)
+    X, y = [], []
+    for n in rng.integers(2, 8, 12).tolist():
+        pairs = [(i, j) for i in range(n) for j in range(i) if rng.random() < 0.7]
+        X.append({"features": rng.normal(size=(n, 2)), "edges": pairs})
+        y.append(rng.integers(0, 3, n))
+    labeler = cw.GraphLabeler(loss, gamma=0.5, tol=1e-2, random_state=0).fit(X, y)
+    for x, labels in zip(X, labeler.predict(X), strict=True):
+        best = labeler.graph(x).map("brute-force").score
+        assert labeler.graph(x).score(labels) == pytest.approx(best, abs=1e-9)
+    if loss == "log":
+        exact = labeler.predict_marginals(X, "junction-tree")
+        for x, part in zip(X, exact, strict=True):
+            found = labeler.graph(x).marginals("brute-force").nodes.flat
+            np.testing.assert_allclose(part.ravel(), found, atol=1e-9)
+
+
+def test_the_graph_of_an_example_keeps_the_names_of_its_nodes():
+    X, y = grids(3)
+    labeler = cw.GraphLabeler(random_state=0).fit(X, y)
+    names = [f"pixel {i}" for i in range(9)]
+    graph = labeler.graph({"features": X[0][0], "edges": X[0][1], "names": names})
+    assert graph.names == tuple(names)
+    assert graph.condition({"pixel 4": 1}).map().labels[4] == 1
+    assert labeler.graph(X[0]).names is None
+
+
+def test_graphs_that_cheap_methods_do_not_prove_are_labeled_by_the_relaxation(monkeypatch):
+    from cliquewise.estimators import graph as module
+
+    X, y = grids(4)
+    labeler = cw.GraphLabeler(random_state=0).fit(X, y)
+    proved, relaxed = labeler.predict(X), labeler.predict(X, "relaxed")
+    asked = iter(range(len(X)))
+
+    def unsure(graph):
+        found = quick_map(graph)
+        return replace(found, exact=False) if next(asked) % 2 else found
+
+    monkeypatch.setattr(module, "quick_map", unsure)
+    for i, labels in enumerate(labeler.predict(X)):
+        np.testing.assert_array_equal(labels, (relaxed if i % 2 else proved)[i])
+
+
+def test_the_choice_of_solver_goes_by_cost():
+    rng = np.random.default_rng(0)
+
+    def chosen(loss, n, width, k=3):
+        nodes = np.arange(n * width).reshape(width, n)
+        edges = [*zip(nodes[:, :-1].ravel(), nodes[:, 1:].ravel(), strict=True)]
+        edges += [*zip(nodes[:-1].ravel(), nodes[1:].ravel(), strict=True)]
+        X = [(rng.normal(size=(n * width, 2)), edges)] * 2
+        return choose(problem_of(X, [rng.integers(0, k, n * width)] * 2, loss=loss)).solver.name
+
+    assert chosen("log", 60, 1) == chosen("log", 30, 2) == "lbfgs"  # chains, ladders
+    assert chosen("log", 15, 15) == "idal"
+    assert chosen("hinge", 60, 1) == chosen("hinge", 15, 15) == "bcfw"
+    assert chosen("log", 2, 1) == "idal"  # so small that a question costs more than the steps
+    assert chosen("softmax_margin", 60, 1) == "idal"

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cliquewise.data import images
     from cliquewise.data.dataset import Dataset
     from cliquewise.data.encode import FeatureEncoder
     from cliquewise.data.formats.conll import Columns, iter_conll, read_conll, write_conll
@@ -30,6 +31,7 @@ __all__ = [
     "Labels",
     "Template",
     "TemplateEncoder",
+    "images",
     "iter_conll",
     "read_conll",
     "read_crfsuite",
@@ -56,6 +58,8 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "images":
+        return importlib.import_module("cliquewise.data.images")
     if name not in _WHERE:
         raise AttributeError(f"module 'cliquewise.data' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"cliquewise.data.{_WHERE[name]}"), name)

@@ -168,9 +168,10 @@ class GraphDataset:
         ----------
         examples : iterable
             ``(node_features, edges[, edge_features[, types]])`` each, or dicts with the keys
-            ``features``, ``edges``, ``edge_features``, ``types``. Features are 2-D arrays or
-            sparse matrices; edges are pairs of node numbers of the example, and may be none;
-            types are small integers, one per node.
+            ``features``, ``edges``, ``edge_features``, ``types`` (and ``names``, which are for
+            :meth:`GraphLabeler.graph` alone). Features are 2-D arrays or sparse matrices; edges
+            are pairs of node numbers of the example, and may be none; types are small integers,
+            one per node.
         labels : list of int arrays, optional
             Class numbers of the nodes.
         """
@@ -229,7 +230,7 @@ class _Example:
     @classmethod
     def of(cls, x: Any, i: int) -> _Example:
         if isinstance(x, dict):
-            unknown = set(x) - {"features", "edges", "edge_features", "types"}
+            unknown = set(x) - {"features", "edges", "edge_features", "types", "names"}
             if unknown or "features" not in x:
                 raise DataError(
                     f"example {i}: its keys must be features, edges, edge_features, types; not "

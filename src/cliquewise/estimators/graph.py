@@ -20,8 +20,10 @@ from cliquewise.estimators._inputs import (
     listed,
     mean_by_example,
 )
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
-from cliquewise.ragged import Floats, offsets_of
+from cliquewise.oracles.quick import quick_map
+from cliquewise.ragged import Floats, gather, offsets_of
 
 
 @dataclass(eq=False, repr=False)
@@ -46,14 +48,18 @@ class GraphLabeler(GraphEstimator):
     class_weight : dict or "balanced", optional
         Weight of each class; an example's loss is multiplied by the mean over its nodes.
     solver : str or Solver, default="auto"
-        ``idal`` (which is ``auto``), ``gdmm``, ``soft_sdca``, ``soft_bcfw``: cliquewise, any graph.
-        ``sdca``, ``lbfgs``: by exact inference, for graphs of small treewidth. ``bcfw``,
-        ``subgradient``: structural SVMs (``loss="hinge"``) through MAP calls; ``casimir``,
-        ``svrg``: through the K best labelings, where an exact method finds them.
+        ``idal``, ``gdmm``, ``soft_sdca``, ``soft_bcfw``: cliquewise, any graph. ``sdca``,
+        ``lbfgs``: by exact inference, for graphs of small treewidth. ``bcfw``, ``subgradient``:
+        structural SVMs (``loss="hinge"``) through MAP calls; ``casimir``, ``svrg``: through the
+        K best labelings, where an exact method finds them. ``auto`` compares costs: it is
+        ``bcfw`` for most structural SVMs, ``lbfgs`` where exact inference is cheap (trees,
+        narrow graphs), and ``idal`` elsewhere.
     inference : str, default="auto"
         ``relaxed``: the relaxation that cliquewise training uses; or the name of a method of
-        :meth:`FactorGraph.map`. ``auto`` is ``relaxed`` after cliquewise training and exact
-        otherwise.
+        :meth:`FactorGraph.map`. ``auto`` takes, graph by graph, the best labeling where it is
+        proved at little cost (trees, narrow graphs, or wherever the messages of ``trw-s`` prove
+        it) and the relaxation otherwise; probabilities are relaxed after cliquewise training and
+        exact otherwise.
     tol, max_epochs, max_seconds, max_memory, random_state, verbose
         As in :class:`~cliquewise.SequenceTagger`.
     intercept : bool, default=True
@@ -87,9 +93,10 @@ class GraphLabeler(GraphEstimator):
         ----------
         X : list of examples
             ``(node_features, edges[, edge_features[, types]])`` each, or dicts with the keys
-            ``features``, ``edges``, ``edge_features``, ``types``.
+            ``features``, ``edges``, ``edge_features``, ``types``. :mod:`cliquewise.data.images`
+            makes them from images.
         y : list of sequences of labels
-            One label per node.
+            One label per node; H x W arrays for the pixels of images.
         sample_weight : (n_examples,), optional
             Weight of each example's loss.
         """
@@ -143,7 +150,7 @@ class GraphLabeler(GraphEstimator):
     def _flat(self, y: Any, data: GraphDataset) -> NDArray[Any]:
         """The labels of all nodes in one array of objects."""
         try:
-            lists = [list(labels) for labels in listed(y, "y")]
+            lists = [list(_in_line(labels)) for labels in listed(y, "y")]
         except TypeError:
             raise DataError("y must be a list of sequences of labels, one per example") from None
         lengths, nodes = [len(labels) for labels in lists], np.diff(data.node_offsets).tolist()
@@ -195,6 +202,45 @@ class GraphLabeler(GraphEstimator):
             self._decode(self._labels(data, method, **options), data), data.node_offsets
         )
 
+    def _labels(self, data: GraphDataset, method: str | None, **options: Any) -> Any:
+        """The proved optimum of each graph where it is cheap, and the relaxation otherwise."""
+        chosen = self.inference if method is None else method
+        if chosen != "auto" or options:
+            return super()._labels(data, method, **options)
+        found = [quick_map(graph) for graph in self._graphs(data)]
+        labels = np.concatenate([np.empty(0, dtype=np.int64), *(f.labels for f in found)])
+        open_ones = np.flatnonzero([not f.exact for f in found])
+        if len(open_ones):
+            nodes, _ = gather(data.node_offsets, open_ones)
+            labels[nodes] = super()._labels(data.subset(open_ones), "relaxed")
+        return labels
+
+    def graph(self, x: Any) -> FactorGraph:
+        """One example as a factor graph under the trained weights, to be asked anything.
+
+        Its variables are the nodes, its states the numbers of ``classes_`` (of the node's
+        type); ``names`` among the keys of a dict name the variables. Scores are divided by
+        ``gamma``, so that its marginals are the model's.
+
+        Parameters
+        ----------
+        x : example
+            As in :meth:`fit`: a tuple or a dict.
+
+        Examples
+        --------
+        >>> import cliquewise as cw
+        >>> X = [([[2.0], [1.5], [-1.0]], [(0, 1), (1, 2)]), ([[-2.0], [3.0]], [(0, 1)])]
+        >>> labeler = cw.GraphLabeler().fit(X, [["in", "in", "out"], ["out", "in"]])
+        >>> graph = labeler.graph({"features": X[1][0], "edges": X[1][1], "names": ["a", "b"]})
+        >>> graph.condition({"a": 0}).map().labels
+        array([0, 0])
+        """
+        names = x.get("names") if isinstance(x, dict) else None
+        graph: FactorGraph = next(self._graphs(self._new_data([x])))
+        scale = 1.0 if self.loss == "hinge" else float(self.gamma)
+        return FactorGraph.from_structure(graph.structure, graph.tables / scale).with_names(names)
+
     def predict_marginals(self, X: Any, method: str | None = None, **options: Any) -> list[Any]:
         """Probabilities (or relaxed beliefs) of the labels of every node.
 
@@ -244,6 +290,12 @@ class GraphLabeler(GraphEstimator):
         if n == 0 or len(self.model_.pair_list) != n * (n + 1) // 2:
             raise DataError("its pairs of node types are not all there are")
         self._name_classes()
+
+
+def _in_line(labels: Any) -> Any:
+    """Labels of the pixels of an image, row by row."""
+    is_image = isinstance(labels, np.ndarray) and labels.ndim == 2
+    return labels.ravel() if is_image else labels
 
 
 def _pairs(offsets: Any) -> list[tuple[int, int]]:

@@ -25,6 +25,7 @@ from cliquewise.graph.oriented_trees import check_entropy, gini_curvatures
 from cliquewise.graph.structure import Structure
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.base import get, registered
+from cliquewise.oracles.quick import quick_map
 from cliquewise.problems.base import check_weights
 from cliquewise.problems.examples import Best, ExampleProblem, Rows, stacked
 from cliquewise.problems.rounding import EXP, SUM, UNIT
@@ -325,11 +326,15 @@ class GraphProblem(ExampleProblem):
         return graph, float(plain @ self.truth[at])
 
     def best(self, w: Floats, i: int, method: str = "auto", options: Any = ()) -> Best:
-        """The best labeling by any MAP method; where it proves nothing, with a bound."""
+        """The best labeling by any MAP method; where it proves nothing, with a bound.
+
+        ``auto`` is what the structure makes cheap; see :mod:`cliquewise.oracles.quick`.
+        """
         from cliquewise.oracles._pairwise import table_bound
 
         graph, start = self._asked(w, i)
-        found = graph.map(method, **dict(options))
+        asked = method != "auto" or options
+        found = graph.map(method, **dict(options)) if asked else quick_map(graph)
         bound = found.upper_bound if found.exact else min(found.upper_bound, table_bound(graph))
         row = stacked([self._row(i, _mean(graph, [found], np.ones(1)))])
         return Best(found.score - start, row, float(bound) - start, bool(found.exact))

@@ -49,7 +49,8 @@ class MapCalls(Solver):
     ----------
     map_method : str, default="auto"
         On graphs: any method of :meth:`FactorGraph.map`. Only exact ones give a gap that goes to
-        zero; ``auto`` is exact where that is possible.
+        zero; ``auto`` is exact where a proof is cheap: on trees and narrow graphs, and wherever
+        ``trw-s`` finds one.
     map_options : mapping, optional
         Passed to the method, a limit of its iterations or seconds for instance.
     """

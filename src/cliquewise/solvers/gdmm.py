@@ -19,6 +19,7 @@ from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Factors
 from cliquewise.solvers.backends.chain.factors import ChainFactors
+from cliquewise.solvers.backends.graph.costs import prefers_cliques
 from cliquewise.solvers.backends.graph.factors import GraphFactors
 from cliquewise.solvers.backends.label_sets import LabelSetFactors
 from cliquewise.solvers.base import Arrays, Info, Solver, at_least, one_of, positive, register
@@ -112,7 +113,9 @@ class GDMM(Solver):
         return reason or BACKENDS[problem.kind].refuses(problem, self)
 
     def suits(self, problem: Any) -> bool:
-        """On chains only where there are many labels."""
+        """On chains with many labels, and on graphs that are dear to ask as a whole."""
+        if problem.kind == "graph":
+            return prefers_cliques(problem)
         return bool(problem.kind != "chain" or problem.model.n_labels >= MANY_LABELS)
 
     def memory(self, problem: Any) -> float:

@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.certificate import Certificate
+from cliquewise.problems.base import Problem
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.graph.cliques import CliqueAscent, balanced_rho, uniform_beliefs
+from cliquewise.solvers.backends.graph.costs import prefers_cliques
 from cliquewise.solvers.base import Arrays, Info, Solver, one_of, positive, register
 
 #: Shares of the whole gap that the inner problem's should stay between.
@@ -63,6 +65,10 @@ class Cliquewise(Solver):
     def memory(self, problem: GraphProblem) -> float:
         """Mean parameters and their repaired copies, multipliers, constants, weights."""
         return CliqueAscent.memory(problem)
+
+    def suits(self, problem: Problem) -> bool:
+        """Not where whole graphs are cheap to ask."""
+        return prefers_cliques(problem)
 
     # ---- state
 

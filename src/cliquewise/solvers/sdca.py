@@ -109,6 +109,10 @@ class SDCA(Solver):
             return "needs every label: with partial labels the problem is not convex"
         return reason or problem.refuses_call("exp")
 
+    def suits(self, problem: Problem) -> bool:
+        """Not on graphs: a step asks one of them in Python, and L-BFGS needs fewer questions."""
+        return problem.kind != "graph" or problem.loss != "log"
+
     def successor(self, problem: Problem) -> Solver | None:
         """L-BFGS: dual ascent is slow where the penalty is weak or features are badly scaled."""
         return LBFGS() if problem.loss == "log" else None

@@ -1,0 +1,143 @@
+"""Images as graphs: a node per pixel, edges between neighbors, and labels back as images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cliquewise.errors import DataError
+from cliquewise.ragged import Floats, Ints
+
+#: Steps (down, right) from the first end of an edge to the second, one per direction.
+DIRECTIONS = {4: ((0, 1), (1, 0)), 8: ((0, 1), (1, 0), (1, 1), (1, -1))}
+
+
+def grid(image: Any, neighbors: int = 4, differences: bool = False) -> dict[str, Any]:
+    """An image as an example for :class:`~cliquewise.GraphLabeler`.
+
+    Parameters
+    ----------
+    image : array (H, W, d) or (H, W)
+        Features of the pixels; the nodes are the pixels row by row.
+    neighbors : {4, 8}, default=4
+        With or without the diagonals.
+    differences : bool, default=False
+        Features of an edge are also the absolute differences of its pixels' features.
+
+    Returns
+    -------
+    dict
+        ``features`` (H W, d), ``edges``, ``edge_features``: one column per direction (right,
+        down, down and right, down and left), 1 if the edge leads there from its first end; a
+        model learns a table for each. Then the differences.
+
+    Examples
+    --------
+    >>> example = grid([[0.0, 1.0], [0.0, 5.0]], differences=True)
+    >>> example["edges"].tolist()
+    [[0, 1], [2, 3], [0, 2], [1, 3]]
+    >>> example["edge_features"][:, -1]
+    array([1., 5., 0., 4.])
+    """
+    pixels = _pixels(image, "the image")
+    height, width, depth = pixels.shape
+    edges, directions = _edges(height, width, _known(neighbors))
+    features = pixels.reshape(height * width, depth)
+    on_edges = directions
+    if differences:
+        apart = np.abs(features[edges[:, 0]] - features[edges[:, 1]])
+        on_edges = np.concatenate([directions, apart], axis=1)
+    return {"features": features, "edges": edges, "edge_features": on_edges}
+
+
+def grids(
+    images: Iterable[Any], neighbors: int = 4, differences: bool = False
+) -> list[dict[str, Any]]:
+    """:func:`grid` of several images, whose sizes may differ.
+
+    Labels may be given to :meth:`GraphLabeler.fit <cliquewise.GraphLabeler.fit>` as images, too.
+
+    Examples
+    --------
+    >>> import cliquewise as cw
+    >>> images = [[[2.0, 1.5], [-1.0, -2.0]], [[-2.0, 3.0]]]
+    >>> labels = [np.array([[1, 1], [0, 0]]), np.array([[0, 1]])]
+    >>> labeler = cw.GraphLabeler().fit(grids(images), labels)
+    >>> to_images(labeler.predict(grids(images)), images)[0]
+    array([[1, 1],
+           [0, 0]])
+    """
+    return [grid(image, neighbors, differences) for image in images]
+
+
+def to_image(labels: Any, image: Any) -> NDArray[Any]:
+    """Labels of an image's pixels (or rows of probabilities) in its height and width.
+
+    Parameters
+    ----------
+    labels : array (H W,) or (H W, k)
+        What :meth:`GraphLabeler.predict <cliquewise.GraphLabeler.predict>` or
+        ``predict_marginals`` says of :func:`grid`.
+    image : array (H, W, ...) or (int, int)
+        The image, or its height and width.
+
+    Examples
+    --------
+    >>> to_image(["sky", "sky", "sea", "sea"], (2, 2)).tolist()
+    [['sky', 'sky'], ['sea', 'sea']]
+    """
+    is_shape = isinstance(image, tuple) and all(isinstance(x, int | np.integer) for x in image)
+    height, width = image if is_shape and len(image) == 2 else np.shape(image)[:2]
+    flat = np.asarray(labels)
+    if flat.ndim < 1 or len(flat) != height * width:
+        raise DataError(f"{len(flat)} labels for an image of {height} x {width} pixels")
+    return flat.reshape(height, width, *flat.shape[1:])
+
+
+def to_images(labels: Iterable[Any], images: Iterable[Any]) -> list[NDArray[Any]]:
+    """:func:`to_image` of several images."""
+    listed, shapes = list(labels), list(images)
+    if len(listed) != len(shapes):
+        raise DataError(f"labels of {len(listed)} images, and {len(shapes)} images")
+    return [to_image(y, x) for y, x in zip(listed, shapes, strict=True)]
+
+
+def _known(neighbors: Any) -> int:
+    if neighbors not in DIRECTIONS:
+        raise DataError(f"neighbors = {neighbors!r}; a pixel has 4 or 8")
+    return int(neighbors)
+
+
+def _pixels(image: Any, what: str) -> Floats:
+    try:
+        pixels = np.asarray(image, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{what} must be an array of numbers, H x W or H x W x d") from None
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, None]
+    if pixels.ndim != 3 or 0 in pixels.shape[:2]:
+        raise DataError(
+            f"{what} has shape {np.shape(image)}; it must be H x W or H x W x d (several images "
+            "are for grids)"
+        )
+    return pixels
+
+
+@lru_cache(maxsize=64)
+def _edges(height: int, width: int, neighbors: int) -> tuple[Ints, Floats]:
+    """Edges of all directions, first those to the right; and which direction each has."""
+    nodes = np.arange(height * width).reshape(height, width)
+    parts = []
+    for down, right in DIRECTIONS[neighbors]:
+        first = nodes[: height - down, max(-right, 0) : width - max(right, 0)]
+        second = nodes[down:, max(right, 0) : width - max(-right, 0)]
+        parts.append(np.stack([first.ravel(), second.ravel()], axis=1))
+    directions = np.repeat(np.eye(len(parts)), [len(part) for part in parts], axis=0)
+    edges = np.concatenate(parts)
+    for array in (edges, directions):
+        array.setflags(write=False)
+    return edges, directions
