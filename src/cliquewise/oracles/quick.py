@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
+from cliquewise._kernels.graphs.elimination import MIN_WEIGHT, greedy_order
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import ask, get
@@ -38,10 +41,27 @@ def plan_of(structure: Structure) -> Plan:
     return structure.once(_plan)
 
 
+def elimination_entries(structure: Structure) -> float:
+    """Table entries that elimination fills; infinite if a first order has a table beyond REACH.
+
+    A good order for tables of gigabytes would take seconds to find.
+    """
+    return structure.once(_entries)
+
+
+def _entries(structure: Structure) -> float:
+    adjacency, logs = structure.adjacency, np.log(structure.cardinalities.astype(np.float64))
+    indptr, indices = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)
+    order, _ = greedy_order(indptr, indices, logs, MIN_WEIGHT, float(np.log(REACH)))
+    if len(order) and order[-1] < 0:
+        return np.inf
+    return float(get("junction-tree").sketch(structure).operations)  # type: ignore[attr-defined]
+
+
 def _plan(structure: Structure) -> Plan:
     if structure.is_forest:
         return Plan("auto", None)
-    operations = get("junction-tree").sketch(structure).operations  # type: ignore[attr-defined]
+    operations = elimination_entries(structure)
     if operations <= PER_ENTRY * float(structure.table_offsets[-1]):
         return Plan("junction-tree", None)
     return Plan("trw-s", "junction-tree" if operations <= REACH else None)
