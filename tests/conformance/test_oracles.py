@@ -35,6 +35,7 @@ EXAMPLES_FACTOR = 20
 FEWER_EXAMPLES = {
     "toulbar2": (0.1, "every question starts an external solver"),
     "barrier-fw": (0.1, "makes hundreds of MAP calls per question"),
+    "anytime": (0.1, "asks the others, which are tried themselves"),
 }
 
 ORACLES = [oracle.name for oracle in registered()]

@@ -7,7 +7,8 @@ import pytest
 
 from cliquewise.errors import TooLargeError
 from cliquewise.graph import FactorGraph
-from cliquewise.oracles.base import Oracle, choose, registered
+from cliquewise.oracles.base import Oracle, registered
+from cliquewise.oracles.choice import choose
 
 
 def grid(sign: float, side: int = 40) -> FactorGraph:

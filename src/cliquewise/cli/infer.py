@@ -128,7 +128,7 @@ def _read(model: str, evidence: str | None) -> FactorGraph:
 
 def _ask(graph: FactorGraph, task: str, method: str, k: int, limits: dict[str, Any]) -> Any:
     """Ask the question with those limits that the method knows; others are a usage error."""
-    from cliquewise.oracles.base import choose
+    from cliquewise.oracles.choice import choose
 
     want = QUESTION[task]
     given = {name: value for name, value in limits.items() if value is not None}

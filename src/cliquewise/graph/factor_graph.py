@@ -426,9 +426,9 @@ class FactorGraph(Shapes):
     @staticmethod
     def _oracles() -> Any:
         """Those who answer. The only place where a graph knows of them: users ask graphs."""
-        from cliquewise.oracles import base
+        from cliquewise.oracles import choice
 
-        return base
+        return choice
 
     def __repr__(self) -> str:
         observed = "" if self._evidence is None else f", {len(self.evidence)} observed"

@@ -26,7 +26,12 @@ FLOOR = 1e-2
 
 
 def edge_probabilities(
-    n_nodes: int, edges: ArrayLike, weights: ArrayLike | None = None, random_state: Any = 0
+    n_nodes: int,
+    edges: ArrayLike,
+    weights: ArrayLike | None = None,
+    random_state: Any = 0,
+    trees: int = TREES,
+    dense: int = DENSE,
 ) -> Floats:
     """How often each edge appears in a random spanning tree.
 
@@ -45,6 +50,10 @@ def edge_probabilities(
         Not negative; equal by default. Weights below 1 % of the largest are raised to that.
     random_state : int or Generator, default=0
         For drawn trees.
+    trees : int, default=200
+        How many are drawn.
+    dense : int, default=1500
+        The most variables of a part that gets exact probabilities.
 
     Examples
     --------
@@ -58,13 +67,13 @@ def edge_probabilities(
     _, part = _components(n_nodes, pairs)
     sizes = np.bincount(part)
     cyclic = np.bincount(part[pairs[:, 0]], minlength=len(sizes)) >= sizes
-    large = sizes > DENSE
+    large = sizes > dense
     for c in np.flatnonzero(cyclic & ~large):
         mine = np.flatnonzero(part[pairs[:, 0]] == c)
         rho[mine] = _matrix_tree(pairs[mine], w[mine])
     drawn = np.flatnonzero((cyclic & large)[part[pairs[:, 0]]])
     if len(drawn):
-        rho[drawn] = _mean_tree(n_nodes, pairs[drawn], w[drawn], random_state)
+        rho[drawn] = _mean_tree(n_nodes, pairs[drawn], w[drawn], random_state, trees)
     return rho
 
 
@@ -175,7 +184,7 @@ def _matrix_tree(pairs: Ints, weights: Floats) -> Floats:
     return np.asarray(rho * ((k - 1) / rho.sum())).clip(0.0, 1.0)
 
 
-def _mean_tree(n: int, pairs: Ints, weights: Floats, random_state: Any) -> Floats:
+def _mean_tree(n: int, pairs: Ints, weights: Floats, random_state: Any, trees: int) -> Floats:
     """Mean of drawn trees, continued until every edge was in one of them."""
     from cliquewise._kernels.graphs.spanning_trees import wilson
 
@@ -194,8 +203,8 @@ def _mean_tree(n: int, pairs: Ints, weights: Floats, random_state: Any) -> Float
     sequence = np.arange(n)
     sequence[roots] = -roots - 1
     counts = np.zeros(len(pairs))
-    wilson(TREES, int(rng.integers(2**31)), sequence, starts, links, others, steps, counts)
-    made = TREES
+    wilson(trees, int(rng.integers(2**31)), sequence, starts, links, others, steps, counts)
+    made = trees
     while counts.min() == 0:
         counts += maximum_spanning_tree(n, pairs, (counts == 0) + 0.5 * rng.random(len(pairs)))
         made += 1

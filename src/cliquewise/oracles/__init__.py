@@ -7,7 +7,8 @@ Outputs that are no graphs have modules of plain functions: ``matching``, ``subw
 import importlib
 from types import ModuleType
 
-from cliquewise.oracles.base import Oracle, choose, get, register, registered
+from cliquewise.oracles.base import Oracle, get, register, registered
+from cliquewise.oracles.choice import choose
 from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 
 __all__ = [

@@ -30,7 +30,8 @@ from cliquewise.graph.factor_graph import FactorGraph, rounding_of
 from cliquewise.graph.spanning_trees import edge_probabilities, maximum_spanning_tree
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise, topology
-from cliquewise.oracles.base import Oracle, choose, get
+from cliquewise.oracles.base import Oracle, get
+from cliquewise.oracles.choice import choose
 from cliquewise.oracles.results import MapResult
 from cliquewise.oracles.vertex_cover import cover_of
 from cliquewise.ragged import Floats, Ints, offsets_of
@@ -39,6 +40,10 @@ from cliquewise.ragged import Floats, Ints, offsets_of
 ELIMINATE = 5e8
 #: Operations of vertex-cover in the time of one entry of an elimination table.
 COVER_SPEED = 20.0
+#: That is meant for a minute.
+USUAL_SECONDS = 60.0
+#: Seconds that the search for a possible labeling has even when none are left.
+MOMENT = 0.1
 
 
 @dataclass
@@ -114,6 +119,13 @@ class Problem:
         mutual_information(x, self.pairwise.arrays, information)
         return maximum_spanning_tree(t.n_nodes, t.edges, information)
 
+    def anything(self) -> float:
+        """An upper bound of log Z without any work: all labelings at the sum of the maxima."""
+        flat = np.where(self.possible, self.theta, -np.inf)
+        starts = self.structure.table_offsets[:-1]
+        best = float(np.maximum.reduceat(flat, starts).sum()) if len(starts) else 0.0
+        return best + float(np.log(self.structure.cardinalities).sum())
+
     def mean_field(self, nodes: Floats, sweeps: int = 30) -> float:
         """A lower bound of log Z from a product distribution; -inf if entries are forbidden."""
         from cliquewise._kernels.graphs.barrier_fw import mean_field
@@ -126,12 +138,18 @@ class Problem:
 class Mapper:
     """A MAP method with its options; counts its calls and their time."""
 
-    def __init__(self, method: str, options: dict[str, Any], structure: Structure):
+    def __init__(
+        self,
+        method: str,
+        options: dict[str, Any],
+        structure: Structure,
+        seconds: float = math.inf,
+    ):
         self.method = method
         self.options = dict(options)
         self.calls = 0
         self.seconds = 0.0
-        self._oracle = self._find(structure)
+        self._oracle = self._find(structure, seconds)
         known = inspect.signature(self._oracle.map).parameters
         self._takes_seconds = "seconds" in known and "seconds" not in self.options
         self._takes_init = "init" in known and "init" not in self.options
@@ -140,11 +158,11 @@ class Mapper:
             # One of hundreds of calls that differ little: the last answer is a good start.
             self.options = {"max_iterations": 50, "rounds": 1, **self.options}
 
-    def _find(self, structure: Structure) -> Oracle:
+    def _find(self, structure: Structure, seconds: float) -> Oracle:
         """The oracle of every call; the structure decides, since the numbers change."""
         if self.method != "auto":
             return get(self.method)
-        return exact_map(structure) or get("portfolio")
+        return exact_map(structure, seconds) or get("portfolio")
 
     def __call__(
         self, graph: FactorGraph, seconds: float = math.inf, init: Ints | None = None
@@ -168,15 +186,19 @@ class Mapper:
         return self._oracle.name
 
 
-def exact_map(structure: Structure) -> Oracle | None:
-    """The quickest exact MAP method that needs no search; None where its tables are too large."""
+def exact_map(structure: Structure, seconds: float = math.inf) -> Oracle | None:
+    """The quickest exact MAP method that needs no search; None where its tables are too large.
+
+    With less time for all calls than usual, tables are too large sooner.
+    """
     if structure.is_forest:
         return get("tree")
     elimination, cover = get("junction-tree"), cover_of(structure)
-    sketch = elimination.sketch(structure)  # type: ignore[attr-defined]
-    if cover.operations < min(COVER_SPEED * sketch.operations, COVER_SPEED * ELIMINATE):
+    sketch = elimination.sketch(structure, seconds)  # type: ignore[attr-defined]
+    most = min(ELIMINATE, ELIMINATE * seconds / USUAL_SECONDS)
+    if cover.operations < min(COVER_SPEED * sketch.operations, COVER_SPEED * most):
         return get("vertex-cover")
-    limits = {"max_operations": ELIMINATE}
+    limits = {"max_operations": most, "seconds": seconds}
     return elimination if elimination.too_large(structure, "map", limits) is None else None
 
 
@@ -197,7 +219,8 @@ def problem(graph: FactorGraph, mapper_of: Any, seconds: float = math.inf) -> Pr
     finite = theta > -np.inf
     if finite.all():
         return Problem(pairwise, known, theta, finite, uniform(t), True, [])
-    possible, inner, certified, rows = _support(t, known, finite, mapper_of(known), seconds)
+    found = _support(t, known, finite, mapper_of(known), seconds)
+    possible, inner, certified, rows = found or (finite, uniform(t), True, [])
     return Problem(
         pairwise, known, np.where(possible, theta, 0.0), possible, inner, certified, rows
     )
@@ -226,17 +249,20 @@ def entries_of(t: Topology, labels: Ints) -> Ints:
 
 def _support(
     t: Topology, structure: Structure, finite: Any, mapper: Mapper, seconds: float
-) -> tuple[Any, Floats, bool, list[Ints]]:
+) -> tuple[Any, Floats, bool, list[Ints]] | None:
     """Entries that occur in possible labelings, and the mean of labelings that cover them.
 
-    Each MAP call rewards the entries not seen yet; when it earns nothing, none is left.
+    Each MAP call rewards the entries not seen yet; when it earns nothing, none is left. None
+    where the time ends before: bounds that count every entry that is not forbidden hold too.
     """
+    deadline = time.perf_counter() + seconds
     seen = np.zeros(len(finite), dtype=bool)
     total = np.zeros(len(finite))
     rows: list[Ints] = []
     while True:
         reward = np.where(finite, np.where(seen, 0.0, 1.0), -np.inf)
-        answer = mapper(FactorGraph.from_structure(structure, reward), seconds)
+        left = max(MOMENT, deadline - time.perf_counter())
+        answer = mapper(FactorGraph.from_structure(structure, reward), left)
         if answer.score == -math.inf:
             if answer.exact:
                 raise InfeasibleError(INFEASIBLE)
@@ -250,6 +276,8 @@ def _support(
         seen[entries] = True
         total[entries] += 1.0
         rows.append(answer.labels)
+        if time.perf_counter() >= deadline:
+            return None
     proved = answer.upper_bound < 0.5
     return seen, total / len(rows), proved, rows
 

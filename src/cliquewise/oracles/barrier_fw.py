@@ -33,6 +33,7 @@ class BarrierFW(PairwiseOracle):
     name = "barrier-fw"
     provides: ClassVar[frozenset[str]] = frozenset({"marginals"})
     exact = False
+    automatic = False
     rank = 200
 
     def marginals(

@@ -1,4 +1,4 @@
-"""What an oracle is, and how one is chosen; its answers are in ``results.py``.
+"""What an oracle is; how one is chosen is in ``choice.py``, its answers are in ``results.py``.
 
 An oracle says of a structure whether it can work on it (``refuses``), which questions it
 answers (``provides``), and answers each with a value, a bound and whether it is exact.
@@ -9,6 +9,7 @@ module here, and the conformance tests try whatever they find.
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,6 @@ from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved, level
 from cliquewise.oracles.results import (
     MapResult,
     MarginalResult,
@@ -29,16 +29,27 @@ from cliquewise.oracles.results import (
 )
 from cliquewise.ragged import Ints
 
-#: Methods that end with a proof, unless the time runs out.
-PROVERS = ("toulbar2", "milp")
 #: Bytes that a question may take, unless the caller sets ``max_memory``.
 MAX_MEMORY = 4 * 2**30
-#: Table entries up to which elimination finds a good labeling in a moment.
-QUICK = 1e6
-
+#: A limit of fewer seconds than this means a hurry: plans are then made quickly.
+HURRY = 20.0
 
 #: The questions, in the words of ``Oracle.provides``.
 QUESTIONS = ("map", "marginals", "max_marginals", "top_k", "sample")
+
+#: What answers are worth: the true one, one with a bound, or neither.
+PROVED, BOUNDED, NEITHER = "proved", "bounded", "neither"
+
+
+class Cost(NamedTuple):
+    """What an answer takes: seconds (inf: until it is proved, or the limit) and bytes.
+
+    Seconds are those of one core of a machine of 2023, within a factor of two or three
+    (``python -m benchmarks.oracle_costs`` compares them with the clock).
+    """
+
+    seconds: float
+    memory: float
 
 
 class Oracle:
@@ -55,8 +66,14 @@ class Oracle:
         Whether its answers are exact on every graph that it accepts.
     rank : int
         ``auto`` tries oracles in this order, special before general.
+    gives : str
+        What its answers are worth where they are not exact: ``bounded`` or ``neither``.
+    may_prove : bool
+        Whether its answers are often proved although it is not ``exact``.
+    is_quickest : bool
+        Whether nothing answers sooner where it fits (linear time).
     automatic : bool
-        Whether ``auto`` may choose it.
+        Whether ``auto`` may choose it alone. Others may be steps of ``anytime``.
     only_adds : bool
         Whether it only adds and compares scores: then losses of any size stay precise.
     """
@@ -64,7 +81,10 @@ class Oracle:
     name: ClassVar[str]
     provides: ClassVar[frozenset[str]]
     exact: ClassVar[bool] = True
+    gives: ClassVar[str] = BOUNDED
+    may_prove: ClassVar[bool] = False
     rank: ClassVar[int] = 100
+    is_quickest: ClassVar[bool] = False
     automatic: ClassVar[bool] = True
     only_adds: ClassVar[bool] = False
 
@@ -85,6 +105,15 @@ class Oracle:
     def avoids(self, structure: Structure, want: str = "map") -> str | None:
         """Why ``auto`` should pass it by although it could answer; None if it need not."""
         return None
+
+    def cost(self, structure: Structure, want: str = "map") -> Cost:
+        """About what an answer takes; asked only where it does not refuse."""
+        entries = float(structure.table_offsets[-1])
+        return Cost(math.inf, 16.0 * entries)
+
+    def steps(self, structure: Structure, want: str) -> tuple[str, ...]:
+        """Names of the other oracles that it may ask."""
+        return ()
 
     def accepts(self, structure: Structure, want: str = "map") -> bool:
         """Whether it can answer ``want`` on this structure within its default limits."""
@@ -243,164 +272,3 @@ def get(name: str) -> Oracle:
         names = ", ".join(o.name for o in registered())
         raise UnsupportedError(f"unknown method {name!r}; the methods are: auto, {names}")
     return _registry[name]
-
-
-class Choice(NamedTuple):
-    """An oracle, and those that were passed by with the reasons (None: it was asked for)."""
-
-    oracle: Oracle
-    passed: list[tuple[Oracle, Any]] | None
-
-    @property
-    def explanation(self) -> str:
-        """Why it was taken."""
-        if self.passed is None:
-            return f"{self.oracle.name}: asked for"
-        doc = (self.oracle.__doc__ or "").strip().splitlines()[0]
-        return f"{self.oracle.name}: {doc}" + "".join(f"\n  not {_why(p)}" for p in self.passed)
-
-
-def _why(passed: tuple[Oracle, Any]) -> str:
-    return f"{passed[0].name}: it {passed[1]}"
-
-
-def choose(
-    graph: FactorGraph, want: str, method: str = "auto", options: dict[str, Any] | None = None
-) -> Choice:
-    """Pick the oracle for a question: the named one, or the most special that fits.
-
-    Parameters
-    ----------
-    graph : FactorGraph
-        Without evidence (``FactorGraph.core`` takes care of that).
-    want : str
-        The question.
-    method : str, default="auto"
-    options : dict, optional
-        Options of the question; limits among them count in the choice.
-
-    Raises
-    ------
-    UnsupportedError
-        If the named method does not fit, naming those that do; or if none fits.
-    TooLargeError
-        If none fits and one of them only for want of memory; it states the estimate.
-
-    Examples
-    --------
-    >>> g = FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [1.0, 0.0]])])
-    >>> choose(g, "map").oracle.name
-    'chain'
-    """
-    if want not in QUESTIONS:
-        raise UnsupportedError(f"unknown question {want!r}; the questions are: {QUESTIONS}")
-    if method != "auto":
-        oracle = get(method)
-        reason = oracle.refusal(graph, want)
-        if reason is None:
-            return Choice(oracle, None)
-        raise UnsupportedError(
-            f"method {method!r} {reason}; {_alternatives(graph, want, without=method)}"
-        )
-    passed: list[tuple[Oracle, Any]] = []
-    for oracle, standing in _standings(graph.structure, want, options or {}):
-        why = standing or oracle.refuses_tables(graph, want)
-        if why is None:
-            return Choice(oracle, passed)
-        passed.append((oracle, why))
-    message = f"no method can answer {want!r} on this graph:" + "".join(
-        f"\n  {_why(p)}" for p in passed
-    )
-    large = [why for _, why in passed if isinstance(why, TooLargeError)]
-    if large:
-        raise TooLargeError(message, large[-1].memory_bytes, large[-1].operations)
-    raise UnsupportedError(message)
-
-
-def _standings(
-    structure: Structure, want: str, options: dict[str, Any]
-) -> list[tuple[Oracle, Any]]:
-    """What ``auto`` would try, and why not where the structure alone forbids it.
-
-    The list ends at the first oracle that takes whatever tables there are. It stays in the
-    structure's memo: many graphs of one structure ask for little more than its first entries.
-    """
-    limits = tuple((k, v) for k, v in sorted(options.items()) if isinstance(v, int | float))
-    key = ("oracles", len(_registry), want, limits)
-    known: list[tuple[Oracle, Any]] | None = structure.memo.get(key)
-    if known is None:
-        known = []
-        for oracle in registered():
-            if not oracle.automatic or want not in oracle.provides:
-                continue
-            why = (
-                oracle.refuses(structure, want)
-                or oracle.avoids(structure, want)
-                or oracle.too_large(structure, want, options)
-            )
-            known.append((oracle, why))
-            if why is None and type(oracle).refuses_tables is Oracle.refuses_tables:
-                break
-        structure.memo[key] = known
-    return known
-
-
-def ask(graph: FactorGraph, want: str, method: str = "auto", **options: Any) -> Any:
-    """Choose an oracle, ask it about what evidence leaves open, and translate its answer.
-
-    Examples
-    --------
-    >>> g = FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [3.0, 0.0]])]).condition({0: 0})
-    >>> ask(g, "map").labels.tolist()
-    [0, 1]
-    """
-    core = graph.core
-    if core.constant == -np.inf:
-        raise InfeasibleError(INFEASIBLE)
-    if core.graph.largest <= PLAIN:
-        oracle = choose(core.graph, want, method, options).oracle
-        answer = getattr(oracle, want)(core.graph, **options)
-    else:
-        oracle, answer = _ask_leveled(core.graph, want, method, options)
-    if want == "map" and answer.score == -np.inf:
-        raise UnsupportedError(
-            f"method {oracle.name!r} found no labeling of positive probability, and proves "
-            f"nothing; {_alternatives(core.graph, want, oracle.name, exact=True)}"
-        )
-    return core.translate(want, answer)
-
-
-def _ask_leveled(
-    graph: FactorGraph, want: str, method: str, options: dict[str, Any]
-) -> tuple[Oracle, Any]:
-    """The answer about a graph whose scores are too large to be added up as they are."""
-    leveled = Leveled.of(graph)
-    oracle = choose(leveled.graph, want, method, options).oracle
-    leveled = level(leveled, want, oracle, good_score)
-    if want == "sample" and oracle.only_adds:
-        check_resolved(oracle.map(leveled.graph).score)
-    if "gap" in options:
-        options = {**options, "gap": options["gap"] * leveled.scale}
-    return oracle, leveled.translate(want, getattr(oracle, want)(leveled.graph, **options), oracle)
-
-
-def good_score(graph: FactorGraph) -> float:
-    """Score of a good labeling: the best one where elimination is quick."""
-    tree = get("tree" if graph.structure.is_forest else "junction-tree")
-    quick = tree.too_large(graph.structure, "map", {"max_operations": QUICK}) is None
-    return float((tree if quick else get("icm")).map(graph).score)
-
-
-def _alternatives(graph: FactorGraph, want: str, without: str, exact: bool = False) -> str:
-    """Which methods (or exact ones) would work, as the end of an error message."""
-    works = [
-        o.name
-        for o in registered()
-        if o.name != without
-        and (o.exact or not exact or o.name in PROVERS)
-        and o.refusal(graph, want) is None
-        and o.too_large(graph.structure, want, {}) is None
-    ]
-    if works:
-        return f"for {want!r} these methods accept this graph: {', '.join(works)}"
-    return f"no registered method can answer {want!r} on this graph"

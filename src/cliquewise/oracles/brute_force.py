@@ -10,7 +10,7 @@ from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import QUESTIONS, Oracle, register
+from cliquewise.oracles.base import QUESTIONS, Cost, Oracle, register
 from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 from cliquewise.ragged import Floats, Ints, Ragged
 
@@ -34,6 +34,12 @@ class BruteForce(Oracle):
         if digits > np.log10(MAX_LABELINGS) + 1e-9:
             return f"would list 10^{digits:.1f} labelings; its limit is {MAX_LABELINGS}"
         return None
+
+    def cost(self, structure: Structure, want: str = "map") -> Cost:
+        """Every labeling is scored."""
+        count = float(np.exp(np.log(structure.cardinalities.astype(float)).sum()))
+        seconds = 1e-4 + 1e-8 * count * max(1, structure.n_factors)
+        return Cost(seconds, 8.0 * count * (structure.n_variables + 1))
 
     @staticmethod
     def _list(graph: FactorGraph) -> tuple[Ints, Floats]:

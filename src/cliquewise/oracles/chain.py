@@ -14,7 +14,7 @@ from cliquewise.errors import InfeasibleError, TooLargeError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import QUESTIONS, Oracle, over_limits, register
+from cliquewise.oracles.base import QUESTIONS, Cost, Oracle, over_limits, register
 from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 from cliquewise.ragged import Floats, Ints, Ragged
 
@@ -76,6 +76,7 @@ class Chain(Oracle):
     name = "chain"
     provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
     rank = 10
+    is_quickest = True
     only_adds = True
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
@@ -96,6 +97,17 @@ class Chain(Oracle):
         self, structure: Structure, want: str, options: dict[str, Any]
     ) -> TooLargeError | None:
         """The refusal that states memory and operations, if they exceed the limits."""
+        memory, operations = self._size(structure, want, options)
+        return over_limits(want, memory, operations, options)
+
+    def cost(self, structure: Structure, want: str = "map") -> Cost:
+        """Linear in the entries of the tables."""
+        memory, operations = self._size(structure, want, {})
+        return Cost(2e-5 + 2e-9 * operations, memory)
+
+    @staticmethod
+    def _size(structure: Structure, want: str, options: dict[str, Any]) -> tuple[float, float]:
+        """Bytes, and entries of the tables of all edges."""
         n = structure.n_variables
         k = float(structure.cardinalities[0]) if n else 1.0
         edges, width = float(len(structure.edges)), max(8.0, 8 * np.ceil(k / 8))
@@ -106,7 +118,7 @@ class Chain(Oracle):
         elif want == "top_k":
             labelings = np.exp(min(n * np.log(k), 40.0))
             entries += (n + 8.0) * min(float(options.get("k", 1)), labelings)
-        return over_limits(want, 8.0 * entries, edges * k * k, options)
+        return 8.0 * entries, edges * k * k
 
     def _scores(
         self, graph: FactorGraph, want: str, options: dict[str, Any], **asked: Any

@@ -11,7 +11,7 @@ import numpy as np
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import Oracle, register
+from cliquewise.oracles.base import NEITHER, Cost, Oracle, register
 from cliquewise.oracles.results import MapResult
 from cliquewise.ragged import Ints, first_best, gather, offsets_of
 
@@ -23,7 +23,14 @@ class ICM(Oracle):
     name = "icm"
     provides: ClassVar[frozenset[str]] = frozenset({"map"})
     exact = False
+    gives = NEITHER
+    automatic = False
     rank = 95
+
+    def cost(self, structure: Structure, want: str = "map") -> Cost:
+        """Some ten sweeps over all tables."""
+        entries = float(structure.table_offsets[-1])
+        return Cost(1e-4 + 1e-7 * entries, 16.0 * entries)
 
     def map(
         self,

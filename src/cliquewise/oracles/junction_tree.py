@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,7 +14,15 @@ from cliquewise.errors import InfeasibleError, TooLargeError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import MAX_MEMORY, QUESTIONS, Oracle, over_limits, register
+from cliquewise.oracles.base import (
+    HURRY,
+    MAX_MEMORY,
+    QUESTIONS,
+    Cost,
+    Oracle,
+    over_limits,
+    register,
+)
 from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 from cliquewise.ragged import Floats, Ints, Ragged, offsets_of
 
@@ -21,12 +30,21 @@ from cliquewise.ragged import Floats, Ints, Ragged, offsets_of
 MAX_OPERATIONS = 1e11
 #: A greedy order is given up once a table exceeds this many entries (e**33 = 2e14).
 HOPELESS_LOG_SIZE = 33.0
+#: The quick order is given up later: careful ones are at times better by a factor of e**10.
+HOPELESS_QUICK_ORDER = 45.0
 #: Greedy orders to try: how many without a gain and at most, the share of the time of the answer
 #: that they may cost, and the seconds that they may cost in any case.
 PATIENCE, MOST_TRIES, SHARE, MOST_SECONDS = 50, 500, 0.2, 2.0
 ENTRIES_PER_SECOND, SECONDS_PER_STEP = 1e8, 5e-8
 #: Tables this often too large stay so: a few tries will do.
 OUT_OF_REACH, FEW_TRIES = 256.0, 6
+#: In a hurry the search for orders gets this part of the time.
+HURRIED_PART = 0.1
+#: Seconds per table entry of each question, and per table.
+PACE = {"map": 4e-9, "top_k": 5e-9, "max_marginals": 1e-8, "sample": 1.2e-8, "marginals": 2.2e-8}
+PER_TABLE = 2e-6
+#: An order of more variables takes longer than an attempt to do without.
+LONG_ORDER = 300
 
 
 class Sketch(NamedTuple):
@@ -65,18 +83,35 @@ class Elimination(Oracle):
     provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
     only_adds = True
 
-    def order(self, structure: Structure) -> tuple[Ints, float]:
-        """Elimination order, and the log size of its largest table."""
+    def order(self, structure: Structure, most: float = MOST_SECONDS) -> tuple[Ints, float]:
+        """Elimination order, from about so many seconds, and the log size of its largest table."""
         raise NotImplementedError
 
     # ---- the plan of a structure, made once
 
-    def sketch(self, structure: Structure) -> Sketch:
-        """Order and costs; kept with the structure."""
-        key = (self.name, "sketch")
-        if key not in structure.memo:
-            structure.memo[key] = self._sketch(structure, *self.order(structure))
-        return structure.memo[key]  # type: ignore[no-any-return]
+    def sketch(self, structure: Structure, seconds: float = math.inf) -> Sketch:
+        """Order and costs; kept with the structure. With little time, of the first orders."""
+        found = structure.memo.get((self.name, "sketch"))
+        if found is None:
+            hurried = seconds < HURRY
+            key = (self.name, "hurried sketch" if hurried else "sketch")
+            found = structure.memo.get(key)
+            if found is None:
+                most = HURRIED_PART * seconds if hurried else MOST_SECONDS
+                found = self._sketch(structure, *self.order(structure, most))
+                structure.memo[key] = found
+        return found  # type: ignore[no-any-return]
+
+    def known(self, structure: Structure) -> Sketch:
+        """The best order found so far; one is searched for where there is none."""
+        hurried = structure.memo.get((self.name, "hurried sketch"))
+        if hurried is not None and (self.name, "sketch") not in structure.memo:
+            return hurried  # type: ignore[no-any-return]
+        return self.sketch(structure)
+
+    def has_order(self, structure: Structure) -> bool:
+        """Whether an order was found already."""
+        return any((self.name, kind) in structure.memo for kind in ("sketch", "hurried sketch"))
 
     @staticmethod
     def _sketch(structure: Structure, order: Ints, log_size: float) -> Sketch:
@@ -91,9 +126,10 @@ class Elimination(Oracle):
 
     def plan(self, structure: Structure) -> Any:
         """Flat wiring for the kernels; kept with the structure."""
-        key = (self.name, "plan")
-        if key not in structure.memo:
-            sk, s = self.sketch(structure), structure
+        key, sk = (self.name, "plan"), self.known(structure)
+        made_for, plan = structure.memo.get(key, (None, None))
+        if made_for is not sk:
+            s = structure
             cards = s.cardinalities[sk.order]
             sep_sizes = sk.sep_sizes.astype(np.int64)
             message_offsets = offsets_of(sep_sizes)[:-1]
@@ -101,21 +137,41 @@ class Elimination(Oracle):
                 sk.place, sk.parent, cards, sk.sep_offsets, sk.seps, message_offsets,
                 s.scopes, s.scope_offsets, s.table_offsets,
             )  # fmt: skip
-            structure.memo[key] = elimination.Plan(
+            plan = elimination.Plan(
                 sk.order, cards, sk.parent, sk.sep_offsets, sk.seps,
                 sk.clique_sizes.astype(np.int64), sep_sizes, message_offsets, *wiring,
             )  # fmt: skip
-        return structure.memo[key]
+            structure.memo[key] = sk, plan
+        return plan
 
     def too_large(
         self, structure: Structure, want: str, options: dict[str, Any]
     ) -> TooLargeError | None:
         """The refusal that states memory and operations, if they exceed the limits."""
-        sk = self.sketch(structure)
-        answer = structure.table_offsets[-1] + structure.node_offsets[-1]
-        memory = sk.memory(want == "sample") + 8.0 * float(answer) * (want == "marginals")
+        seconds = options.get("seconds")
+        sk = self.known(structure) if seconds is None else self.sketch(structure, seconds)
+        refusal = self._over_limits(structure, sk, want, options)
+        if refusal is not None and seconds is None and sk is not self.sketch(structure):
+            refusal = self._over_limits(structure, self.sketch(structure), want, options)
+        return refusal
+
+    def _over_limits(
+        self, structure: Structure, sk: Sketch, want: str, options: dict[str, Any]
+    ) -> TooLargeError | None:
         at_least = "" if sk.is_complete else "at least "
+        memory = self._memory(structure, sk, want)
         return over_limits(want, memory, sk.operations, options, MAX_OPERATIONS, at_least)
+
+    def cost(self, structure: Structure, want: str = "map") -> Cost:
+        """Proportional to the entries of the tables; many small ones cost for being many."""
+        sk = self.known(structure)
+        seconds = 2e-5 + PER_TABLE * len(sk.order) + PACE[want] * sk.operations
+        return Cost(seconds, self._memory(structure, sk, want))
+
+    @staticmethod
+    def _memory(structure: Structure, sk: Sketch, want: str) -> float:
+        answer = structure.table_offsets[-1] + structure.node_offsets[-1]
+        return sk.memory(want == "sample") + 8.0 * float(answer) * (want == "marginals")
 
     def _start(self, graph: FactorGraph, want: str, options: dict[str, Any]) -> Any:
         advice = (
@@ -206,11 +262,22 @@ class JunctionTree(Elimination):
     name = "junction-tree"
     rank = 30
 
-    def order(self, structure: Structure) -> tuple[Ints, float]:
+    def avoids(self, structure: Structure, want: str = "map") -> str | None:
+        """Why ``auto`` asks others first: the search for an order alone takes its time."""
+        known = self.has_order(structure)
+        if want != "map" or structure.n_variables <= LONG_ORDER or known:
+            return None
+        return (
+            f"would have to order {structure.n_variables} variables first: cheaper methods may "
+            "prove the same before"
+        )
+
+    def order(self, structure: Structure, most: float = MOST_SECONDS) -> tuple[Ints, float]:
         """Min-weight, then min-fill with ties broken at random, as long as that pays.
 
         More tries cost a share of what the answer itself would take, and end once they no longer
         help. On pedigrees the best of fifty has a quarter of the entries of the first, or less.
+        Where min-weight is hopeless, nothing else is tried.
         """
         adjacency = structure.adjacency
         logs = np.log(structure.cardinalities.astype(float))
@@ -220,7 +287,8 @@ class JunctionTree(Elimination):
         for tried in range(MOST_TRIES):
             # Ties are broken by number: other numbers, other ties.
             names = rng.permutation(len(logs)) if tried > 1 else np.arange(len(logs))
-            found = self._sketch(structure, *_greedy(adjacency, names, logs, rule))
+            limit = HOPELESS_LOG_SIZE if tried else HOPELESS_QUICK_ORDER
+            found = self._sketch(structure, *_greedy(adjacency, names, logs, rule, limit))
             rule = elimination.MIN_FILL
             if best is None or found.operations < best.operations:
                 gained = (
@@ -229,19 +297,19 @@ class JunctionTree(Elimination):
                 best = found
             # By count, not by clock: the same graph always gets the same order.
             spent += SECONDS_PER_STEP * float((np.diff(found.sep_offsets) ** 2.0 + 100).sum())
-            worth = min(SHARE * best.operations / ENTRIES_PER_SECOND, MOST_SECONDS)
+            worth = min(SHARE * best.operations / ENTRIES_PER_SECOND, most)
             patience = FEW_TRIES if best.memory(False) > OUT_OF_REACH * MAX_MEMORY else PATIENCE
-            if tried and (not best.is_complete or tried - gained > patience or spent > worth):
+            if not best.is_complete or (tried and (tried - gained > patience or spent > worth)):
                 break
         assert best is not None
         return best.order, best.log_size
 
 
-def _greedy(adjacency: csr_array, names: Ints, logs: Floats, rule: int) -> tuple[Ints, float]:
+def _greedy(
+    adjacency: csr_array, names: Ints, logs: Floats, rule: int, limit: float
+) -> tuple[Ints, float]:
     """A greedy order of the graph whose vertex ``names[i]`` is called ``i``."""
     renamed = adjacency[names][:, names].sorted_indices() if len(names) else adjacency
     indptr, indices = renamed.indptr.astype(np.int64), renamed.indices.astype(np.int64)
-    order, log_size = elimination.greedy_order(
-        indptr, indices, logs[names], rule, HOPELESS_LOG_SIZE
-    )
+    order, log_size = elimination.greedy_order(indptr, indices, logs[names], rule, limit)
     return np.where(order >= 0, names[order], -1) if len(names) else order, log_size

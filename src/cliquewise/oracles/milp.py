@@ -63,6 +63,8 @@ class MILP(Oracle):
     name = "milp"
     provides: ClassVar[frozenset[str]] = frozenset({"map"})
     exact = False
+    may_prove = True
+    automatic = False
     rank = 70
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:

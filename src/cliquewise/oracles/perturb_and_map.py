@@ -16,7 +16,8 @@ from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._trw import exact_map, log_sum_of
-from cliquewise.oracles.base import Oracle, choose, register
+from cliquewise.oracles.base import NEITHER, Oracle, register
+from cliquewise.oracles.choice import choose
 from cliquewise.oracles.results import MapResult, MarginalResult
 from cliquewise.ragged import Floats, Ints
 
@@ -28,6 +29,7 @@ class PerturbAndMAP(Oracle):
     name = "perturb-and-map"
     provides: ClassVar[frozenset[str]] = frozenset({"marginals", "sample"})
     exact = False
+    gives = NEITHER
     rank = 300
     automatic = False
 

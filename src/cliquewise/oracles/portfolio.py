@@ -11,14 +11,15 @@ import numpy as np
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut
-from cliquewise.oracles._local_search import LocalSearch
+from cliquewise.oracles._local_search import MAX_PROPOSALS, PACE, SWEEPS, LocalSearch
 from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle, compile_pairwise, table_bound
-from cliquewise.oracles.base import register
+from cliquewise.oracles.base import Cost, register
 from cliquewise.oracles.graph_cut import move, roof_duality
 from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.results import MapResult, tolerance
-from cliquewise.oracles.trw_s import run_trw_s
+from cliquewise.oracles.trw_s import iteration_seconds, run_trw_s
 from cliquewise.ragged import Ints
 
 #: Annealing: rounds without a time limit, and how many idle rounds end a lineage.
@@ -36,7 +37,15 @@ class Portfolio(PairwiseOracle):
     name = "portfolio"
     provides: ClassVar[frozenset[str]] = frozenset({"map"})
     exact = False
+    may_prove = True
+    automatic = False
     rank = 60
+
+    def cost(self, structure: Structure, want: str = "map") -> Cost:
+        """Messages, then rounds of annealing."""
+        proposals = min(MAX_PROPOSALS, float(SWEEPS * structure.n_variables))
+        seconds = 200 * iteration_seconds(structure) + ROUNDS * proposals / PACE
+        return Cost(seconds, 40.0 * structure.table_offsets[-1])
 
     def map(
         self,
@@ -125,7 +134,10 @@ class Race:
 
     def offer(self, method: str, labels: Ints) -> bool:
         """Climb from a labeling and fuse it with the best one; whether that got better."""
-        labels, score = self.fused(climb(self.graph, labels)[0], self.labels, self.score)
+        labels, _ = climb(self.graph, labels)
+        score = float(self.graph.score(labels))
+        if self.bound - score > tolerance(score, self.bound):
+            labels, score = self.fused(labels, self.labels, self.score)
         self.scores[method] = max(score, self.scores.get(method, -math.inf))
         if score <= self.score:
             return False

@@ -29,7 +29,7 @@ ROUNDING = 1e-10
 LARGEST = 2.0**52
 #: More table entries than this are refused; those of four or more variables are listed singly.
 MAX_ENTRIES, MAX_LISTED = 20_000_000, 2_000_000
-#: ``auto`` passes by graphs larger than this: a search would seldom end in time.
+#: ``anytime`` passes by pairwise graphs larger than this: a search would seldom end in time.
 MODERATE = 200_000
 
 #: Bytes that the search may take, the solver's own code included.
@@ -64,6 +64,8 @@ class Toulbar2(Oracle):
     name = "toulbar2"
     provides: ClassVar[frozenset[str]] = frozenset({"map"})
     exact = False
+    may_prove = True
+    automatic = False
     rank = 50
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
@@ -80,9 +82,9 @@ class Toulbar2(Oracle):
         return None
 
     def avoids(self, structure: Structure, want: str = "map") -> str | None:
-        """Why ``auto`` passes it by: on large graphs the search would not end in time."""
+        """Why ``anytime`` passes it by: on large pairwise graphs others get further in its time."""
         entries = int(structure.table_offsets[-1])
-        if entries > MODERATE:
+        if structure.is_pairwise and entries > MODERATE:
             return f"would search too long: {entries} table entries, more than {MODERATE}"
         return None
 

@@ -18,6 +18,7 @@ class Tree(Elimination):
 
     name = "tree"
     rank = 20
+    is_quickest = True
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Refuse cycles and factors of three or more variables."""
@@ -27,7 +28,7 @@ class Tree(Elimination):
             return "needs a graph without cycles"
         return None
 
-    def order(self, structure: Structure) -> tuple[Ints, float]:
+    def order(self, structure: Structure, most: float = 0.0) -> tuple[Ints, float]:
         """Breadth first from a root joined to one variable of each tree, backwards."""
         n = structure.n_variables
         count, part = structure.components

@@ -12,10 +12,11 @@ import numpy as np
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
+from cliquewise.graph.spanning_trees import DENSE, in_spanning_tree_polytope
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho, uniform
-from cliquewise.oracles.base import register
+from cliquewise.oracles.base import Cost, register
 from cliquewise.oracles.icm import climb
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.oracles.trw_s import run_trw_s
@@ -25,7 +26,9 @@ from cliquewise.trace import Trace
 #: Part of the uniform point in the point at which the bound is taken, so that it is inside.
 INSIDE = 1e-12
 #: Sweeps between two looks at the clock.
-AT_ONCE = 20
+AT_ONCE, AT_ONCE_ENTRIES = 20, 1_000_000
+#: Messages are damped where twenty sweeps do not shrink their changes to this part.
+SHRINKS = 0.5
 #: Iterations of trw-s that bound the residual.
 BOUND_ITERATIONS = 30
 
@@ -53,19 +56,26 @@ class Messages:
         return cls(p, graph, Values(*zeros, low, high, graph.nodes.copy()))
 
     def pass_around(
-        self, rho: Floats, damping: float, tol: float, most: int, deadline: float
+        self, rho: Floats, damping: float | None, tol: float, most: int, deadline: float
     ) -> tuple[Floats, bool]:
-        """Sweep until nothing changes; the largest change of each sweep, and if it converged."""
+        """Sweep until nothing changes; the largest change of each sweep, and if it converged.
+
+        Where no ``damping`` is given, it starts when changes no longer shrink without.
+        """
         from cliquewise._kernels.graphs.trw_bp import refresh, sweep
 
         changes = np.empty(max(most, 0))
-        done = 0
+        done, keep = 0, damping or 0.0
+        at_once = int(np.clip(AT_ONCE_ENTRIES // (len(self.p.theta) + 1), 1, AT_ONCE))
         while done < most and time.perf_counter() < deadline:
             refresh(rho, self.graph, self.values)
-            count = min(AT_ONCE, most - done)
-            done += sweep(count, tol, rho, damping, self.graph, self.values, changes[done:])
+            count = min(at_once, most - done)
+            done += sweep(count, tol, rho, keep, self.graph, self.values, changes[done:])
             if changes[done - 1] <= tol:
                 return changes[:done], True
+            if damping is None and done > AT_ONCE:
+                slow = changes[done - 1] > SHRINKS * changes[done - 1 - AT_ONCE]
+                keep = min(0.9, 0.5 + keep / 2.0) if slow and keep < 0.9 else keep
         return changes[:done], not self.p.topology.n_edges
 
     def point(self, rho: Floats) -> Floats:
@@ -87,14 +97,21 @@ class TRWBP(PairwiseOracle):
     name = "trw-bp"
     provides: ClassVar[frozenset[str]] = frozenset({"marginals"})
     exact = False
+    automatic = False
     rank = 210
+
+    def cost(self, structure: Structure, want: str = "marginals") -> Cost:
+        """Sweeps over all edges, and edge probabilities from a dense inverse."""
+        n = min(structure.n_variables, DENSE)
+        seconds = 50 * sweep_seconds(structure) + 5e-11 * float(n) ** 3
+        return Cost(1e-3 + seconds, 40.0 * structure.table_offsets[-1] + 16.0 * n * n)
 
     def marginals(
         self,
         graph: FactorGraph,
         rho: Any = "uniform",
         rho_updates: int = 10,
-        damping: float = 0.5,
+        damping: float | None = None,
         tol: float = 1e-6,
         max_iterations: int = 1000,
         seconds: float = 60.0,
@@ -114,8 +131,9 @@ class TRWBP(PairwiseOracle):
             ``1`` is ordinary loopy belief propagation.
         rho_updates : int, default=10
             For ``rho="optimized"``.
-        damping : float, default=0.5
-            Part of the old message that is kept, in the log domain.
+        damping : float, optional
+            Part of the old message that is kept, in the log domain. By default none, until the
+            changes no longer shrink without.
         tol : float, default=1e-6
             Converged when no log message changes by more.
         max_iterations : int, default=1000
@@ -141,7 +159,7 @@ class TRWBP(PairwiseOracle):
         (True, True)
         """
         self.reject(options)
-        if not 0.0 <= damping < 1.0:
+        if damping is not None and not 0.0 <= damping < 1.0:
             raise UnsupportedError(f"damping = {damping}; it must be at least 0 and below 1")
         deadline = time.perf_counter() + seconds
         p = problem(graph, lambda s: Mapper("auto", {}, s), seconds)
@@ -169,7 +187,7 @@ class TRWBP(PairwiseOracle):
             if update == updates or now >= deadline or not p.topology.n_edges:
                 break
             current = current + 2.0 / (update + 3.0) * (p.best_tree(x) - current)
-        lower = min(_lower(p, x), upper)
+        lower = min(lower_bound(p, x), upper)
         info = {"converged": converged, "iterations": sweeps, "change": change, "rho": current}
         log_z = min(max(primal, lower), upper) if in_polytope else primal
         t = p.topology
@@ -177,6 +195,11 @@ class TRWBP(PairwiseOracle):
             graph, x[: int(t.node_offsets[-1])].copy(), x[t.targets], log_z, self.name,
             (lower, upper), bounds_certified=(True, p.certified), trace=trace, info=info,
         )  # fmt: skip
+
+
+def sweep_seconds(structure: Structure) -> float:
+    """About how long one sweep takes."""
+    return 4e-7 * len(structure.edges) + 6e-8 * float(structure.table_offsets[-1])
 
 
 def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
@@ -199,7 +222,7 @@ def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
     return full, in_spanning_tree_polytope(t.n_nodes, t.edges, full)
 
 
-def certified_bound(p: Problem, x: Floats, rho: Floats) -> float:
+def certified_bound(p: Problem, x: Floats, rho: Floats, seconds: float = math.inf) -> float:
     """Upper bound of log Z from any point of the local polytope, for rho out of trees.
 
     The residual theta - K log x is constant over all labelings where the messages converged,
@@ -210,15 +233,15 @@ def certified_bound(p: Problem, x: Floats, rho: Floats) -> float:
     g[~p.possible] = -np.inf
     n_states = int(t.node_offsets[-1])
     residual = Pairwise(t, g[:n_states].copy(), g[n_states:].copy())
-    run = run_trw_s(residual, BOUND_ITERATIONS)
+    run = run_trw_s(residual, BOUND_ITERATIONS, seconds)
     return run.bound + p.rounding(g)
 
 
-def _lower(p: Problem, x: Floats) -> float:
+def lower_bound(p: Problem, x: Floats, sweeps: int = 30) -> float:
     """Best of mean field and of one good labeling."""
     t = p.topology
     n_states = int(t.node_offsets[-1])
     graph = p.graph(p.theta)
     labels, _ = climb(graph, first_best(x[:n_states], t.node_offsets))
     found = [float(graph.score(labels)), *(float(graph.score(row)) for row in p.labelings)]
-    return max(p.mean_field(x[:n_states]), *found)
+    return max(p.mean_field(x[:n_states], sweeps), *found)

@@ -10,6 +10,7 @@ ever looked at. Which of the two is solved depends on the solver.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -34,6 +35,8 @@ from cliquewise.ragged import Floats, Ints, offsets_of
 LOSSES = ("log", "softmax_margin", "hinge")
 #: What to do where no exact method is within reach.
 REMEDY = "use solver bcfw or subgradient, which make do with bounds"
+#: Exact marginals are taken whatever they cost, within the memory that there is.
+EXACT = math.inf
 #: What each call asks of an oracle.
 QUESTIONS = {"max": "map", "top_k": "top_k", "exp": "marginals"}
 
@@ -242,7 +245,7 @@ class GraphProblem(ExampleProblem):
             if temperature == 0:
                 continue
             graph = FactorGraph.from_structure(self.structures[i], scores[at] / temperature)
-            answer = graph.marginals()
+            answer = graph.marginals(seconds=EXACT)
             values[i] = temperature * answer.log_z
             mu[at] = answer.factors.flat
         return mu, values
@@ -301,7 +304,8 @@ class GraphProblem(ExampleProblem):
 
     def marginals(self, i: int, tables: Floats) -> tuple[Floats, float]:
         """Exact marginals of example ``i``'s states under given scores, and their log Z."""
-        answer = FactorGraph.from_structure(self.structures[i], tables).marginals()
+        graph = FactorGraph.from_structure(self.structures[i], tables)
+        answer = graph.marginals(seconds=EXACT)
         return answer.factors.flat, answer.log_z
 
     def _row(self, i: int, mean: Floats) -> tuple[Ints, Floats]:
@@ -352,7 +356,8 @@ class GraphProblem(ExampleProblem):
         """``mu log sum_y exp(psi / mu)``, the mean of psi, and the mean of its gradients."""
         graph, start = self._asked(w, i)
         with _said_of(i):
-            found = FactorGraph.from_structure(graph.structure, graph.tables / mu).marginals()
+            cooled = FactorGraph.from_structure(graph.structure, graph.tables / mu)
+            found = cooled.marginals(seconds=EXACT)
             _demand_exact(found)
         mean = np.asarray(found.factors.flat)
         value, psi = mu * float(found.value) - start, float(graph.tables @ mean) - start

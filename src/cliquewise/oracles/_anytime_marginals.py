@@ -1,0 +1,201 @@
+"""The steps of a question for marginals: exact where cheap; else an estimate and true bounds.
+
+Loopy belief propagation gives the best marginals where couplings are weak, and nothing that
+is certain. Tree-reweighted messages give an upper bound of log Z whatever happens; a value of
+loopy propagation outside the bounds is wrong, and its marginals are not taken then.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.spanning_trees import DENSE, TREES, edge_probabilities
+from cliquewise.oracles._barrier_run import Run, Settings
+from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
+from cliquewise.oracles.base import Oracle, get
+from cliquewise.oracles.choice import PATIENCE, SHARE
+from cliquewise.oracles.results import MarginalResult
+from cliquewise.oracles.trw_bp import Messages, certified_bound, lower_bound, sweep_seconds
+from cliquewise.ragged import Floats
+from cliquewise.trace import Trace
+
+#: Converged when no log message changes by more; the most sweeps of one kind of messages.
+TOL, MOST = 1e-6, 1000
+#: Parts of the time that is left: to find what is possible, for loopy and for other messages.
+SUPPORT, LOOPY, REWEIGHTED = 0.3, 0.3, 0.6
+#: Without a limit, bounds are tightened for this part of the time so far.
+TIGHTEN = 0.25
+#: Edge probabilities are improved so often, while that closes this part of the gap; steps are
+#: 2 / (k + 10): longer ones lean on a single tree, and its messages converge slowly.
+UPDATES, WORTH, SLOWER = 20, 0.01, 10.0
+#: Frank-Wolfe is not started for less time than this.
+WORTHWHILE = 0.5
+#: Seconds per drawn tree and edge.
+PER_TREE = 2e-7
+
+
+class MarginalSteps:
+    """Marginals and the tightest bounds so far, and the steps that improve them."""
+
+    def __init__(
+        self, graph: FactorGraph, seconds: float | None, gap: float, limits: dict[str, Any]
+    ):
+        self.graph, self.gap, self.limits = graph, gap, limits
+        self.seconds = seconds
+        self.started = time.perf_counter()
+        self.deadline = self.started + (math.inf if seconds is None else seconds)
+        self.lower, self.upper = -math.inf, math.inf
+        self.by = {"marginals": "trw-bp", "lower": "mean-field", "upper": "tables"}
+        self.info: dict[str, Any] = {}
+        self.trace = Trace(("seconds", "lower", "upper"))
+
+    def answer(self) -> MarginalResult:
+        """Exact, or the estimate and the bounds."""
+        exact = self._exact()
+        if exact is not None:
+            return exact.marginals(self.graph, **self.limits)
+        self.p = p = self._problem()
+        self.offer("tables", -math.inf, p.anything())
+        loopy, bethe, converged = self.loopy()
+        self.reweighted()
+        self.tighten()
+        x, value = self.x, self.value
+        if converged and self.lower <= bethe <= self.upper:
+            x, value, self.by["marginals"] = loopy, bethe, "loopy-bp"
+        self.info |= {"bethe": bethe, "converged": converged}
+        t = p.topology
+        lower = min(self.lower, self.upper)
+        upper_by = self.by["upper"]
+        method = self.by["marginals"]
+        return MarginalResult.from_flat(
+            self.graph, x[: int(t.node_offsets[-1])].copy(), x[t.targets],
+            min(max(value, lower), self.upper),
+            method if method == upper_by else f"{method}, bounds by {upper_by}",
+            (lower, self.upper), bounds_certified=(True, p.certified), trace=self.trace,
+            info={**self.by, **self.info},
+        )  # fmt: skip
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self.deadline - time.perf_counter())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the bounds are close enough, or the time is over."""
+        return self.upper - self.lower <= self.gap or self.left == 0.0
+
+    def offer(self, method: str, lower: float, upper: float, lower_by: str = "") -> None:
+        """Keep bounds that are tighter than before."""
+        if lower > self.lower:
+            self.lower, self.by["lower"] = lower, lower_by or method
+        if upper < self.upper:
+            self.upper, self.by["upper"] = upper, method
+        now = time.perf_counter() - self.started
+        self.trace.append(seconds=now, lower=self.lower, upper=self.upper)
+
+    # ---- the steps
+
+    def _exact(self) -> Oracle | None:
+        """An exact method that is cheap enough."""
+        s = self.graph.structure
+        oracle = get("tree" if s.is_forest else "junction-tree")
+        limits = self.limits if self.seconds is None else {**self.limits, "seconds": self.seconds}
+        if oracle.too_large(s, "marginals", limits) is not None:
+            return None
+        most = PATIENCE if self.seconds is None else SHARE * self.left
+        return oracle if oracle.cost(s, "marginals").seconds <= most else None
+
+    def _problem(self) -> Problem:
+        """Flat arrays; where entries are forbidden, a search says which others are possible."""
+
+        def mapper_of(structure: Any) -> Mapper:
+            return Mapper("auto", {}, structure, self.left)
+
+        return problem(self.graph, mapper_of, SUPPORT * self.left)
+
+    def loopy(self) -> tuple[Floats, float, bool]:
+        """Ordinary belief propagation: a point, its Bethe value, and whether it converged."""
+        p = self.p
+        rho = np.ones(p.topology.n_edges)
+        messages = Messages.start(p)
+        until = time.perf_counter() + LOOPY * self.left
+        changes, converged = messages.pass_around(rho, None, TOL, MOST, until)
+        x = messages.point(rho)
+        self.info["loopy_sweeps"] = len(changes)
+        return x, p.gradient(x, p.coefficients(rho))[1], converged
+
+    def reweighted(self) -> None:
+        """Tree-reweighted messages: another point, its value, and both bounds."""
+        self.rho = self._first_rho()
+        self.messages = Messages.start(self.p)
+        self._pass(time.perf_counter() + REWEIGHTED * self.left)
+        quick = self.seconds is not None and self.left < 30 * sweep_seconds(self.graph.structure)
+        self.offer("mean-field", lower_bound(self.p, self.x, 3 if quick else 30), math.inf)
+
+    def _pass(self, until: float) -> None:
+        """Messages for the current edge probabilities, and the bound at their point."""
+        p = self.p
+        self.messages.pass_around(self.rho, None, TOL, MOST, until)
+        self.x = self.messages.point(self.rho)
+        self.value = p.gradient(self.x, p.coefficients(self.rho))[1]
+        bound = certified_bound(p, self.x, self.rho, max(self.left, 1e-3))
+        self.offer("trw-bp", -math.inf, bound)
+
+    def _first_rho(self) -> Floats:
+        """Those of trees of strong edges; of few drawn ones if there is no time for more."""
+        t = self.p.topology
+        share = 0.1 * self.left
+        if 1e-10 * min(t.n_nodes, DENSE) ** 3 + PER_TREE * TREES * t.n_edges <= share:
+            return start_rho(self.p.pairwise)
+        trees = int(np.clip(share / (PER_TREE * (t.n_edges + 1)), 5, TREES))
+        return edge_probabilities(t.n_nodes, t.edges, trees=trees, dense=100)
+
+    def tighten(self) -> None:
+        """Better edge probabilities as long as they pay, then Frank-Wolfe for the rest."""
+        is_limited = math.isfinite(self.deadline)
+        if not is_limited:
+            now = time.perf_counter()
+            self.deadline = now + TIGHTEN * (now - self.started)
+        self._improve_rho()
+        if is_limited and not self.is_over and self.left >= WORTHWHILE:
+            self._frank_wolfe()
+
+    def _improve_rho(self) -> None:
+        """Move towards the tree of largest mutual information, which lowers the bound most."""
+        p = self.p
+        if not p.topology.n_edges:
+            return
+        for update in range(UPDATES):
+            begin, before = time.perf_counter(), self.upper
+            if self.is_over:
+                return
+            best = self.x, self.value, self.rho
+            tree = p.best_tree(self.x)
+            self.rho = self.rho + 2.0 / (update + SLOWER) * (tree - self.rho)
+            self._pass(self.deadline)
+            if self.upper == before:
+                self.x, self.value, self.rho = best
+            took = time.perf_counter() - begin
+            if before - self.upper < WORTH * (self.upper - self.lower) or took > self.left:
+                return
+
+    def _frank_wolfe(self) -> None:
+        """Barrier Frank-Wolfe: a tighter polytope, one MAP call per step."""
+        settings = Settings(
+            "adaptive", "marginal", 10, max(0.05, self.gap / 2), True, False, 10_000, self.left,
+            None,
+        )  # fmt: skip
+        mapper = Mapper("auto", {}, self.p.structure, self.left)
+        run = Run(self.p, mapper, settings, time.perf_counter())
+        run.rho = self.rho
+        run.whole()
+        found = run.result(self.graph, "barrier-fw")
+        lower, upper = found.log_z_bounds
+        self.offer("barrier-fw", lower, upper, "barrier-fw")
+        self.info["map_calls"] = run.mapper.calls
