@@ -16,6 +16,7 @@ from cliquewise.graph.spanning_trees import (
     edge_probabilities,
     in_spanning_tree_polytope,
     maximum_spanning_tree,
+    parent_probabilities,
 )
 
 
@@ -51,6 +52,13 @@ def test_the_matrix_tree_theorem_agrees_with_the_list_of_all_trees(case):
     for tree, p in zip(listed, chance / chance.sum(), strict=True):
         expected[list(tree)] += p
     np.testing.assert_allclose(edge_probabilities(n, edges, weights), expected, atol=1e-12)
+
+
+@given(graphs())
+def test_drawn_parents_make_a_point_of_the_polytope_with_every_edge(case):
+    n, edges, _ = case
+    rho = parent_probabilities(n, edges)
+    assert rho.min() > 0.0 and in_spanning_tree_polytope(n, edges, rho, 1e-9)
 
 
 @given(graphs())

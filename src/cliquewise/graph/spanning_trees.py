@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components, maximum_flow, minimum_spanning_tree
+from scipy.sparse.csgraph import (
+    breadth_first_order,
+    connected_components,
+    maximum_flow,
+    minimum_spanning_tree,
+)
 
 from cliquewise.errors import GraphError
 from cliquewise.ragged import Floats, Ints, offsets_of
@@ -26,12 +31,7 @@ FLOOR = 1e-2
 
 
 def edge_probabilities(
-    n_nodes: int,
-    edges: ArrayLike,
-    weights: ArrayLike | None = None,
-    random_state: Any = 0,
-    trees: int = TREES,
-    dense: int = DENSE,
+    n_nodes: int, edges: ArrayLike, weights: ArrayLike | None = None, random_state: Any = 0
 ) -> Floats:
     """How often each edge appears in a random spanning tree.
 
@@ -50,10 +50,6 @@ def edge_probabilities(
         Not negative; equal by default. Weights below 1 % of the largest are raised to that.
     random_state : int or Generator, default=0
         For drawn trees.
-    trees : int, default=200
-        How many are drawn.
-    dense : int, default=1500
-        The most variables of a part that gets exact probabilities.
 
     Examples
     --------
@@ -67,14 +63,42 @@ def edge_probabilities(
     _, part = _components(n_nodes, pairs)
     sizes = np.bincount(part)
     cyclic = np.bincount(part[pairs[:, 0]], minlength=len(sizes)) >= sizes
-    large = sizes > dense
+    large = sizes > DENSE
     for c in np.flatnonzero(cyclic & ~large):
         mine = np.flatnonzero(part[pairs[:, 0]] == c)
         rho[mine] = _matrix_tree(pairs[mine], w[mine])
     drawn = np.flatnonzero((cyclic & large)[part[pairs[:, 0]]])
     if len(drawn):
-        rho[drawn] = _mean_tree(n_nodes, pairs[drawn], w[drawn], random_state, trees)
+        rho[drawn] = _mean_tree(n_nodes, pairs[drawn], w[drawn], random_state)
     return rho
+
+
+def parent_probabilities(n_nodes: int, edges: ArrayLike) -> Floats:
+    """A point of the polytope in linear time: every variable draws a parent.
+
+    Variables are ordered breadth first. Each one but the first of its part draws one of its
+    edges to earlier variables, which makes a spanning tree; so an edge appears with one over
+    the number of these edges of its later end.
+
+    Examples
+    --------
+    >>> parent_probabilities(3, [(0, 1), (1, 2), (0, 2)])
+    array([1. , 0.5, 0.5])
+    """
+    pairs, _ = _checked(n_nodes, edges, None)
+    if not len(pairs):
+        return np.ones(0)
+    count, part = _components(n_nodes, pairs)
+    roots = np.zeros(count, dtype=np.int64)
+    roots[part[::-1]] = np.arange(n_nodes)[::-1]
+    rows = np.concatenate([pairs[:, 0], np.full(count, n_nodes)])
+    columns = np.concatenate([pairs[:, 1], roots])
+    joined = csr_array((np.ones(len(rows)), (rows, columns)), (n_nodes + 1, n_nodes + 1))
+    walk = breadth_first_order(joined, n_nodes, directed=False, return_predecessors=False)
+    place = np.empty(n_nodes + 1, dtype=np.int64)
+    place[walk] = np.arange(n_nodes + 1)
+    later = np.where(place[pairs[:, 0]] > place[pairs[:, 1]], pairs[:, 0], pairs[:, 1])
+    return np.asarray(1.0 / np.bincount(later, minlength=n_nodes)[later])
 
 
 def maximum_spanning_tree(n_nodes: int, edges: ArrayLike, weights: ArrayLike) -> Floats:
@@ -184,7 +208,7 @@ def _matrix_tree(pairs: Ints, weights: Floats) -> Floats:
     return np.asarray(rho * ((k - 1) / rho.sum())).clip(0.0, 1.0)
 
 
-def _mean_tree(n: int, pairs: Ints, weights: Floats, random_state: Any, trees: int) -> Floats:
+def _mean_tree(n: int, pairs: Ints, weights: Floats, random_state: Any) -> Floats:
     """Mean of drawn trees, continued until every edge was in one of them."""
     from cliquewise._kernels.graphs.spanning_trees import wilson
 
@@ -203,8 +227,8 @@ def _mean_tree(n: int, pairs: Ints, weights: Floats, random_state: Any, trees: i
     sequence = np.arange(n)
     sequence[roots] = -roots - 1
     counts = np.zeros(len(pairs))
-    wilson(trees, int(rng.integers(2**31)), sequence, starts, links, others, steps, counts)
-    made = trees
+    wilson(TREES, int(rng.integers(2**31)), sequence, starts, links, others, steps, counts)
+    made = TREES
     while counts.min() == 0:
         counts += maximum_spanning_tree(n, pairs, (counts == 0) + 0.5 * rng.random(len(pairs)))
         made += 1

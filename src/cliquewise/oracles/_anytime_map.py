@@ -34,6 +34,8 @@ LONG = 1.0
 START, START_SECONDS = 0.05, 1.0
 #: Estimates count double against a limit.
 CAUTION = 2.0
+#: A search gets this part of the time that is left, since it may stop late; and at least so much.
+PUNCTUAL, SHORT = 0.9, 0.3
 #: Table entries that toulbar2 reads, and columns that HiGHS prepares, per second.
 POSTED, PREPARED = 1e6, 1e5
 
@@ -175,7 +177,7 @@ class MapSteps:
         toulbar2, milp = get("toulbar2"), get("milp")
         if toulbar2.refuses(s) is None:
             reading = float(s.table_offsets[-1]) / POSTED
-            promising = toulbar2.avoids(s) is None and CAUTION * reading + 1.0 <= self.left
+            promising = toulbar2.avoids(s) is None and CAUTION * reading + SHORT <= self.left
             return toulbar2 if promising else None
         columns = float(s.table_offsets[-1] + s.node_offsets[-1])
         if milp.refuses(s) is None and CAUTION * columns / PREPARED <= self.left:
@@ -185,17 +187,10 @@ class MapSteps:
     def _prove(self, seconds: float) -> None:
         """Let the prover search for some time."""
         oracle = self._prover()
-        seconds = min(seconds, self.left)
         if oracle is None or self.is_over:
             return
-        options: dict[str, Any] = {"seconds": seconds}
-        if oracle.name == "toulbar2":
-            if seconds < 1.0:
-                return  # it knows whole seconds only
-            reading = float(self.graph.structure.table_offsets[-1]) / POSTED
-            whole = float(math.floor(max(1.0, seconds - reading))) if seconds < 1e8 else seconds
-            options = {"seconds": whole, "init": self.labels}
-        best = oracle.map(self.graph, **options)
+        start = {"init": self.labels} if oracle.name == "toulbar2" else {}
+        best = oracle.map(self.graph, seconds=PUNCTUAL * min(seconds, self.left), **start)
         self.take(oracle.name, best.labels, best.score, best.upper_bound, best.exact)
 
     def _start(self, alone: bool = False) -> None:

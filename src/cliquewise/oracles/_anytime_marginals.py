@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.spanning_trees import DENSE, TREES, edge_probabilities
+from cliquewise.graph.spanning_trees import DENSE, parent_probabilities
 from cliquewise.oracles._barrier_run import Run, Settings
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
 from cliquewise.oracles.base import Oracle, get
@@ -35,8 +35,8 @@ TIGHTEN = 0.25
 UPDATES, WORTH, SLOWER = 20, 0.01, 10.0
 #: Frank-Wolfe is not started for less time than this.
 WORTHWHILE = 0.5
-#: Seconds per drawn tree and edge.
-PER_TREE = 2e-7
+#: Seconds of a dense inverse, by the cube of its size.
+PER_INVERSE = 2e-10
 
 
 class MarginalSteps:
@@ -148,13 +148,11 @@ class MarginalSteps:
         self.offer("trw-bp", -math.inf, bound)
 
     def _first_rho(self) -> Floats:
-        """Those of trees of strong edges; of few drawn ones if there is no time for more."""
+        """Those of trees of strong edges; where they would take long, some in linear time."""
         t = self.p.topology
-        share = 0.1 * self.left
-        if 1e-10 * min(t.n_nodes, DENSE) ** 3 + PER_TREE * TREES * t.n_edges <= share:
+        if t.n_nodes <= DENSE and PER_INVERSE * float(t.n_nodes) ** 3 <= 0.1 * self.left:
             return start_rho(self.p.pairwise)
-        trees = int(np.clip(share / (PER_TREE * (t.n_edges + 1)), 5, TREES))
-        return edge_probabilities(t.n_nodes, t.edges, trees=trees, dense=100)
+        return parent_probabilities(t.n_nodes, t.edges)
 
     def tighten(self) -> None:
         """Better edge probabilities as long as they pay, then Frank-Wolfe for the rest."""

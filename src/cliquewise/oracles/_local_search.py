@@ -12,7 +12,8 @@ from cliquewise.ragged import Ints
 
 #: Sweeps of one annealing, and proposals at most (large graphs get fewer sweeps).
 SWEEPS, MAX_PROPOSALS = 3000, 10_000_000
-#: About how many proposals are made per second, which keeps to the time limit.
+#: About how many proposals are made per second where variables have few neighbors, which keeps to
+#: the time limit.
 PACE = 3e7
 #: All annealings end at this temperature, in units of the spread of a variable's score given
 #: its neighbors.
@@ -41,13 +42,15 @@ class LocalSearch:
         largest = int(np.diff(t.edge_offsets).max(initial=1))
         self.limit = min(max(largest, SMALL_TABLE), LARGE_TABLE)
         self.reach = np.full(1, 50.0)
+        # A proposal that is taken changes the fields of all neighbors.
+        self.pace = PACE / (1.0 + degree * float(t.cards.mean() if len(t.cards) else 1.0) / 16.0)
 
     def anneal(self, labels: Ints, hot: float, seconds: float, seed: int) -> Ints:
         """The best labeling met while cooling down from ``hot``."""
         from cliquewise._kernels.graphs.icm import anneal
 
         t = self.topology
-        proposals = min(MAX_PROPOSALS, PACE * seconds)
+        proposals = min(MAX_PROPOSALS, self.pace * seconds)
         sweeps = int(np.clip(proposals / max(1, t.n_nodes), 10, SWEEPS))
         # Neither way of cooling wins on all graphs: they take turns.
         cool = np.linspace if seed % 2 else np.geomspace
