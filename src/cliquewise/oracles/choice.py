@@ -18,7 +18,16 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved, level
-from cliquewise.oracles.base import HURRY, PROVED, QUESTIONS, Cost, Oracle, _registry, get, registered
+from cliquewise.oracles.base import (
+    HURRY,
+    PROVED,
+    QUESTIONS,
+    Cost,
+    Oracle,
+    _registry,
+    get,
+    registered,
+)
 from cliquewise.tables import text_table
 
 #: Where elimination keeps what it found out about a structure.

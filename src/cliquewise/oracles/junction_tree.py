@@ -100,7 +100,7 @@ class Elimination(Oracle):
                 most = HURRIED_PART * seconds if hurried else MOST_SECONDS
                 found = self._sketch(structure, *self.order(structure, most))
                 structure.memo[key] = found
-        return found  # type: ignore[no-any-return]
+        return found
 
     def known(self, structure: Structure) -> Sketch:
         """The best order found so far; one is searched for where there is none."""
