@@ -13,7 +13,8 @@ import numpy as np
 from cliquewise._kernels.graphs.elimination import MIN_WEIGHT, greedy_order
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import ask, get
+from cliquewise.oracles.base import get
+from cliquewise.oracles.choice import ask
 from cliquewise.oracles.results import MapResult
 
 #: Table entries that elimination fills while TRW-S reads one entry in each of some 25 iterations.
