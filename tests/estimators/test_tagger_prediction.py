@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tagging_cases import LABELS, all_labelings, graph_of, problem, tight
 
 import cliquewise as cw
 from cliquewise.errors import DataError, PrecisionError
 from cliquewise.estimators import _prediction
+from cliquewise.models.chain import ChainModel
 
 X, Y = problem(10)
 NEW, TRUE = problem(6, seed=5)
@@ -41,6 +44,53 @@ def test_the_k_best_are_those_of_brute_force_with_their_probabilities(tagger):
         )
         assert len({tuple(tags) for _, tags in best}) == len(best)
     assert [best[0][1] for best in tagger.predict_top_k(NEW, 1)] == tagger.predict(NEW)
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "feature_pairs": st.sampled_from(["all", "seen"]),
+            "transitions": st.sampled_from(["all", "seen"]),
+            "forbidden": st.sampled_from([None, [("A", "C"), ("B", "B")]]),
+            "intercept": st.booleans(),
+            "boundaries": st.booleans(),
+            "n_jobs": st.sampled_from([1, 2]),
+        }
+    ),
+    st.sampled_from(["strings", "dicts", "numbers", "arrays"]),
+    st.sampled_from([0.0, 1.0, 1e9]),
+    st.integers(0, 10**6),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_way_straight_to_the_labels_and_the_one_by_scores_agree(options, form, size, seed):
+    """From all forms of input, whatever the constraints; where all scores are equal, too."""
+    rng = np.random.default_rng(seed)
+    new, _ = problem(6, seed=seed)
+    made = {
+        "strings": lambda token: [*token, *token[:1], "never seen"],
+        "dicts": lambda token: dict(item.split("=") for item in token),
+        "numbers": lambda token: {item: float(len(item)) / 3 for item in token},
+        "arrays": lambda token: [float(item[-1]) - 1 for item in token],
+    }[form]
+    given = [[made(token) for token in x] for x in new]
+    given = [np.array(x) for x in given] if form == "arrays" else [*given, []]
+    free = [["A"] * len(x) for x in given]
+    free[0][-1:], free[1][-1:], free[2][-1:] = ["A"], ["B"], ["C"]
+    forbidden, options["forbidden"] = options["forbidden"], None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tagger = cw.SequenceTagger(max_epochs=1, **options).fit(given, free)
+    tagger.set_params(forbidden=forbidden)
+    if forbidden is not None:
+        model = ChainModel.build(
+            tagger._training[0], 3, feature_pairs=options["feature_pairs"],
+            transitions=options["transitions"], forbidden=forbidden, classes=tagger.classes_,
+            intercept=options["intercept"], boundaries=options["boundaries"],
+        )  # fmt: skip
+        tagger._set(tagger.encoder_, tagger.labels_, model, tagger.coef_)
+    weights = size * rng.integers(-3, 4, len(tagger.coef_)).astype(float)
+    tagger._set(tagger.encoder_, tagger.labels_, tagger.model_, weights)
+    assert tagger.predict(given) == tagger.predict(given, allowed=[None] * len(given))
 
 
 def test_likelihoods_of_all_labelings_add_up_to_one(tagger):
@@ -143,14 +193,12 @@ def test_weights_of_any_size_predict_the_same_and_give_no_false_probability(size
     y = [rng.integers(0, 3, 4).tolist() for _ in range(8)]
     tagger = cw.SequenceTagger(tol=0.1).fit(X, y)
     expected, plain = tagger.predict(X), tagger.coef_
-    tagger.coef_ = plain * size
-    tagger.__dict__.pop("_packed", None)
+    tagger._set(tagger.encoder_, tagger.labels_, tagger.model_, plain * size)
     assert tagger.predict(X) == expected
     for ask in (tagger.predict_marginals, lambda X: tagger.predict_top_k(X, 2),
                 lambda X: tagger.log_likelihood(X, y)):  # fmt: skip
         with pytest.raises(PrecisionError, match="sequence 0: the labelings that matter lose"):
             ask(X)
-    tagger.coef_ = plain * 1e305
-    tagger.__dict__.pop("_packed", None)
+    tagger._set(tagger.encoder_, tagger.labels_, tagger.model_, plain * 1e305)
     with pytest.raises(PrecisionError, match="scale the features"):
         tagger.predict(X)

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.data.dataset import Dataset, token_place
+from cliquewise.data.entries import Entries
 from cliquewise.data.items import Items, Number
 from cliquewise.data.matrices import LARGEST, first_beyond, remedy
 from cliquewise.errors import DataError
@@ -123,8 +124,8 @@ def check_counts(n_hash: Any, min_count: Any) -> None:
 
 def encode_attributes(
     tokens: list[Any], offsets: NDArray[np.int64], table: AttributeTable
-) -> Dataset:
-    """Number the attributes of all tokens; unknown ones are left out, repeated ones added up."""
+) -> Entries:
+    """Number the attributes of all tokens."""
     parts: Parts
     try:
         parts = [(table.encode_block(b), b) for b in _plain_blocks(tokens)]
@@ -133,6 +134,9 @@ def encode_attributes(
             parts = table.encode_items(tokens)
         except _ODD:
             parts = [(table.encode_block(b), b) for b in _general_blocks(tokens, offsets)]
+    if len(parts) == 1:
+        ((ids, block),) = parts
+        return Entries(offsets, block.lengths, ids, block.values, table.n_features)
     return _assemble(parts, _flat(parts), offsets, table.n_features)
 
 
@@ -154,7 +158,7 @@ def learn_attributes(
             blocks = _general_blocks(tokens, offsets)
             parts = [(index.numbers(chain.from_iterable(b.tokens)), b) for b in blocks]
     ids, names = without_rare(_flat(parts), [str(name) for name in index], min_count)
-    return _assemble(parts, ids, offsets, len(names)), names
+    return _assemble(parts, ids, offsets, len(names)).compact(), names
 
 
 class FirstSight(defaultdict[Any, int]):
@@ -197,38 +201,14 @@ def _flat(parts: Parts) -> NDArray[np.int32]:
 
 def _assemble(
     parts: Parts, ids: NDArray[np.int32], offsets: NDArray[np.int64], n_features: int
-) -> Dataset:
+) -> Entries:
     lengths = np.concatenate([np.empty(0, np.int64), *(block.lengths for _, block in parts)])
     values = None
     if any(block.values is not None for _, block in parts):
         values = np.concatenate(
             [np.ones(len(i)) if b.values is None else b.values for i, b in parts]
         )
-    return compact_dataset(ids, lengths, values, offsets, n_features)
-
-
-def compact_dataset(
-    ids: NDArray[np.int32],
-    lengths: NDArray[np.int64],
-    values: NDArray[np.float64] | None,
-    offsets: NDArray[np.int64],
-    n_features: int,
-) -> Dataset:
-    """Build a dataset from feature numbers that may be unknown (-1) or repeated in a token."""
-    from cliquewise._kernels.common.attributes import compact
-
-    none = np.empty(0)
-    indptr = np.empty(len(lengths) + 1, dtype=np.int64)
-    indices = np.empty(len(ids), dtype=np.int32)
-    sums = none if values is None else np.empty(len(ids))
-    size = 1 << (2 * int(lengths.max(initial=1)) + 1).bit_length()
-    args = (ids, lengths, none if values is None else values, indptr, indices)
-    n = compact(*args, sums, np.zeros((size, 3), dtype=np.int64))
-    if n < 0:
-        sums = np.empty(len(ids))
-        n = compact(*args, sums, np.zeros((size, 3), dtype=np.int64))
-    kept = None if len(sums) == 0 or (sums[:n] == 1.0).all() else sums[:n]
-    return Dataset.trusted(offsets, indptr, indices[:n], kept, n_features)
+    return Entries(offsets, lengths, ids, values, n_features)
 
 
 def _bytes(text: str) -> NDArray[np.uint8]:

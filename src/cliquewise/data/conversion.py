@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cliquewise.data.builtin_templates import BUILTIN
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.encode import FeatureEncoder
+from cliquewise.data.entries import Entries
 from cliquewise.data.formats.conll import Columns
 from cliquewise.data.frames import frame_rows, is_frame
 from cliquewise.data.labels import Labels
@@ -78,6 +79,10 @@ class SequenceEncoder:
         """Encode; attributes that were not learned are left out."""
         X = self._prepared(X)
         return self._with_edges(self.inner.transform(X), X)
+
+    def entries(self, X: Any) -> Entries:
+        """Attributes of tokens, not put in order; none of pairs of tokens."""
+        return self.inner.entries(self._prepared(X))
 
     @property
     def n_features(self) -> int:

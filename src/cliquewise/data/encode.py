@@ -17,13 +17,17 @@ from cliquewise.data.attributes import (
     learn_attributes,
 )
 from cliquewise.data.dataset import Dataset
+from cliquewise.data.entries import Entries
 from cliquewise.data.frames import frame_rows, is_frame
 from cliquewise.data.labels import Labels
-from cliquewise.data.matrices import check_pointers, checked_matrix
+from cliquewise.data.matrices import check_pointers, checked_matrix, first_beyond
 from cliquewise.errors import DataError
 from cliquewise.ragged import offsets_of
 
 __all__ = ["FeatureEncoder", "Labels"]
+
+#: Numbers of arrays that are taken with their zeros (100 MB).
+MANY = 8_000_000
 
 ATTRIBUTES, NUMBERS = "attributes", "numbers"
 _KINDS = {
@@ -96,7 +100,7 @@ class FeatureEncoder:
         if self.kind == NUMBERS:
             data = _encode_numbers(X)
         elif self.n_hash is not None:
-            data = encode_attributes(*_tokens(X), self._get_table())
+            data = encode_attributes(*_tokens(X), self._get_table()).compact()
         else:
             data, self.vocabulary = learn_attributes(*_tokens(X), self.min_count)
         self.n_features = data.n_features
@@ -104,11 +108,24 @@ class FeatureEncoder:
 
     def transform(self, X: Any) -> Dataset:
         """Encode `X` with the features learnt before; attributes never seen are left out."""
+        X = self._checked(X)
+        if self.kind == ATTRIBUTES and not isinstance(X, Dataset):
+            return encode_attributes(*_tokens(X), self._get_table()).compact()
+        return self._numbers(X)
+
+    def entries(self, X: Any) -> Entries:
+        """:meth:`transform` without putting the attributes in order."""
+        X = self._checked(X)
+        if self.kind == ATTRIBUTES and not isinstance(X, Dataset):
+            return encode_attributes(*_tokens(X), self._get_table())
+        return _dense_entries(X, self.n_features) or Entries.of(self._numbers(X))
+
+    def _checked(self, X: Any) -> Any:
+        """Sequences of the kind that was learnt from."""
         if self.kind is None:
             raise DataError("this FeatureEncoder is not fitted: call fit or fit_transform first")
         if isinstance(X, Dataset):
-            self._check_n_features(X.n_features)
-            return X.with_labels(None)
+            return X
         X = _as_sequences(X)
         kind = _kind(X, default=self.kind)
         if kind != self.kind:
@@ -116,9 +133,12 @@ class FeatureEncoder:
                 f"the sequences are {_KINDS[kind]}, but fitting saw {_KINDS[self.kind]}; "
                 "use the same kind in both"
             )
-        if kind == ATTRIBUTES:
-            return encode_attributes(*_tokens(X), self._get_table())
-        data = _encode_numbers(X, self.n_features)
+        return X
+
+    def _numbers(self, X: Any) -> Dataset:
+        data = (
+            X.with_labels(None) if isinstance(X, Dataset) else _encode_numbers(X, self.n_features)
+        )
         self._check_n_features(data.n_features)
         return data
 
@@ -243,6 +263,23 @@ def _encode_numbers(X: Any, n_features: int | None = None) -> Dataset:
         stacked = np.concatenate([np.empty((0, width)), *X])
         return Dataset.from_matrix(stacked, offsets)
     return Dataset.from_matrix(_stack_sparse(X, width), offsets)
+
+
+def _dense_entries(X: Any, width: int) -> Entries | None:
+    """All numbers of arrays, the zeros too; None for other kinds, or where a closer look is due."""
+    parts = X if isinstance(X, list) else list(X) if isinstance(X, np.ndarray) else None
+    if not parts or not all(
+        isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[1] == width and x.dtype.kind in "fiub"
+        for x in parts
+    ):
+        return None
+    values = np.concatenate(parts, dtype=np.float64).ravel()
+    if len(values) > MANY or first_beyond(values) is not None:
+        return None
+    n = len(values) // width if width else 0
+    indices = np.tile(np.arange(width, dtype=np.int32), n)
+    offsets = offsets_of([len(x) for x in parts])
+    return Entries(offsets, np.full(n, width), indices, values, width) if width else None
 
 
 def _stack_sparse(X: Sequence[Any], width: int) -> Any:

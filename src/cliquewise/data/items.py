@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: Distinct items that are kept; with more, all are forgotten (a service runs for months).
-LIMIT = 1 << 20
+LIMIT = 1 << 19
 
 Flatten = Callable[[Any], tuple[list[str], list[float]]]
 Number = Callable[[list[str]], NDArray[np.int32]]

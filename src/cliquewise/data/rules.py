@@ -54,6 +54,11 @@ class Rule:
     macros: tuple[Macro, ...]
     only: Literal["", "first", "last"] = ""
 
+    @property
+    def pattern(self) -> str:
+        """What makes the attribute of the macros' values, by ``%``."""
+        return "%s".join(part.replace("%", "%%") for part in self.parts)
+
     def __str__(self) -> str:
         shown = [f"%x[{m.row},{m.column}]" for m in self.macros]
         return "".join(p + s for p, s in zip(self.parts, [*shown, ""]))

@@ -18,17 +18,19 @@ from cliquewise.data.attributes import (
     AttributeTable,
     FirstSight,
     check_counts,
-    compact_dataset,
     without_rare,
 )
 from cliquewise.data.builtin_templates import change_of
 from cliquewise.data.dataset import Dataset
+from cliquewise.data.entries import Entries
 from cliquewise.data.formats.conll import Columns
 from cliquewise.data.rules import Macro, Rule
+from cliquewise.data.template_items import RuleItems
 from cliquewise.data.templates import Template
 from cliquewise.errors import DataError
 
 _DENSE = 1 << 22  # below this many possible combinations, a table beats sorting
+_SHORT = 16  # up to so many sentences are encoded one by one
 _MARKS = {"crfpp": ("_B-{}", "_B+{}"), "wapiti": ("_x-{}", "_x+{}")}
 
 
@@ -70,6 +72,7 @@ class TemplateEncoder:
         self.vocabulary: list[str] | None = None
         self.edge_vocabulary: list[str] | None = None
         self._tables: dict[str, AttributeTable] = {}
+        self._items: RuleItems | None = None
 
     @property
     def n_features(self) -> int:
@@ -86,6 +89,7 @@ class TemplateEncoder:
     def fit_transform(self, text: Columns) -> Dataset:
         """Learn the attributes of the tokens (and of the edges) and encode the tokens."""
         self._tables.clear()
+        self._items = None
         view = _View(text, self.template)
         if self.n_hash is None:
             edges = _apply(view, self.template.edge_rules, inner=True)
@@ -93,7 +97,7 @@ class TemplateEncoder:
             tokens = _apply(view, self.template.token_rules)
             data, self.vocabulary = _learn(tokens, view, self.min_count)
             return data
-        return self._encode(view, "tokens")
+        return self._entries(view, "tokens").compact()
 
     def fit(self, text: Columns) -> TemplateEncoder:
         """Learn the attributes."""
@@ -102,26 +106,38 @@ class TemplateEncoder:
 
     def transform(self, text: Columns) -> Dataset:
         """Encode the tokens; attributes never seen are left out."""
-        return self._encode(_View(text, self.template), "tokens")
+        return self.entries(text).compact()
+
+    def entries(self, text: Columns) -> Entries:
+        """:meth:`transform` without putting the attributes in order."""
+        if len(text) > _SHORT or not self.template.token_rules:
+            return self._entries(_View(text, self.template), "tokens")
+        _check_columns(self.template, text)
+        if self._items is None:
+            table, marks = self._table("tokens"), _marks(self.template)
+            self._items = RuleItems(self.template, marks, table)
+        return _as_entries(self._items.numbers(text), text, self.n_features)
 
     def transform_edges(self, text: Columns) -> Dataset:
         """Encode the edges: the features of token ``t`` describe the pair ``(t - 1, t)``.
 
         The first token of a sentence has none.
         """
-        return self._encode(_View(text, self.template), "edges")
+        return self._entries(_View(text, self.template), "edges").compact()
 
-    def _encode(self, view: _View, what: str) -> Dataset:
-        of_edges = what == "edges"
-        vocabulary = self.edge_vocabulary if of_edges else self.vocabulary
+    def _table(self, what: str) -> AttributeTable:
+        vocabulary = self.edge_vocabulary if what == "edges" else self.vocabulary
         if vocabulary is None and self.n_hash is None:
             raise DataError("this TemplateEncoder is not fitted: call fit or fit_transform first")
         if what not in self._tables:
             self._tables[what] = AttributeTable(vocabulary, self.n_hash or 0)
-        table = self._tables[what]
+        return self._tables[what]
+
+    def _entries(self, view: _View, what: str) -> Entries:
+        of_edges, table = what == "edges", self._table(what)
         rules = self.template.edge_rules if of_edges else self.template.token_rules
         ids = _number_all(_apply(view, rules, inner=of_edges), table.numbers, view)
-        return _dataset(ids, view, table.n_features)
+        return _as_entries(ids, view.text, table.n_features)
 
     def to_state(self) -> dict[str, Any]:
         """Return the fitted encoder as a dict of plain values."""
@@ -138,7 +154,7 @@ class TemplateEncoder:
         return encoder
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tables": {}}
+        return {**self.__dict__, "_tables": {}, "_items": None}
 
 
 @dataclass
@@ -161,16 +177,13 @@ class _View:
     _columns: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.template.n_columns > self.text.n_columns and self.text.n_tokens:
-            raise DataError(
-                f"the template uses column {self.template.n_columns - 1}, but there are only "
-                f"{self.text.n_columns} columns (0..{self.text.n_columns - 1}) without the labels"
-            )
+        _check_columns(self.template, self.text)
         sizes = np.diff(self.text.offsets)
         self.starts = np.repeat(self.text.offsets[:-1], sizes)
         self.lengths = np.repeat(sizes, sizes)
         self.places = np.arange(self.text.n_tokens) - self.starts
-        self.reach = max((abs(macro.row) for macro in self.template.macros()), default=0)
+        self.marks = _marks(self.template)
+        self.reach = len(self.marks) // 2
 
     def macro(self, macro: Macro) -> tuple[NDArray[np.int64], list[str | None]]:
         """For each token the code of the macro's value, and the values by code."""
@@ -204,20 +217,30 @@ class _View:
             found = index.numbers(self.text.columns[column] if self.text.n_tokens else [])
             marks = np.arange(len(index), len(index) + 2 * self.reach)
             numbers = np.concatenate([found, marks])
-            values = [*index, *self._marks()]
+            values = [*index, *self.marks]
         self._columns[key] = (numbers, values)
         return numbers, values
 
-    def _marks(self) -> list[str | None]:
-        """What stands 1, 2, ... places before the start, then after the end, of a sentence."""
-        if self.template.outside == "absent":
-            return [None] * (2 * self.reach)
-        far = 4 if self.template.outside == "wapiti" else self.reach
-        return [
-            mark.format(d if d <= far else "#")
-            for mark in _MARKS[self.template.outside]
-            for d in range(1, self.reach + 1)
-        ]
+
+def _marks(template: Template) -> list[str | None]:
+    """What stands 1, 2, ... places before the start, then after the end, of a sentence."""
+    reach = max((abs(macro.row) for macro in template.macros()), default=0)
+    if template.outside == "absent":
+        return [None] * (2 * reach)
+    far = 4 if template.outside == "wapiti" else reach
+    return [
+        mark.format(d if d <= far else "#")
+        for mark in _MARKS[template.outside]
+        for d in range(1, reach + 1)
+    ]
+
+
+def _check_columns(template: Template, text: Columns) -> None:
+    if template.n_columns > text.n_columns and text.n_tokens:
+        raise DataError(
+            f"the template uses column {template.n_columns - 1}, but there are only "
+            f"{text.n_columns} columns (0..{text.n_columns - 1}) without the labels"
+        )
 
 
 def _change(
@@ -270,17 +293,16 @@ def _distinct(codes: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], N
 
 
 def _names(rule: Rule, columns: list[Any], examples: NDArray[np.int64]) -> list[str]:
-    pattern = "%s".join(part.replace("%", "%%") for part in rule.parts)
     if not columns:
         return [rule.parts[0]] * len(examples)
     chosen = [map(values.__getitem__, codes[examples].tolist()) for codes, values in columns]
-    return list(map(pattern.__mod__, zip(*chosen)))
+    return list(map(rule.pattern.__mod__, zip(*chosen)))
 
 
 def _learn(applied: Iterator[_Applied], view: _View, min_count: int) -> tuple[Dataset, list[str]]:
     index = FirstSight()
     ids, names = without_rare(_number_all(applied, index.numbers, view), list(index), min_count)
-    return _dataset(ids, view, len(names)), names
+    return _as_entries(ids, view.text, len(names)).compact(), names
 
 
 def _number_all(
@@ -293,6 +315,6 @@ def _number_all(
     return np.stack(columns, axis=1)
 
 
-def _dataset(ids: NDArray[np.int32], view: _View, n_features: int) -> Dataset:
+def _as_entries(ids: NDArray[np.int32], text: Columns, n_features: int) -> Entries:
     lengths = np.full(ids.shape[0], ids.shape[1], dtype=np.int64)
-    return compact_dataset(ids.reshape(-1), lengths, None, view.text.offsets, n_features)
+    return Entries(text.offsets, lengths, ids.reshape(-1), None, n_features)

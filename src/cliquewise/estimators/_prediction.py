@@ -5,27 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
+from cliquewise.data.entries import Entries
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._inputs import bounded_k, check_sample_weight, threads
+from cliquewise.graph.factor_graph import largest_finite
 from cliquewise.metrics import token_accuracy
-from cliquewise.models.chain import ChainModel, transition_lists
-from cliquewise.oracles._leveled import RESOLVED, check_resolved, level_chains
+from cliquewise.models.chain import PADDING, ChainModel, transition_lists
+from cliquewise.oracles._leveled import PLAIN, RESOLVED, check_resolved, level_chains
 from cliquewise.ragged import Floats, Ints, offsets_of
 
 #: Numbers in one block of scores: bounds the memory of prediction (64 MB).
 BLOCK = 8_000_000
 
+#: What prediction keeps of the weights.
+CACHED = ("_packed", "_sparse_transitions", "_tables")
+
 #: From so many labels on, and with at most this share of nonzero transitions, the exact Viterbi
 #: that reads the nonzero ones alone is used.
 MANY_LABELS, SPARSE = 200, 0.1
+
+
+class Tables(NamedTuple):
+    """Weights as ``_kernels.chain.decode.tag`` takes them, and the largest of them."""
+
+    w: Floats
+    constants: Floats
+    trans: Floats
+    largest: float
 
 
 class ChainPrediction:
@@ -56,18 +70,48 @@ class ChainPrediction:
             return None
         return transition_lists(trans)
 
+    @cached_property
+    def _tables(self) -> Tables | None:
+        """What the fastest way to the best labels reads; None where it does not lead there."""
+        model, w = self.model_, self._packed
+        form = model.form(learn=False)
+        trans = model.transitions(self.coef_)[None].copy()
+        largest = max(largest_finite(w), 1.0)
+        pairs_alone = bool(len(model.pair_start)) and not form.rows
+        if model.n_edge_attributes or pairs_alone or self._sparse_transitions or largest > PLAIN:
+            return None
+        if len(model.edge_allowed):
+            trans[0, ~model.edge_allowed] = -np.inf
+        k, row = model.n_labels, model.n_attributes - model.intercept - 2 * model.boundaries
+        constants = np.zeros((3, -(-k // PADDING) * PADDING))
+        for at, there in enumerate((model.intercept, model.boundaries, model.boundaries)):
+            if there:
+                constants[at, :k] = w[row * k : (row + 1) * k]
+                row += 1
+        constants[1, :k][~model.begin_allowed] = -np.inf
+        constants[2, :k][~model.end_allowed] = -np.inf
+        return Tables(w, constants, trans, largest)
+
+    def _check_fitted(self) -> None:
+        if "coef_" not in self.__dict__:
+            check_is_fitted(self, "coef_")
+
     def _encode(self, X: Any, allowed: Any = None) -> Dataset:
-        check_is_fitted(self, "coef_")
+        self._check_fitted()
         data = self.encoder_.transform(X)
         if allowed is None:
             return data
         return data.with_labels(None, allowed_mask(allowed, self.labels_, data.offsets))
 
-    def _blocks(self, data: Dataset) -> Iterator[tuple[int, int]]:
+    def _blocks(self, data: Dataset | Entries) -> Iterator[tuple[int, int]]:
         """Ranges of sequences whose scores fit into one block, at least one sequence each."""
         k = len(self.classes_)
         room = max(BLOCK // (k * k if self.model_.n_edge_attributes else k), 1)
         first, n = 0, len(data)
+        if data.offsets[-1] <= room:
+            if n:
+                yield 0, n
+            return
         while first < n:
             last = int(np.searchsorted(data.offsets, data.offsets[first] + room, side="right")) - 1
             last = min(max(last, first + 1), n)
@@ -77,6 +121,16 @@ class ChainPrediction:
     def _each_block(self, data: Dataset, work: Callable[..., None]) -> None:
         """Call ``work(nodes, offsets, trans, first, last)`` for all blocks, in threads."""
         form = self.model_.form(data, learn=False)
+
+        def one(first: int, last: int) -> None:
+            nodes, trans = level_chains(*form.potentials(self._packed, first, last))
+            offsets = data.offsets[first : last + 1] - data.offsets[first]
+            work(nodes, offsets, trans, first, last)
+
+        self._in_threads(data, one)
+
+    def _in_threads(self, data: Dataset | Entries, work: Callable[[int, int], None]) -> None:
+        """Call ``work(first, last)`` for all blocks."""
         blocks = list(self._blocks(data))
         jobs = threads(self.n_jobs)
         if jobs > 1:
@@ -84,18 +138,12 @@ class ChainPrediction:
                 (int(a), int(b)) for first, last in blocks for a, b in _cut(first, last, jobs)
             ]
 
-        def one(block: tuple[int, int]) -> None:
-            first, last = block
-            nodes, trans = level_chains(*form.potentials(self._packed, first, last))
-            offsets = data.offsets[first : last + 1] - data.offsets[first]
-            work(nodes, offsets, trans, first, last)
-
         if jobs == 1:
             for block in blocks:
-                one(block)
+                work(*block)
         else:
             with ThreadPoolExecutor(jobs) as pool:
-                list(pool.map(one, blocks))
+                list(pool.map(lambda block: work(*block), blocks))
 
     def _need_probabilities(self) -> None:
         if self.loss != "log":
@@ -133,8 +181,6 @@ class ChainPrediction:
             The most probable sequence, or the most probable label of each token: the latter
             makes the fewest wrong labels on average, but may break transition rules.
         """
-        from cliquewise._kernels.chain.decode import batch_viterbi
-
         if decoding == "marginal":
             best = [m.argmax(axis=1) for m in self.predict_marginals(X, allowed)]
             flat = np.concatenate([np.empty(0, dtype=np.int64), *best])
@@ -143,9 +189,36 @@ class ChainPrediction:
         if decoding != "viterbi":
             raise DataError(f'decoding is "viterbi" or "marginal", not {decoding!r}')
 
+        self._check_fitted()
+        if allowed is None and self._tables is not None:
+            return self._tag(self.encoder_.entries(X), self._tables)
+        return self._best(self._encode(X, allowed))
+
+    def _tag(self, entries: Entries, tables: Tables) -> list[list[Any]]:
+        """The best labels, straight from attributes to labels."""
+        from cliquewise._kernels.chain.decode import tag
+
+        values = np.empty(0) if entries.values is None else entries.values
+        size = max(-values.min(initial=-1.0), values.max(initial=1.0))
+        if not (entries.lengths.max(initial=0) + 3.0) * size * tables.largest <= PLAIN:
+            return self._best(entries.compact())  # scores that need care
+        offsets, indptr = entries.offsets, offsets_of(entries.lengths)
+        labels = np.empty(len(entries.lengths), dtype=np.int64)
+        args = (offsets, indptr, entries.indices, values, tables.w, tables.constants, tables.trans)
+
+        def work(first: int, last: int) -> None:
+            stuck = int(tag(*args, first, last, labels))
+            if stuck >= 0:
+                self._check_feasible(np.array([-np.inf]), stuck)
+
+        self._in_threads(entries, work)
+        return self.labels_.decode(labels, offsets)
+
+    def _best(self, data: Dataset) -> list[list[Any]]:
+        """The best labels, by way of scores."""
+        from cliquewise._kernels.chain.decode import batch_viterbi
         from cliquewise._kernels.gdmm.viterbi import batch_sparse_viterbi
 
-        data = self._encode(X, allowed)
         labels = np.empty(data.n_tokens, dtype=np.int64)
         lists = self._sparse_transitions
 

@@ -31,6 +31,7 @@ from cliquewise.estimators._inputs import (
     threads,
 )
 from cliquewise.estimators._inspection import ChainInspection
+from cliquewise.estimators._prediction import CACHED
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.ragged import Floats
@@ -258,7 +259,7 @@ class SequenceTagger(ChainInspection, Estimator):
         self.classes_ = labels.classes
         if encoder.n_features_in is not None:
             self.n_features_in_ = encoder.n_features_in
-        for name in ("_packed", "_sparse_transitions"):
+        for name in CACHED:
             self.__dict__.pop(name, None)
 
     def partial_fit(
@@ -323,6 +324,6 @@ class SequenceTagger(ChainInspection, Estimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        for name in ("_training", "_packed", "_sparse_transitions"):
+        for name in ("_training", *CACHED):
             state.pop(name, None)
         return state

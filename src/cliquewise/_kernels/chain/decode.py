@@ -14,6 +14,7 @@ from cliquewise._kernels.common.simd import (
     LANES,
     add,
     aligned_zeros,
+    fma,
     lane_max,
     load,
     load_first,
@@ -21,6 +22,7 @@ from cliquewise._kernels.common.simd import (
     padded,
     splat,
     store,
+    store_first,
 )
 
 
@@ -209,3 +211,53 @@ def batch_viterbi(nodes, offsets, trans, labels, scores):
         own = edge_rows(trans, start, last - first)
         scores[s] = viterbi(nodes[first:last], own, labels[first:last], work)
         start += max(last - first - 1, 0)
+
+
+@kernel
+def tag(offsets, indptr, indices, values, w, constants, trans, first_example, last_example, labels):
+    """`viterbi` of chains straight from their attributes.
+
+    Parameters
+    ----------
+    offsets, indptr, indices, values : arrays
+        Tokens of each chain, and the attributes of each token; those below 0 count for nothing.
+        No ``values`` if all are 1.
+    w : array
+        A row of K weights per attribute, and something behind the last row.
+    constants : array (3, K padded)
+        Scores of every, of the first and of the last token of a chain.
+    trans : array (1, K, K)
+    first_example, last_example : int
+        Which chains.
+    labels : int array
+        Of all tokens; those of the chains are overwritten.
+
+    Returns
+    -------
+    int
+        The first chain without a feasible labeling; -1 if there is none.
+    """
+    n_labels, width = trans.shape[1], constants.shape[1]
+    length = longest(offsets[first_example : last_example + 1])
+    nodes, work = np.empty((length, n_labels), w.dtype), decode_workspace(length, n_labels, w)
+    ones = values.shape[0] == 0
+    for i in range(first_example, last_example):
+        first, last = offsets[i], offsets[i + 1]
+        for t in range(first, last):
+            for j in range(0, n_labels, LANES):
+                total = load(constants, j)
+                for e in range(indptr[t], indptr[t + 1]):
+                    a = indices[e]
+                    if a >= 0 and ones:
+                        total = add(total, load(w, a * n_labels + j))
+                    elif a >= 0:
+                        total = fma(splat(values[e]), load(w, a * n_labels + j), total)
+                if t == first:
+                    total = add(total, load(constants, width + j))
+                if t == last - 1:
+                    total = add(total, load(constants, 2 * width + j))
+                store_first(nodes, (t - first) * n_labels + j, n_labels - j, total)
+        size = last - first
+        if size > 0 and not viterbi(nodes[:size], trans, labels[first:last], work) > -np.inf:
+            return i
+    return -1
