@@ -174,16 +174,18 @@ def least(function: Callable[[], Any], repeats: int) -> float:
     return best
 
 
-def latency(tag: Callable[[Any], Any], sentences: list[Any]) -> float:
-    """Milliseconds per sentence: the least of the means of several stretches."""
-    tag(sentences[0])
-    means = []
+def latencies(taggers: list[Callable[[Any], Any]], sentences: list[Any]) -> list[float]:
+    """Milliseconds per sentence, turn by turn: the least of the means of several stretches."""
+    means: list[list[float]] = [[] for _ in taggers]
+    for tag in taggers:
+        tag(sentences[0])
     for start in range(0, len(sentences) - SINGLE, SINGLE):
-        begin = time.process_time()
-        for sentence in sentences[start : start + SINGLE]:
-            tag(sentence)
-        means.append((time.process_time() - begin) / SINGLE * 1e3)
-    return min(means)
+        for tag, own in zip(taggers, means, strict=True):
+            begin = time.process_time()
+            for sentence in sentences[start : start + SINGLE]:
+                tag(sentence)
+            own.append((time.process_time() - begin) / SINGLE * 1e3)
+    return [min(own) for own in means]
 
 
 def study(name: str, folder: Path, sentences: int, repeats: int) -> dict[str, Any]:
@@ -203,17 +205,16 @@ def study(name: str, folder: Path, sentences: int, repeats: int) -> dict[str, An
     def theirs(examples: Any) -> list[Any]:
         return [peer.tag(form.theirs(sentence)) for sentence in examples]
 
-    single = {  # before anything else is tagged: sentences are new, as in a service
-        "single_ms": latency(lambda x: mine.predict([x]), X_test),
-        "peer_single_ms": latency(lambda x: theirs([x]), X_test),
-    }
+    # Before anything else is tagged: the sentences are new, as in a service.
+    single = latencies([lambda x: mine.predict([x]), lambda x: theirs([x])], X_test)
     return {
         "form": name,
         "accuracy": token_accuracy(y_test, mine.predict(X_test)),
         "peer_accuracy": token_accuracy(y_test, theirs(X_test)),
         "seconds": least(lambda: mine.predict(X_test), repeats),
         "peer_seconds": least(lambda: theirs(X_test), repeats),
-        **single,
+        "single_ms": single[0],
+        "peer_single_ms": single[1],
     }
 
 

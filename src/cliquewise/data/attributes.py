@@ -19,42 +19,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, count
-from numbers import Integral, Real
-from operator import itemgetter
+from itertools import chain, count, islice
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise.data.blocks import PLAIN, RECORD, SETS, UNIT, Block, Parts, as_bytes, cut
 from cliquewise.data.dataset import Dataset, token_place
 from cliquewise.data.entries import Entries
-from cliquewise.data.items import Items, Number
-from cliquewise.data.matrices import LARGEST, first_beyond, remedy
+from cliquewise.data.flatten import flatten_into, in_order
+from cliquewise.data.token_items import ItemTables, encode_items
 from cliquewise.errors import DataError
 
-BLOCK = 1024  # tokens that are encoded at once: their strings stay in the processor's cache
-
-_UNIT, _RECORD = "\x1f", "\x1e"
 # The separators themselves, should they occur in an attribute, become noncharacters of Unicode.
-_ESCAPE = str.maketrans({_UNIT: "\uffff", _RECORD: "\ufffe"})
-_PLAIN = {list, tuple, set, frozenset}
-_SETS = {set, frozenset}
-_NUMBERS = {float, int, bool, np.float64, np.float32}
-_ODD = (TypeError, OverflowError, DataError)  # what items raise that are not one attribute each
-
-
-@dataclass
-class Block:
-    """Some tokens as lists of attribute strings, with values unless all are 1."""
-
-    tokens: Sequence[Iterable[str]]
-    lengths: NDArray[np.int64]
-    values: NDArray[np.float64] | None
-
-
-Parts = list[tuple[NDArray[np.int32], Block]]  # numbers of attributes, and the tokens they are of
+_ESCAPE = str.maketrans({UNIT: "\uffff", RECORD: "\ufffe"})
+# What items raise that are not one attribute each.
+_ODD = (TypeError, IndexError, OverflowError, DataError)
 
 
 class AttributeTable:
@@ -85,12 +67,12 @@ class AttributeTable:
         self.n_features = n_hash or len(names)
         size = 1 << max(2 * len(names), 1).bit_length()
         self._table = np.zeros((size, 2), dtype=np.uint64)
-        self._items = item_tables(self.numbers)
+        self._items = ItemTables.make(self.numbers)
         if names:
-            joined = _UNIT.join([*names, ""])
-            if joined.count(_UNIT) != len(names) or _RECORD in joined:
-                joined = _UNIT.join([*(name.translate(_ESCAPE) for name in names), ""])
-            if build_table(_bytes(joined), len(names), self._table) != len(names):
+            joined = UNIT.join([*names, ""])
+            if joined.count(UNIT) != len(names) or RECORD in joined:
+                joined = UNIT.join([*(name.translate(_ESCAPE) for name in names), ""])
+            if build_table(as_bytes(joined), len(names), self._table) != len(names):
                 raise DataError("the vocabulary names an attribute twice")
 
     def numbers(self, strings: Sequence[str]) -> NDArray[np.int32]:
@@ -98,19 +80,30 @@ class AttributeTable:
         return self.encode_block(Block([strings], np.array([len(strings)]), None))
 
     def encode_items(self, tokens: list[Any]) -> Parts:
-        """Number the items of dicts, or of lists; `TypeError` if they need a closer look."""
-        return _encode_items(tokens, *self._items)
+        """Number the items of dicts, or of pairs; `TypeError` if they need a closer look."""
+        return encode_items(tokens, self._items, self.numbers, self._join)
+
+    def _join(self, keys: str, values: str, count: int) -> NDArray[np.int32]:
+        """The numbers of ``key:value``, from keys and values that end with a separator each."""
+        from cliquewise._kernels.common.attributes import look_up_pairs
+
+        for text in (keys, values):
+            if text.count(UNIT) != count or RECORD in text:
+                raise TypeError
+        ids = np.empty(count, dtype=np.int32)
+        look_up_pairs(as_bytes(keys), as_bytes(values), self._table, self.n_hash, ids)
+        return ids
 
     def encode_block(self, block: Block) -> NDArray[np.int32]:
         """Return the numbers of all attributes of a block; `TypeError` if one is no string."""
         from cliquewise._kernels.common.attributes import look_up
 
         ids = np.empty(int(block.lengths.sum()), dtype=np.int32)
-        joined = _RECORD.join([*map(_UNIT.join, block.tokens), ""])
-        if not look_up(_bytes(joined), block.lengths, self._table, self.n_hash, ids):
+        joined = RECORD.join([*map(UNIT.join, block.tokens), ""])
+        if not look_up(as_bytes(joined), block.lengths, self._table, self.n_hash, ids):
             escaped = ([s.translate(_ESCAPE) for s in token] for token in block.tokens)
-            joined = _RECORD.join([*map(_UNIT.join, escaped), ""])
-            look_up(_bytes(joined), block.lengths, self._table, self.n_hash, ids)
+            joined = RECORD.join([*map(UNIT.join, escaped), ""])
+            look_up(as_bytes(joined), block.lengths, self._table, self.n_hash, ids)
         return ids
 
 
@@ -125,7 +118,7 @@ def check_counts(n_hash: Any, min_count: Any) -> None:
 def encode_attributes(
     tokens: list[Any], offsets: NDArray[np.int64], table: AttributeTable
 ) -> Entries:
-    """Number the attributes of all tokens."""
+    """Number the attributes of all tokens; those that are 0 may be left out."""
     parts: Parts
     try:
         parts = [(table.encode_block(b), b) for b in _plain_blocks(tokens)]
@@ -152,7 +145,9 @@ def learn_attributes(
     except TypeError:
         index = FirstSight()
         try:
-            parts = _encode_items(tokens, *item_tables(index.numbers))
+            parts = encode_items(tokens, ItemTables.make(index.numbers, zeros=True), index.numbers)
+            if not all(isinstance(name, str) for name in index):
+                raise TypeError
         except _ODD:
             index = FirstSight()
             blocks = _general_blocks(tokens, offsets)
@@ -211,192 +206,31 @@ def _assemble(
     return Entries(offsets, lengths, ids, values, n_features)
 
 
-def _bytes(text: str) -> NDArray[np.uint8]:
-    return np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
-
-
 def _plain_blocks(tokens: list[Any]) -> Iterator[Block]:
     """Blocks of tokens that are lists or sets (of strings, it is hoped); else `TypeError`."""
     kinds = set(map(type, tokens))
     first = chain.from_iterable(tokens[:1])
-    if not _PLAIN.issuperset(kinds) or not all(isinstance(item, str) for item in first):
+    if not PLAIN.issuperset(kinds) or not all(isinstance(item, str) for item in first):
         raise TypeError
-    for start in range(0, len(tokens), BLOCK):
-        part = tokens[start : start + BLOCK]
-        if not _SETS.isdisjoint(kinds):
+    for part in cut(tokens):
+        if not SETS.isdisjoint(kinds):
             part = [in_order(token) for token in part]
         yield Block(part, np.fromiter(map(len, part), np.int64, len(part)), None)
 
 
-def item_tables(number: Number) -> tuple[Items, Items, Items]:
-    """Tables of the pairs of dicts, of the entries of lists, and of names that have numbers."""
-    return (
-        Items(lambda pair: flatten_token(dict([pair])), number),
-        Items(lambda entry: flatten_token([entry]), number),
-        Items(lambda name: ([_text(name)], [1.0]), number),
-    )
-
-
-def _encode_items(tokens: list[Any], of_dicts: Items, of_lists: Items, of_names: Items) -> Parts:
-    """Number the items of tokens that are all dicts, or all lists of strings and pairs."""
-    kinds = set(map(type, tokens))
-    if kinds != {dict} and not _PLAIN.issuperset(kinds):
-        raise TypeError
-    if not _SETS.isdisjoint(kinds):
-        tokens = [in_order(token) for token in tokens]
-    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-    count = int(lengths.sum())
-    found = None
-    if kinds == {dict}:
-        if _has_numbers(tokens[0].values()):
-            numbers = list(chain.from_iterable(map(dict.values, tokens)))
-            found = _numbers(chain.from_iterable(tokens), numbers, count, of_names)
-        items, table = chain.from_iterable(map(dict.items, tokens)), of_dicts
-    else:
-        items, table = chain.from_iterable(tokens), of_lists
-        if all(type(item) is tuple and _has_numbers(item[1:]) for item in tokens[0]):
-            found = _number_pairs(list(items), count, of_names)
-            items = chain.from_iterable(tokens)
-    ids, values = table.encode(items, count) if found is None else found
-    return [(ids, Block(tokens, lengths, values))]
-
-
-def _has_numbers(values: Iterable[Any]) -> bool:
-    """Whether all are numbers, and some other than 0 and 1 (which are items like strings)."""
-    given = list(values)
-    return _NUMBERS.issuperset(map(type, given)) and not {0, 1}.issuperset(given)
-
-
-def _number_pairs(pairs: list[Any], count: int, table: Items) -> Any:
-    if set(map(type, pairs)) != {tuple} or set(map(len, pairs)) != {2}:
-        return None
-    return _numbers(map(itemgetter(0), pairs), list(map(itemgetter(1), pairs)), count, table)
-
-
-def _numbers(names: Iterable[Any], values: list[Any], count: int, table: Items) -> Any:
-    """Numbers of names and their values as they are; None if some value is no number."""
-    if not _NUMBERS.issuperset(map(type, values)):
-        return None
-    numbers = np.fromiter(values, np.float64, count)
-    if first_beyond(numbers) is not None:
-        return None
-    return table.encode(names, count)[0], numbers
-
-
 def _general_blocks(tokens: list[Any], offsets: NDArray[np.int64]) -> Iterator[Block]:
     """Blocks of tokens of any kind, read one by one."""
-    for start in range(0, len(tokens), BLOCK):
+    numbered = enumerate(tokens)
+    for part in cut(tokens):
         strings: list[list[str]] = []
         values: list[float] = []
-        for number, token in enumerate(tokens[start : start + BLOCK], start):
+        for number, token in islice(numbered, len(part)):
             names: list[str] = []
             try:
-                _flatten(token, names, values)
+                flatten_into(token, names, values)
             except DataError as error:
                 raise DataError(f"{token_place(offsets, number)}: {error}") from None
             strings.append(names)
         array = np.array(values, dtype=np.float64)
         lengths = np.fromiter(map(len, strings), np.int64, len(strings))
         yield Block(strings, lengths, None if (array == 1.0).all() else array)
-
-
-def in_order(token: Any) -> Any:
-    """A set's items sorted: its own order changes with every process. Others as they are.
-
-    Examples
-    --------
-    >>> in_order({"b", "a"}), in_order(["b", "a"])
-    (['a', 'b'], ['b', 'a'])
-    """
-    if not isinstance(token, (set, frozenset)):
-        return token
-    try:
-        return sorted(token)
-    except TypeError:
-        return sorted(token, key=repr)
-
-
-def flatten_token(token: Any) -> tuple[list[str], list[float]]:
-    """Return the attributes of one token and their values.
-
-    Examples
-    --------
-    >>> flatten_token({"word": "Rome", "length": 4, "in": ["places", "names"]})
-    (['word:Rome', 'length', 'in:places', 'in:names'], [1.0, 4.0, 1.0, 1.0])
-    """
-    names: list[str] = []
-    values: list[float] = []
-    _flatten(token, names, values)
-    return names, values
-
-
-def _flatten(token: Any, names: list[str], values: list[float]) -> None:
-    if isinstance(token, dict):
-        for key, value in token.items():
-            if type(key) is str and type(value) is str:  # by far the most frequent case
-                names.append(f"{key}:{value}")
-                values.append(1.0)
-            else:
-                _flatten_value(_text(key), value, names, values)
-    elif isinstance(token, (list, tuple, set, frozenset)):
-        for item in in_order(token):
-            if type(item) is str:
-                names.append(item)
-                values.append(1.0)
-            elif isinstance(item, tuple) and len(item) == 2:
-                names.append(_text(item[0]))
-                values.append(_number(item[0], item[1]))
-            else:
-                names.append(_text(item))
-                values.append(1.0)
-    else:
-        raise DataError(_not_a_token(token))
-
-
-def _flatten_value(key: str, value: Any, names: list[str], values: list[float]) -> None:
-    if isinstance(value, (str, bytes)):
-        names.append(f"{key}:{_text(value)}")
-        values.append(1.0)
-    elif isinstance(value, (dict, list, set, frozenset)):
-        start = len(names)
-        _flatten(value, names, values)
-        names[start:] = [f"{key}:{name}" for name in names[start:]]
-    else:
-        names.append(key)
-        values.append(_number(key, value))
-
-
-def _text(key: Any) -> str:
-    if isinstance(key, str):
-        return str(key)
-    if isinstance(key, bytes):
-        try:
-            return key.decode("utf-8")
-        except UnicodeDecodeError:
-            raise DataError(f"the attribute {key!r} is not UTF-8; decode it first") from None
-    raise DataError(f"an attribute must be a string, not {type(key).__name__} {key!r:.80}")
-
-
-def _number(key: Any, value: Any) -> float:
-    if isinstance(value, (Real, np.bool_)):
-        try:
-            number = float(value)
-        except OverflowError:
-            number = np.inf
-        if not -LARGEST <= number <= LARGEST:
-            raise DataError(f"attribute {key!r} is {number}; {remedy(number)}")
-        return number
-    raise DataError(
-        f"attribute {key!r} has a value of type {type(value).__name__}; "
-        "a value is a number, a bool, a string, a list or set of strings, or a dict of these"
-    )
-
-
-def _not_a_token(token: Any) -> str:
-    if isinstance(token, (str, bytes)):
-        return (
-            f"the token is the string {token!r:.80}; give a list of attributes, [{token!r:.80}], "
-            "or a dict"
-        )
-    remedy = "give a dict, a list of strings, or a 2-D array for the whole sequence"
-    return f"a token cannot be a {type(token).__name__}; {remedy}"

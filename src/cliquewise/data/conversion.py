@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,23 @@ def _columns(X: Any) -> Columns:
             "X is one data frame; with a template, give a list of them, one per sequence"
         )
     sentences = [_plain_rows(sentence) for sentence in X]
+    if not _are_rows(sentences):
+        _refuse_rows(sentences)
+    return Columns.from_rows(sentences)
+
+
+def _are_rows(sentences: list[Any]) -> bool:
+    """Whether all tokens are lists of strings, equally many: a glance, without a loop."""
+    if not {list, tuple}.issuperset(map(type, sentences)):
+        return False
+    rows = list(chain.from_iterable(sentences))
+    if not {list, tuple}.issuperset(map(type, rows)) or len(set(map(len, rows))) > 1:
+        return False
+    return {str}.issuperset(map(type, chain.from_iterable(rows)))
+
+
+def _refuse_rows(sentences: list[Any]) -> None:
+    """Say which token is wrong; what only looks odd (strings of another type, say) passes."""
     width: int | None = None
     for i, sentence in enumerate(sentences):
         for t, row in enumerate(sentence):
@@ -164,7 +182,6 @@ def _columns(X: Any) -> Columns:
                 raise DataError(
                     f"example {i}, token {t}: {len(row)} columns; the tokens before it have {width}"
                 )
-    return Columns.from_rows(sentences)
 
 
 def _plain_rows(sentence: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from numbers import Real
 from typing import Any
 
@@ -240,7 +240,8 @@ def _tokens(X: Sequence[Any]) -> tuple[list[Any], NDArray[np.int64]]:
                 f"example {i}: a sequence is a list of tokens, a 2-D array or a sparse matrix, "
                 f"not {type(x).__name__}"
             )
-    return list(chain.from_iterable(X)), offsets_of([len(x) for x in X])
+    offsets = np.fromiter(accumulate(map(len, X), initial=0), np.int64, len(X) + 1)
+    return list(chain.from_iterable(X)), offsets
 
 
 def _encode_numbers(X: Any, n_features: int | None = None) -> Dataset:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 #: Distinct items that are kept; with more, all are forgotten (a service runs for months).
 LIMIT = 1 << 19
 
-Flatten = Callable[[Any], tuple[list[str], list[float]]]
+Render = Callable[[Any], tuple["str | None", float]]
 Number = Callable[[list[str]], NDArray[np.int32]]
 
 
@@ -26,38 +26,41 @@ class Items(dict[Any, int]):
 
     Parameters
     ----------
-    flatten : callable
-        Names and values of one item.
+    render : callable
+        Name and value of one item; None for a name that no attribute has.
     number : callable
         The numbers of a list of names, -1 where one is not known.
+    zeros : bool, default=False
+        Whether an attribute that is 0 counts as one; whoever only adds up weights needs none.
 
     Examples
     --------
-    >>> items = Items(lambda item: ([f"{item[0]}:{item[1]}"], [1.0]), lambda names: np.arange(2))
+    >>> items = Items(lambda item: (f"{item[0]}:{item[1]}", 1.0), lambda names: np.arange(2))
     >>> items.encode([("a", "x"), ("b", "y"), ("a", "x")], 3)
     (array([0, 1, 0], dtype=int32), None)
     """
 
-    def __init__(self, flatten: Flatten, number: Number):
+    def __init__(self, render: Render, number: Number, zeros: bool = False):
         super().__init__()
-        self._flatten, self._number = flatten, number
+        self._zeros = zeros
+        self._render, self._number = render, number
         self._lock = Lock()
         self._forget()
 
     def _forget(self) -> None:
         self.clear()
-        self._ids, self._values = np.empty(1024, dtype=np.int32), np.ones(1024)
-        self._numbered = 0
+        self._ids, self._values = np.full(1024, -1, dtype=np.int32), np.ones(1024)
+        self._numbered = 1  # the first code is that of items without a name
         self._ones = True
         self._new: list[tuple[str, float]] = []  # items that have a code, but no number yet
         self._loose: list[tuple[int, float]] = []  # codes and values of numbers in this call
 
     def __missing__(self, item: Any) -> int:
         """A new code; a number other than 0 and 1 gets one for this call alone, below zero."""
-        names, values = self._flatten(item)
-        if len(names) != 1:
-            raise TypeError("an item of several attributes")
-        (name,), (value,) = names, values
+        name, value = self._render(item)
+        if name is None or (value == 0.0 and not self._zeros):
+            self[item] = 0
+            return 0
         if value != 0.0 and value != 1.0:
             self._loose.append((self[item[0], 1.0], value))
             return -len(self._loose)
@@ -79,7 +82,7 @@ class Items(dict[Any, int]):
             codes = np.fromiter(map(self.__getitem__, items), np.int32, count)
             self._number_new()
             if not self._loose:
-                return self._ids[codes], None if self._ones else self._values[codes]
+                return self._ids.take(codes), None if self._ones else self._values.take(codes)
             at = np.flatnonzero(codes < 0)
             places, values = np.array(self._loose).T[:, -1 - codes[at]]
             codes[at] = places

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cliquewise.data.attributes import in_order
 from cliquewise.data.dataset import UNKNOWN, token_place
+from cliquewise.data.flatten import in_order
 from cliquewise.errors import DataError
 
 _PARTIAL = (set, frozenset, tuple)

@@ -112,8 +112,8 @@ class TemplateEncoder:
         """:meth:`transform` without putting the attributes in order."""
         if len(text) > _SHORT or not self.template.token_rules:
             return self._entries(_View(text, self.template), "tokens")
-        _check_columns(self.template, text)
-        if self._items is None:
+        if self._items is None or text.n_columns < self._items.n_columns:
+            _check_columns(self.template, text)
             table, marks = self._table("tokens"), _marks(self.template)
             self._items = RuleItems(self.template, marks, table)
         return _as_entries(self._items.numbers(text), text, self.n_features)

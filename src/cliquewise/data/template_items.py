@@ -6,7 +6,6 @@ for one sentence. Here a rule's values are looked up as a tuple; see `Items`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain, pairwise, repeat
 from typing import Any
 
@@ -17,7 +16,7 @@ from cliquewise.data.attributes import AttributeTable
 from cliquewise.data.builtin_templates import change_of
 from cliquewise.data.formats.conll import Columns
 from cliquewise.data.items import LIMIT, Items
-from cliquewise.data.rules import Macro, Rule
+from cliquewise.data.rules import Rule
 from cliquewise.data.templates import Template
 
 
@@ -33,24 +32,21 @@ class RuleItems:
     """
 
     def __init__(self, template: Template, marks: list[str | None], table: AttributeTable):
-        self._rules, self._table = template.token_rules, table
-        self._patterns = [rule.pattern for rule in self._rules]
+        self.n_columns = template.n_columns
+        self._rules = template.token_rules
+        # Rules without a macro have a value of no letters on every token that they are of.
+        self._patterns = [r.pattern if r.macros else f"{r.pattern}%s" for r in self._rules]
+        self._sources = {(m.column, m.change) for rule in self._rules for m in rule.macros}
+        self._macros = [
+            [((m.column, m.change), m.row, m.absolute) for m in rule.macros] for rule in self._rules
+        ]
         self._reach = len(marks) // 2
         self._before, self._after = marks[: self._reach][::-1], marks[self._reach :]
-        self._items = Items(self._name, self._number)
+        self._items = Items(self._name, table.numbers)
         self._changed = {m.change: _Changed(m.change) for m in template.macros() if m.change}
 
-    def _name(self, item: Any) -> tuple[Any, list[float]]:
-        number, *values = item
-        if None in values:
-            return [None], [1.0]
-        rule = self._rules[number]
-        return [self._patterns[number] % tuple(values) if rule.macros else rule.parts[0]], [1.0]
-
-    def _number(self, names: list[Any]) -> NDArray[np.int32]:
-        numbers = self._table.numbers(["" if name is None else name for name in names])
-        numbers[[name is None for name in names]] = -1
-        return numbers
+    def _name(self, item: Any) -> tuple[str | None, float]:
+        return None if None in item else self._patterns[item[0]] % item[1:], 1.0
 
     def numbers(self, text: Columns) -> NDArray[np.int32]:
         """Numbers of the attributes, tokens by rules, -1 where a rule gives none or a new one."""
@@ -61,30 +57,31 @@ class RuleItems:
         parts = [found[n_rules * a : n_rules * b].reshape(n_rules, b - a).T for a, b in bounds]
         return np.concatenate([np.empty((0, n_rules), dtype=np.int32), *parts])
 
-    def _sentence(self, text: Columns, first: int, last: int) -> Iterator[Iterator[Any]]:
+    def _sentence(self, text: Columns, first: int, last: int) -> list[Any]:
         """The items of each rule, one per token."""
-        columns: dict[tuple[int, str], list[Any]] = {}
-        for number, rule in enumerate(self._rules):
-            if not rule.macros:
-                yield zip(repeat(number), _constant(rule, last - first))
+        length, reach = last - first, self._reach
+        values: dict[tuple[int, str], list[Any]] = {}
+        for column in {column for column, _ in self._sources}:
+            words = text.columns[column][first:last]
+            values[column, ""] = [*self._before, *words, *self._after]
+        for column, change in self._sources:
+            if change:
+                changed = self._changed[change].__getitem__
+                values[column, change] = list(map(changed, values[column, ""]))
+        out: list[Any] = []
+        for number, (rule, macros) in enumerate(zip(self._rules, self._macros)):
+            if not macros:
+                out.append(zip(repeat(number), _constant(rule, length)))
                 continue
-            for macro in rule.macros:
-                key = macro.column, macro.change
-                if key not in columns:
-                    words = text.columns[macro.column][first:last]
-                    values: list[Any] = [*self._before, *words, *self._after]
-                    if macro.change:
-                        values = list(map(self._changed[macro.change].__getitem__, values))
-                    columns[key] = values
-            yield zip(
-                repeat(number), *(self._shifted(m, columns, last - first) for m in rule.macros)
-            )
-
-    def _shifted(self, macro: Macro, columns: dict[Any, list[Any]], length: int) -> Any:
-        values, at = columns[macro.column, macro.change], self._reach + macro.row
-        if not macro.absolute:
-            return values[at : at + length]
-        return repeat(values[at - 1 if macro.row > 0 else at + length], length)
+            shifted: list[Any] = []
+            for source, row, absolute in macros:
+                own, at = values[source], reach + row
+                if absolute:
+                    shifted.append(repeat(own[at - 1 if row > 0 else at + length], length))
+                else:
+                    shifted.append(own[at : at + length])
+            out.append(zip(repeat(number), *shifted))
+        return out
 
 
 class _Changed(dict[Any, Any]):

@@ -50,6 +50,8 @@ def threads(n_jobs: Any) -> int:
     >>> threads(None), threads(3)
     (1, 3)
     """
+    if n_jobs is None or n_jobs == 1:  # not a matter for joblib, which takes its time
+        return 1
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
         raise DataError(f"n_jobs = {n_jobs!r}; it is None, or a whole number that is not 0")
     return int(joblib.effective_n_jobs(n_jobs))

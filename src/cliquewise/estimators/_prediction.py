@@ -198,13 +198,16 @@ class ChainPrediction:
         """The best labels, straight from attributes to labels."""
         from cliquewise._kernels.chain.decode import tag
 
-        values = np.empty(0) if entries.values is None else entries.values
-        size = max(-values.min(initial=-1.0), values.max(initial=1.0))
-        if not (entries.lengths.max(initial=0) + 3.0) * size * tables.largest <= PLAIN:
+        values, size = np.empty(0), 1.0
+        if entries.values is not None:
+            values = entries.values
+            size = max(-values.min(initial=-1.0), values.max(initial=1.0))
+        most = PLAIN / (size * tables.largest)
+        if not len(entries.indices) + 3 <= most and not entries.lengths.max() + 3 <= most:
             return self._best(entries.compact())  # scores that need care
-        offsets, indptr = entries.offsets, offsets_of(entries.lengths)
-        labels = np.empty(len(entries.lengths), dtype=np.int64)
-        args = (offsets, indptr, entries.indices, values, tables.w, tables.constants, tables.trans)
+        offsets, lengths, indices = entries.offsets, entries.lengths, entries.indices
+        labels = np.empty(len(lengths), dtype=np.int64)
+        args = (offsets, lengths, indices, values, tables.w, tables.constants, tables.trans)
 
         def work(first: int, last: int) -> None:
             stuck = int(tag(*args, first, last, labels))

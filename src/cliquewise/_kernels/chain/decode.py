@@ -214,14 +214,14 @@ def batch_viterbi(nodes, offsets, trans, labels, scores):
 
 
 @kernel
-def tag(offsets, indptr, indices, values, w, constants, trans, first_example, last_example, labels):
+def tag(offsets, sizes, indices, values, w, constants, trans, first_example, last_example, labels):
     """`viterbi` of chains straight from their attributes.
 
     Parameters
     ----------
-    offsets, indptr, indices, values : arrays
-        Tokens of each chain, and the attributes of each token; those below 0 count for nothing.
-        No ``values`` if all are 1.
+    offsets, sizes, indices, values : arrays
+        Tokens of each chain; how many attributes each token has, which these are (those below 0
+        count for nothing), and their values (none if all are 1).
     w : array
         A row of K weights per attribute, and something behind the last row.
     constants : array (3, K padded)
@@ -241,12 +241,16 @@ def tag(offsets, indptr, indices, values, w, constants, trans, first_example, la
     length = longest(offsets[first_example : last_example + 1])
     nodes, work = np.empty((length, n_labels), w.dtype), decode_workspace(length, n_labels, w)
     ones = values.shape[0] == 0
+    begin = 0
+    for t in range(offsets[first_example]):
+        begin += sizes[t]
     for i in range(first_example, last_example):
         first, last = offsets[i], offsets[i + 1]
         for t in range(first, last):
+            end = begin + sizes[t]
             for j in range(0, n_labels, LANES):
                 total = load(constants, j)
-                for e in range(indptr[t], indptr[t + 1]):
+                for e in range(begin, end):
                     a = indices[e]
                     if a >= 0 and ones:
                         total = add(total, load(w, a * n_labels + j))
@@ -257,6 +261,7 @@ def tag(offsets, indptr, indices, values, w, constants, trans, first_example, la
                 if t == last - 1:
                     total = add(total, load(constants, 2 * width + j))
                 store_first(nodes, (t - first) * n_labels + j, n_labels - j, total)
+            begin = end
         size = last - first
         if size > 0 and not viterbi(nodes[:size], trans, labels[first:last], work) > -np.inf:
             return i

@@ -18,6 +18,7 @@ _START = np.uint64(14695981039346656037)  # FNV-1a
 _PRIME = np.uint64(1099511628211)
 _MIX = np.uint64(0xFF51AFD7ED558CCD)  # the last step of MurmurHash3, to spread the bits
 _ONE = np.uint64(1)
+_COLON = np.uint64(58)
 _SHIFT = np.uint64(33)
 
 
@@ -53,6 +54,23 @@ def build_table(buffer, n_strings, table):
     return kept
 
 
+@kernel(helper=True)
+def _find(hashes, table, n_hash, ids):
+    """Numbers of hashes; an id below zero stays."""
+    mask = np.uint64(table.shape[0] - 1)
+    for k in range(len(ids)):
+        h = hashes[k]
+        if ids[k] < 0:
+            continue
+        if n_hash > 0:
+            ids[k] = h % np.uint64(n_hash)
+            continue
+        slot = h & mask
+        while table[slot, 1] != 0 and table[slot, 0] != h:
+            slot = (slot + _ONE) & mask
+        ids[k] = np.int64(table[slot, 1]) - 1
+
+
 @kernel
 def look_up(buffer, lengths, table, n_hash, ids):
     """Write the number of each attribute (-1: unknown); False if a string holds a separator.
@@ -76,23 +94,42 @@ def look_up(buffer, lengths, table, n_hash, ids):
                 return False
             at += 1
             hashes[out] = _finish(h)
+            ids[out] = 0
             out += 1
         if length == 0:
             if buffer[at] != RECORD:
                 return False
             at += 1
-    if n_hash > 0:
-        for k in range(out):
-            ids[k] = hashes[k] % np.uint64(n_hash)
-        return at == len(buffer)
-    mask = np.uint64(table.shape[0] - 1)
-    for k in range(out):
-        h = hashes[k]
-        slot = h & mask
-        while table[slot, 1] != 0 and table[slot, 0] != h:
-            slot = (slot + _ONE) & mask
-        ids[k] = np.int64(table[slot, 1]) - 1
+    _find(hashes, table, n_hash, ids)
     return at == len(buffer)
+
+
+@kernel
+def look_up_pairs(keys, values, table, n_hash, ids):
+    """`look_up` of ``key:value``, from the keys and the values, which end with ``UNIT`` each.
+
+    A value that is the byte 2 is the number 1, the attribute ``key`` itself; byte 3 is 0, none.
+    """
+    hashes = np.empty(len(ids), dtype=np.uint64)
+    at, start = 0, 0
+    for k in range(len(ids)):
+        h = _START
+        while keys[at] != UNIT:
+            h = (h ^ np.uint64(keys[at])) * _PRIME
+            at += 1
+        at += 1
+        ids[k] = 0
+        if (values[start] == 2 or values[start] == 3) and values[start + 1] == UNIT:
+            ids[k] = 1 if values[start] == 2 else -1
+            start += 1
+        if ids[k] == 0:
+            h = (h ^ _COLON) * _PRIME
+            while values[start] != UNIT:
+                h = (h ^ np.uint64(values[start])) * _PRIME
+                start += 1
+        start += 1
+        hashes[k] = _finish(h)
+    _find(hashes, table, n_hash, ids)
 
 
 @kernel

@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cliquewise.data.attributes import flatten_token
+from cliquewise.data.flatten import flatten_token
 from cliquewise.data.formats.text import Progress, numbered, open_writer, read_lines
 from cliquewise.errors import DataError, FormatError
 
