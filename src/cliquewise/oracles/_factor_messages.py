@@ -1,0 +1,186 @@
+"""Loopy belief propagation for factors of any order, all tables of one shape at a time."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from scipy.special import logsumexp
+
+from cliquewise.errors import InfeasibleError
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.ragged import Floats, Ints
+
+#: Sweeps after which changes that do not shrink to this part of what they were are damped.
+WINDOW, SHRINKS = 10, 0.5
+#: Rounds of scaling that make tables agree with the marginals of variables, and how closely.
+FITTING, FITTED = 50, 1e-13
+
+
+class Group:
+    """Factors whose tables have one shape, their messages, and where their variables lie."""
+
+    def __init__(self, graph: FactorGraph, shape: tuple[int, ...], factors: Ints):
+        s = graph.structure
+        self.shape, self.factors = shape, factors
+        size = int(np.prod(shape))
+        self.entries = s.table_offsets[factors][:, None] + np.arange(size)
+        self.tables = graph.tables[self.entries].reshape(len(factors), *shape)
+        scopes = s.scope_offsets[factors][:, None] + np.arange(len(shape))
+        nodes = s.scopes[scopes]
+        #: Per axis: flat positions of the states of the variables there.
+        self.places = [s.node_offsets[nodes[:, a]][:, None] + np.arange(k)
+                       for a, k in enumerate(shape)]  # fmt: skip
+        self.to_nodes = [np.zeros(p.shape) for p in self.places]
+        self.from_nodes = [np.zeros(p.shape) for p in self.places]
+
+    def scores(self, without: int = -1) -> Floats:
+        """Tables plus what their variables say, but for one."""
+        total: Floats = self.tables
+        for a, message in enumerate(self.from_nodes):
+            if a != without:
+                total = total + self._spread(message, a)
+        return total
+
+    def fitted(self, tables: Floats, nodes: Floats) -> Floats:
+        """Tables whose marginals are those of the nodes: scaled to them, the rest added.
+
+        Scaling in turn leaves zeros where they are; what is still missing after that is added as
+        a table of rank one.
+        """
+        p = tables.reshape(-1, *self.shape)
+        wanted = [nodes[places] for places in self.places]
+        for _ in range(FITTING):
+            worst = 0.0
+            for a in range(len(self.shape)):
+                now = self._side(p, a)
+                worst = max(worst, float(np.abs(now - wanted[a]).max(initial=0.0)))
+                p = p * self._spread(wanted[a] / np.where(now > 0, now, 1.0), a)
+            if worst <= FITTED:
+                break
+        for a in range(len(self.shape)):
+            now = self._side(p, a)
+            p = p * self._spread(np.minimum(1.0, wanted[a] / np.where(now > 0, now, 1.0)), a)
+        short = [np.maximum(w - self._side(p, a), 0.0) for a, w in enumerate(wanted)]
+        missing = short[0].sum(axis=1)
+        rest = np.where(missing > 0, missing, 1.0)[:, None]
+        product = np.ones(1)
+        for a, one in enumerate(short):
+            product = product * self._spread(one / rest, a)
+        p = p + product * missing.reshape(-1, *[1] * len(self.shape))
+        return np.asarray(p.reshape(tables.shape))
+
+    def _side(self, p: Floats, axis: int) -> Floats:
+        """Marginals of the tables at one of their variables."""
+        return np.asarray(p.sum(axis=tuple(b + 1 for b in range(len(self.shape)) if b != axis)))
+
+    def _spread(self, values: Floats, axis: int) -> Floats:
+        """Numbers for the states of one variable, along its axis of the tables."""
+        sides = [1] * len(self.shape)
+        sides[axis] = self.shape[axis]
+        return values.reshape(-1, *sides)
+
+
+class FactorMessages:
+    """Messages between factors and variables, in logarithms, each with its largest entry zero."""
+
+    def __init__(self, graph: FactorGraph):
+        self.graph = graph
+        s = graph.structure
+        by_shape: dict[tuple[int, ...], list[int]] = {}
+        for f in range(s.n_factors):
+            by_shape.setdefault(s.shape(f), []).append(f)
+        self.groups = [Group(graph, shape, np.array(fs)) for shape, fs in by_shape.items()]
+        self.owners = np.repeat(np.arange(s.n_variables), s.cardinalities)
+        self.belief = np.zeros(len(self.owners))
+
+    def run(self, tol: float, most: int, deadline: float) -> tuple[bool, int]:
+        """Sweep until no message changes by more; whether that was reached, and the sweeps.
+
+        Damping starts where changes no longer shrink without.
+        """
+        damping, changes = 0.0, []
+        for sweep in range(most):
+            changes.append(self._sweep(damping))
+            if changes[-1] <= tol:
+                return True, sweep + 1
+            if time.perf_counter() > deadline:
+                return False, sweep + 1
+            if sweep % WINDOW == 0 and sweep and changes[-1] > SHRINKS * changes[-1 - WINDOW]:
+                damping = min(0.9, 0.5 + damping / 2.0)
+        return False, most
+
+    def _sweep(self, damping: float) -> float:
+        change = 0.0
+        self._listen()
+        for group in self.groups:
+            for a, old in enumerate(group.to_nodes):
+                others = tuple(b + 1 for b in range(len(group.shape)) if b != a)
+                scores = group.scores(without=a)
+                new = logsumexp(scores, axis=others) if others else scores
+                top = new.max(axis=1, keepdims=True)
+                if not np.isfinite(top).all():  # what has no support at all is impossible
+                    raise InfeasibleError(INFEASIBLE)
+                new = new - top
+                change = max(change, float(np.abs(np.exp(new) - np.exp(old)).max(initial=0.0)))
+                if damping:
+                    both = (new > -np.inf) & (old > -np.inf)
+                    mixed = np.where(
+                        both, (1 - damping) * new + damping * np.where(both, old, 0), new
+                    )
+                    new = mixed - mixed.max(axis=1, keepdims=True)
+                group.to_nodes[a] = new
+        return change
+
+    def _listen(self) -> None:
+        """Beliefs of the variables, and what each tells its factors: the others' messages."""
+        finite, zeros = np.zeros(len(self.owners)), np.zeros(len(self.owners))
+        for group in self.groups:
+            for places, message in zip(group.places, group.to_nodes, strict=True):
+                gone = message == -np.inf
+                np.add.at(finite, places, np.where(gone, 0.0, message))
+                np.add.at(zeros, places, gone)
+        self.belief = np.where(zeros > 0, -np.inf, finite)
+        for group in self.groups:
+            for a, (places, message) in enumerate(zip(group.places, group.to_nodes, strict=True)):
+                gone = message == -np.inf
+                rest = finite[places] - np.where(gone, 0.0, message)
+                rest[zeros[places] - gone > 0] = -np.inf
+                top = rest.max(axis=1, keepdims=True)
+                group.from_nodes[a] = rest - np.where(top > -np.inf, top, 0.0)
+
+    def answer(self) -> tuple[Floats, Floats, float]:
+        """Marginals of variables and factors, flat, and Bethe's estimate of log Z."""
+        self._listen()
+        s = self.graph.structure
+        starts = s.node_offsets[:-1]
+        nodes = _normalized(self.belief, self.owners, starts)
+        degrees = np.bincount(s.scopes, minlength=s.n_variables)
+        entropies = np.add.reduceat(_entropy(nodes), starts) if len(starts) else np.empty(0)
+        value = float(((1 - degrees) * entropies).sum())
+        factors = np.empty(int(s.table_offsets[-1]))
+        for group in self.groups:
+            scores = group.scores().reshape(len(group.factors), -1)
+            total = logsumexp(scores, axis=1, keepdims=True)
+            if not np.isfinite(total).all():
+                raise InfeasibleError(INFEASIBLE)
+            p = np.exp(scores - total)
+            factors[group.entries] = group.fitted(p, nodes)
+            flat = np.where(p > 0, group.tables.reshape(p.shape), 0.0)
+            value += float((p * flat).sum() + _entropy(p).sum())
+        return nodes, factors, value
+
+
+def _normalized(logs: Floats, owners: Ints, starts: Ints) -> Floats:
+    if not len(starts):
+        return np.empty(0)
+    top = np.maximum.reduceat(logs, starts)
+    if not np.isfinite(top).all():
+        raise InfeasibleError(INFEASIBLE)
+    p = np.exp(logs - top[owners])
+    return np.asarray(p / np.add.reduceat(p, starts)[owners])
+
+
+def _entropy(p: Floats) -> Floats:
+    return -np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), 0.0)

@@ -1,0 +1,149 @@
+"""Weighted mini-buckets (Liu and Ihler 2011): bounds of log Z with tables of bounded size.
+
+Eliminating a variable exactly needs the product of all tables that hold it. Where that would be
+too large, they are dealt into mini-buckets, and each is summed by itself as a power sum,
+``w log sum exp(f / w)``. With positive weights that sum to one this is an upper bound (Holder's
+inequality); with one weight above one and the others negative, a lower one. Before, the
+mini-buckets agree on what each says of the variable, which leaves their product as it is and
+makes the bound tighter. Without any split the value is exact.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.ragged import Floats, Ints
+
+
+class Function(NamedTuple):
+    """Logarithms over some variables, in the order of their elimination."""
+
+    scope: tuple[int, ...]
+    table: Floats
+
+
+class Bound(NamedTuple):
+    """A bound of log Z, and whether it is log Z itself: no bucket had to be split."""
+
+    value: float
+    exact: bool
+
+
+class TooLate(Exception):
+    """The time is over before the last variable is eliminated."""
+
+
+def mini_bucket_bound(
+    graph: FactorGraph, order: Ints, max_entries: float, upper: bool, deadline: float
+) -> Bound:
+    """Eliminate all variables in ``order`` with tables of at most ``max_entries``.
+
+    Tables of the graph that are larger themselves stay as they are.
+    """
+    cards = graph.cardinalities
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    buckets: list[list[Function]] = [[] for _ in order]
+    total, exact = 0.0, True
+    for scope, table in graph.factors:
+        axes = sorted(range(len(scope)), key=lambda a: place[scope[a]])
+        ordered = tuple(scope[a] for a in axes)
+        if not scope:
+            total += float(table)
+        else:
+            buckets[place[ordered[0]]].append(Function(ordered, table.transpose(axes)))
+    for at, v in enumerate(order.tolist()):
+        if time.perf_counter() > deadline:
+            raise TooLate
+        if not buckets[at]:
+            total += float(np.log(cards[v]))
+            continue
+        parts = _deal(buckets[at], cards, max_entries)
+        buckets[at] = []
+        joined = [_joined(part, place, cards) for part in parts]
+        weights = _weights(len(joined), upper)
+        if len(joined) > 1:
+            exact = False
+            joined = _matched(joined, weights)
+        for function, weight in zip(joined, weights, strict=True):
+            message = _power_sum(function.table, weight)
+            scope = function.scope[1:]
+            if scope:
+                buckets[place[scope[0]]].append(Function(scope, message))
+            else:
+                total += float(message)
+    return Bound(total, exact)
+
+
+def _deal(functions: list[Function], cards: Ints, max_entries: float) -> list[list[Function]]:
+    """Large tables first, each to the first part that stays within the limit."""
+    parts: list[list[Function]] = []
+    scopes: list[set[int]] = []
+    for function in sorted(functions, key=lambda f: -f.table.size):
+        for part, scope in zip(parts, scopes, strict=True):
+            wider = scope | set(function.scope)
+            if len(wider) == len(scope) or _size(wider, cards) <= max_entries:
+                part.append(function)
+                scope |= wider
+                break
+        else:
+            parts.append([function])
+            scopes.append(set(function.scope))
+    return parts
+
+
+def _size(scope: set[int], cards: Ints) -> float:
+    return float(np.prod(cards[list(scope)].astype(float)))
+
+
+def _joined(part: list[Function], place: Ints, cards: Ints) -> Function:
+    """The product of some functions, in logarithms."""
+    if len(part) == 1:
+        return part[0]
+    scope = sorted({v for f in part for v in f.scope}, key=lambda v: place[v])
+    axis = {v: a for a, v in enumerate(scope)}
+    total = np.zeros(tuple(int(cards[v]) for v in scope))
+    for f in part:
+        shape = [1] * len(scope)
+        for v in f.scope:
+            shape[axis[v]] = int(cards[v])
+        total += f.table.reshape(shape)
+    return Function(tuple(scope), total)
+
+
+def _weights(count: int, upper: bool) -> list[float]:
+    """They sum to one: all equal, or the first above one and the others negative."""
+    if upper or count == 1:
+        return [1.0 / count] * count
+    return [float(count), *[-1.0] * (count - 1)]
+
+
+def _power_sum(table: Floats, weight: float, over_first: bool = True) -> Floats:
+    """``w log sum exp(f / w)`` over the first axis, or over all but the first."""
+    axes = (0,) if over_first else tuple(range(1, table.ndim))
+    scaled = table / weight if weight != 1.0 else table
+    top = scaled.max(axis=axes, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        value = np.log(np.exp(scaled - top).sum(axis=axes)) + np.squeeze(top, axis=axes)
+    return np.asarray(weight * value)
+
+
+def _matched(joined: list[Function], weights: list[float]) -> list[Function]:
+    """Shift what each says of the first variable, so that their marginals agree."""
+    said = np.stack([
+        _power_sum(f.table, w, over_first=False) / w for f, w in zip(joined, weights, strict=True)
+    ])  # fmt: skip
+    # A state that one of them forbids has probability zero, whatever the others say.
+    possible = np.isfinite(said).all(axis=0)
+    said = np.where(possible, said, 0.0)
+    mean = np.asarray(weights) @ said
+    shifted = []
+    for f, w, own in zip(joined, weights, said, strict=True):
+        shift = np.where(possible, w * (mean - own), -np.inf)
+        shifted.append(Function(f.scope, f.table + shift.reshape(-1, *[1] * (f.table.ndim - 1))))
+    return shifted
