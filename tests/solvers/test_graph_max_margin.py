@@ -105,6 +105,18 @@ def test_bcfw_stops_when_its_map_method_finds_nothing_new():
     assert fit.epochs < 1000
 
 
+def test_bcfw_ends_once_only_what_its_method_cannot_prove_is_left():
+    problem = problem_of(3, "complete", C=1.0)
+    best = run(problem, BCFW(map_method="junction-tree"), tol=1e-6, max_epochs=500, random_state=0)
+    fit = run(problem, BCFW(map_method="trw-s"), tol=1e-9, max_epochs=2000, random_state=0)
+    assert not fit.converged and fit.certificate.status == "bound" and fit.epochs < 500
+    assert fit.certificate.dual <= best.certificate.primal
+    assert best.certificate.dual <= problem.primal(fit.weights) <= fit.certificate.primal + 1e-9
+    # What could still be gained is little, and less than what is left open.
+    left = problem.primal(fit.weights) - best.certificate.dual
+    assert left < min(0.01 * best.certificate.primal, fit.certificate.absolute_gap)
+
+
 def test_the_subgradient_method_comes_near():
     problem = problem_of(5, "ring", C=0.05)
     best = run(problem, BCFW(), tol=1e-7, max_epochs=500, random_state=0).certificate

@@ -290,7 +290,9 @@ class GraphProblem(ExampleProblem):
         """Scores of the states of example ``i``, costs not included."""
         from cliquewise._kernels.cliques.features import example_scores
 
-        out = np.empty(len(self.entries(i)))
+        (a, b), (c, d), o = *self.ranges(i), self.cliques.offsets
+        n = self.data.n_nodes
+        out = np.empty(int(o[b] - o[a] + o[n + d] - o[n + c]))
         example_scores(self.cliques, w, *self.ranges(i), out)
         return out
 
@@ -327,7 +329,8 @@ class GraphProblem(ExampleProblem):
         """Example ``i`` with its costs, and the score of its truth without them."""
         at, plain = self.entries(i), self.scores(w, i)
         graph = FactorGraph.from_structure(self.structures[i], plain + self.costs[at])
-        return graph, float(plain @ self.truth[at])
+        # A product with the mean parameters would wake all threads of the linear algebra.
+        return graph, float(plain[self.truth[at] > 0].sum())
 
     def best(self, w: Floats, i: int, method: str = "auto", options: Any = ()) -> Best:
         """The best labeling by any MAP method; where it proves nothing, with a bound.

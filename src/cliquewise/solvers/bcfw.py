@@ -35,6 +35,9 @@ from cliquewise.solvers.base import (
 from cliquewise.solvers.checked import MOST, checked
 from cliquewise.solvers.sampling import SAMPLINGS, Order
 
+#: Where bounds are loose: what new outputs could still gain, relative to what the bounds leave open
+#: and to the objective, when a run ends.
+SETTLED, FINE = 0.25, 1e-3
 BLOCKS: dict[str, Any] = {"chain": ChainSegments} | dict.fromkeys(("graph", *EXAMPLES), WorkingSets)
 
 
@@ -217,11 +220,13 @@ class BCFW(MapCalls):
         state.averaged = False
         if len(state.average):
             state.average += 2.0 / (state.steps + 1) * (blocks.w - state.average)
-        finished = False
+        gap, finished = float(blocks.gaps.sum()) / n, False
         if order.is_whole(n):
             idle = blocks.end_pass() and total <= 1e-13 * n * max(abs(state.dual), 1e-12)
-            finished = idle and self.sampling == "permuted"
-        gap = float(blocks.gaps.sum()) / n
+            unproved = blocks.unproved / n
+            most = min(SETTLED * unproved, FINE * abs(state.dual + gap))
+            settled = unproved > 0 and gap - unproved <= most
+            finished = (idle or settled) and self.sampling == "permuted"
         known = order.visits >= n and np.isfinite(gap)
         estimate = gap / max(abs(state.dual + gap), 1e-12) if known else np.nan
         return state, Info(count / n, calls, estimate, None, finished)

@@ -66,6 +66,10 @@ class Combinations(Blocks, Protocol):
     def end_pass(self) -> bool:
         """Tidy up; whether an inexact oracle will find no new output any more."""
 
+    @property
+    def unproved(self) -> float:
+        """The part of all gaps that an inexact oracle leaves between its values and its bounds."""
+
 
 class Distributions(Blocks, Protocol):
     """Dual distributions, one per example: what `sdca` moves.

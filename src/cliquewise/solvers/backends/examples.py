@@ -54,7 +54,7 @@ class WorkingSets:
     """
 
     draws: ClassVar[bool] = False
-    course: ClassVar[tuple[str, ...]] = ("w", "gaps", "taken", "loose")
+    course: ClassVar[tuple[str, ...]] = ("w", "gaps", "slack", "taken", "loose")
     cached_passes: ClassVar[int] = 200
     inner_rounds: ClassVar[int] = 5
     max_outputs: ClassVar[int] = 100
@@ -69,6 +69,7 @@ class WorkingSets:
         self.atoms, self.used = _no_atoms(n), 0
         self.w, self.scratch = np.zeros(d), np.zeros(d)
         self.gaps = np.full(n, np.inf)
+        self.slack = np.zeros(n)  # the part of each gap that is between a bound and a value
         self.taken, self.loose = 0, False  # outputs that joined in this pass; a bound was loose
 
     @staticmethod
@@ -163,7 +164,8 @@ class WorkingSets:
                 self.atoms, i, self.used - 1, self.problem.C, self.rounds, self.w, self.scratch
             )
             self.used -= int(not taken)
-            self.gaps[i] = gap + max(best.bound - best.value, 0.0)
+            self.slack[i] = max(best.bound - best.value, 0.0)
+            self.gaps[i] = gap + self.slack[i]
             self.taken += int(taken)
             self.loose = self.loose or not best.exact
             rise += float(more)
@@ -185,6 +187,10 @@ class WorkingSets:
         idle = self.taken == 0 and self.loose
         self.taken, self.loose = 0, False
         return idle
+
+    @property
+    def unproved(self) -> float:
+        return float(self.slack.sum())
 
     def primal(self, w: Floats) -> tuple[float, bool]:
         return self.asking.primal(self.problem, w)

@@ -24,6 +24,7 @@ class ChainSegments:
     """Convex combinations of labelings, one per sequence, and the weights they give."""
 
     draws: ClassVar[bool] = True
+    unproved: ClassVar[float] = 0.0  # its oracle is exact
     course: ClassVar[tuple[str, ...]] = ("w", "pool")
     cached_passes: ClassVar[int] = 10
     inner_rounds: ClassVar[int] = 2
