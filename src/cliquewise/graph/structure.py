@@ -173,7 +173,7 @@ class Structure:
     def by_order(self) -> list[tuple[Ints, Ints, Ints]]:
         """Factors of each order: their variables (order, m), these' cardinalities, table starts."""
         groups = []
-        for order in np.unique(self.orders):
+        for order in np.flatnonzero(np.bincount(self.orders)):
             members = np.flatnonzero(self.orders == order)
             variables = self.scopes[self.scope_offsets[members] + np.arange(order)[:, None]]
             groups.append((variables, self.cardinalities[variables], self.table_offsets[members]))
@@ -183,7 +183,7 @@ class Structure:
     def strides(self) -> Ints:
         """For each place of ``scopes``, the step along its axis in the flat table."""
         strides = np.ones(len(self.scopes), dtype=np.int64)
-        for order in np.unique(self.orders[self.orders > 1]):
+        for order in np.flatnonzero(np.bincount(self.orders)[2:]) + 2:
             places = self.scope_offsets[:-1][self.orders == order][:, None] + np.arange(order)
             sizes = self.cardinalities[self.scopes[places]]
             strides[places[:, :-1]] = np.cumprod(sizes[:, :0:-1], axis=1)[:, ::-1]
@@ -230,7 +230,8 @@ class Structure:
             pairs.append(np.stack([variables[a].ravel(), variables[b].ravel()], axis=1))
         both = np.sort(np.concatenate(pairs), axis=1)
         n = max(self.n_variables, 1)
-        codes = np.unique(both[:, 0] * n + both[:, 1])
+        codes = np.sort(both[:, 0] * n + both[:, 1])  # quicker than np.unique, which hashes
+        codes = codes[np.append(True, codes[1:] > codes[:-1])] if len(codes) else codes
         return np.stack([codes // n, codes % n], axis=1)
 
     @cached_property

@@ -26,6 +26,8 @@ from cliquewise.ragged import Ints
 SECONDS = 60.0
 #: Iterations of trw-s, at least and at most; it ends earlier where it stalls.
 FEWEST, ITERATIONS = 10, 200
+#: Sweeps of the first climb.
+FIRST_SWEEPS = 5
 #: Part of the cost of the certain method that an attempt may take, and of the time that there is.
 ATTEMPT, PART = 0.25, 0.2
 #: Elimination of more seconds than this lets a search try first.
@@ -56,6 +58,7 @@ class MapSteps:
         self.found_by = self.bound_by = "tables"
         self.steps: list[dict[str, Any]] = []
         self.race: Race | None = None
+        self.slow = 1.0
 
     # ---- the order of the steps
 
@@ -107,7 +110,14 @@ class MapSteps:
 
     def first(self) -> None:
         """Some labeling, whatever the limit."""
-        labels, _ = climb(self.graph, unary_labels(self.graph), max_sweeps=10)
+        labels = unary_labels(self.graph)
+        for _ in range(FIRST_SWEEPS):
+            if self.left == 0.0:
+                break
+            before = labels
+            labels, _ = climb(self.graph, labels, max_sweeps=1)
+            if np.array_equal(before, labels):
+                break
         self.take("icm", labels, float(self.graph.score(labels)), self.bound)
 
     def messages(self) -> None:
@@ -123,8 +133,12 @@ class MapSteps:
             each = iteration_seconds(self.graph.structure) + 1e-9
             iterations = int(np.clip(most / each, FEWEST, ITERATIONS))
         # Half of what the race has goes to messages.
-        race.deadline = time.perf_counter() + 2.0 * PART * self.left
+        begin = time.perf_counter()
+        race.deadline = begin + 2.0 * PART * self.left
         race.messages(iterations)
+        made = len(race.course) * iteration_seconds(self.graph.structure)
+        if made > 1e-3:  # a machine that others use too is slower than estimates
+            self.slow = float(np.clip((time.perf_counter() - begin) / made, 1.0, 10.0))
         self._from_race("trw-s")
         cut = 2.0 * get("graph-cut").cost(self.graph.structure).seconds
         if not self.is_over and self.graph.structure.is_binary and CAUTION * cut < most:
@@ -167,7 +181,7 @@ class MapSteps:
             if known and oracle.avoids(s) is not None:
                 continue
             if oracle.refuses(s) is None and oracle.too_large(s, "map", limits) is None:
-                found.append((oracle, oracle.cost(s).seconds))
+                found.append((oracle, self.slow * oracle.cost(s).seconds))
         best = min(found, key=lambda one: one[1], default=None)
         return None if best is None or CAUTION * best[1] > self.left else best
 

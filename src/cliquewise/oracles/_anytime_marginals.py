@@ -135,8 +135,8 @@ class MarginalSteps:
         self.rho = self._first_rho()
         self.messages = Messages.start(self.p)
         self._pass(time.perf_counter() + REWEIGHTED * self.left)
-        quick = self.seconds is not None and self.left < 30 * sweep_seconds(self.graph.structure)
-        self.offer("mean-field", lower_bound(self.p, self.x, 3 if quick else 30), math.inf)
+        sweeps = int(np.clip(0.1 * self.left / sweep_seconds(self.graph.structure), 1, 30))
+        self.offer("mean-field", lower_bound(self.p, self.x, sweeps), math.inf)
 
     def _pass(self, until: float) -> None:
         """Messages for the current edge probabilities, and the bound at their point."""

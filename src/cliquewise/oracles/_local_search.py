@@ -12,9 +12,11 @@ from cliquewise.ragged import Ints
 
 #: Sweeps of one annealing, and proposals at most (large graphs get fewer sweeps).
 SWEEPS, MAX_PROPOSALS = 3000, 10_000_000
-#: About how many proposals are made per second where variables have few neighbors, which keeps to
-#: the time limit.
-PACE = 3e7
+#: Proposals per second where variables have few neighbors; where time is limited it is measured,
+#: with so many proposals.
+PACE, TRIAL = 3e7, 20_000
+#: Not worth while with fewer sweeps.
+FEWEST_SWEEPS = 10
 #: All annealings end at this temperature, in units of the spread of a variable's score given
 #: its neighbors.
 COLD = 0.04
@@ -42,22 +44,37 @@ class LocalSearch:
         largest = int(np.diff(t.edge_offsets).max(initial=1))
         self.limit = min(max(largest, SMALL_TABLE), LARGE_TABLE)
         self.reach = np.full(1, 50.0)
-        # A proposal that is taken changes the fields of all neighbors.
-        self.pace = PACE / (1.0 + degree * float(t.cards.mean() if len(t.cards) else 1.0) / 16.0)
+        self.pace = 0.0
 
     def anneal(self, labels: Ints, hot: float, seconds: float, seed: int) -> Ints:
         """The best labeling met while cooling down from ``hot``."""
         from cliquewise._kernels.graphs.icm import anneal
 
         t = self.topology
-        proposals = min(MAX_PROPOSALS, self.pace * seconds)
-        sweeps = int(np.clip(proposals / max(1, t.n_nodes), 10, SWEEPS))
+        proposals = float(MAX_PROPOSALS)
+        if math.isfinite(seconds):
+            proposals = min(proposals, self._pace(labels, hot) * seconds)
+        if proposals < FEWEST_SWEEPS * t.n_nodes:
+            return labels
+        sweeps = int(np.clip(proposals / max(1, t.n_nodes), FEWEST_SWEEPS, SWEEPS))
         # Neither way of cooling wins on all graphs: they take turns.
         cool = np.linspace if seed % 2 else np.geomspace
         heat = self.scale * cool(hot, COLD, sweeps)
         current, best = labels.copy(), labels.copy()
         anneal(heat, seed, current, best, -np.inf, self.graph)
         return best
+
+    def _pace(self, labels: Ints, hot: float) -> float:
+        """Proposals per second, measured once: those that are taken cost as neighbors are many."""
+        from cliquewise._kernels.graphs.icm import anneal
+
+        if not self.pace:
+            n = max(1, self.topology.n_nodes)
+            heat = np.full(max(1, TRIAL // n), self.scale * hot)
+            begin = time.perf_counter()
+            anneal(heat, 1, labels.copy(), labels.copy(), -np.inf, self.graph)
+            self.pace = n * len(heat) / max(time.perf_counter() - begin, 1e-6)
+        return self.pace
 
     def improve(self, labels: Ints, seconds: float, seed: int) -> Ints:
         """Exact moves of random regions, each at most ``seconds`` after the first."""

@@ -109,9 +109,12 @@ def choose(
         raise UnsupportedError(
             f"method {method!r} {reason}; {_alternatives(graph, want, without=method)}"
         )
-    seconds = _limit(options)
+    started, seconds = time.perf_counter(), _limit(options)
     passed: list[tuple[Oracle, Any]] = []
-    for standing in _standings(graph.structure, want, options):
+    standings = _standings(graph.structure, want, options)
+    if seconds is not None:
+        seconds = max(0.0, seconds + started - time.perf_counter())
+    for standing in standings:
         oracle = standing.oracle
         why = standing.why or _too_slow(standing, graph.structure, want, seconds)
         why = why or oracle.refuses_tables(graph, want)

@@ -43,6 +43,8 @@ HURRIED_PART = 0.1
 #: Seconds per table entry of each question, and per table.
 PACE = {"map": 4e-9, "top_k": 5e-9, "max_marginals": 1e-8, "sample": 1.2e-8, "marginals": 2.2e-8}
 PER_TABLE = 2e-6
+#: Seconds of the first orders per variable and edge.
+PER_STEP = 2e-6
 #: An order of more variables takes longer than an attempt to do without.
 LONG_ORDER = 300
 
@@ -149,6 +151,14 @@ class Elimination(Oracle):
     ) -> TooLargeError | None:
         """The refusal that states memory and operations, if they exceed the limits."""
         seconds = options.get("seconds")
+        if seconds is not None and not self.has_order(structure):
+            ordering = PER_STEP * float(structure.n_variables + len(structure.edges))
+            if ordering > HURRIED_PART * seconds:
+                n = structure.n_variables
+                return TooLargeError(
+                    f"needs about {ordering:.2g} s to look for an order of {n} variables, too much "
+                    f"of the {seconds:g} s that there are", math.nan, math.nan,
+                )  # fmt: skip
         sk = self.known(structure) if seconds is None else self.sketch(structure, seconds)
         refusal = self._over_limits(structure, sk, want, options)
         if refusal is not None and seconds is None and sk is not self.sketch(structure):

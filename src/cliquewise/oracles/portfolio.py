@@ -20,12 +20,14 @@ from cliquewise.oracles.graph_cut import move, roof_duality
 from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.oracles.trw_s import iteration_seconds, run_trw_s
-from cliquewise.ragged import Ints
+from cliquewise.ragged import Floats, Ints
 
 #: Annealing: rounds without a time limit, and how many idle rounds end a lineage.
 ROUNDS, IDLE = 10, 6
 #: Rounds start at a random temperature between this one and 1 (of the unit of LocalSearch).
 WARM = 0.2
+#: Sweeps of a climb where time is limited.
+LIMITED_SWEEPS = 10
 #: Ends of earlier lineages that are fused with every new best labeling.
 POOL = 8
 
@@ -116,6 +118,8 @@ class Race:
         self.bound = table_bound(graph)
         self.scores: dict[str, float] = {}
         self.bounds: dict[str, float] = {}
+        self.course: Floats = np.empty(0)
+        self.sweeps = 1000 if math.isinf(seconds) else LIMITED_SWEEPS
 
     @property
     def is_over(self) -> bool:
@@ -134,7 +138,7 @@ class Race:
 
     def offer(self, method: str, labels: Ints) -> bool:
         """Climb from a labeling and fuse it with the best one; whether that got better."""
-        labels, _ = climb(self.graph, labels)
+        labels, _ = climb(self.graph, labels, self.sweeps)
         score = float(self.graph.score(labels))
         if self.bound - score > tolerance(score, self.bound):
             labels, score = self.fused(labels, self.labels, self.score)
@@ -174,6 +178,7 @@ class Race:
     def messages(self, max_iterations: int) -> None:
         """TRW-S: the bound, and a labeling."""
         run = run_trw_s(self.pairwise, max_iterations, self.seconds_left / 2)
+        self.course = run.bounds
         self.bounds["trw-s"] = run.bound
         self.bound = min(self.bound, run.bound)
         self.offer("trw-s", run.labels)
@@ -197,7 +202,8 @@ class Race:
             first, second = self.rng.integers(2**31, size=2).tolist()
             found = local.anneal(labels, hot, self.seconds_left, first)
             found = local.improve(found, self.seconds_left, second)
-            labels, reached = self.fused(climb(self.graph, found)[0], labels, score)
+            climbed, _ = climb(self.graph, found, self.sweeps)
+            labels, reached = self.fused(climbed, labels, score)
             idle = max(idle, 0) + 1 if reached <= score else 0
             score = reached
             if idle >= IDLE:

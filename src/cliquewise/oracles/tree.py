@@ -28,6 +28,10 @@ class Tree(Elimination):
             return "needs a graph without cycles"
         return None
 
+    def has_order(self, structure: Structure) -> bool:
+        """There is one, and it takes no search."""
+        return True
+
     def order(self, structure: Structure, most: float = 0.0) -> tuple[Ints, float]:
         """Breadth first from a root joined to one variable of each tree, backwards."""
         n = structure.n_variables

@@ -199,7 +199,7 @@ class TRWBP(PairwiseOracle):
 
 def sweep_seconds(structure: Structure) -> float:
     """About how long one sweep takes."""
-    return 4e-7 * len(structure.edges) + 6e-8 * float(structure.table_offsets[-1])
+    return 1e-9 + 4e-7 * len(structure.edges) + 6e-8 * float(structure.table_offsets[-1])
 
 
 def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
@@ -242,6 +242,6 @@ def lower_bound(p: Problem, x: Floats, sweeps: int = 30) -> float:
     t = p.topology
     n_states = int(t.node_offsets[-1])
     graph = p.graph(p.theta)
-    labels, _ = climb(graph, first_best(x[:n_states], t.node_offsets))
+    labels, _ = climb(graph, first_best(x[:n_states], t.node_offsets), sweeps)
     found = [float(graph.score(labels)), *(float(graph.score(row)) for row in p.labelings)]
     return max(p.mean_field(x[:n_states], sweeps), *found)
