@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cliquewise.data import Columns, FeatureEncoder, Template, TemplateEncoder, read_conll
 from cliquewise.data.builtin_templates import change_of, short_shape, word_type
+from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.errors import DataError, FormatError
 
 
@@ -98,13 +99,30 @@ def test_any_template_gives_the_attributes_of_a_plain_reading(sentences, rules, 
 
 @given(text)
 @settings(max_examples=50, deadline=None)
-@pytest.mark.parametrize("name", ["chunking", "ner"])
+@pytest.mark.parametrize("name", ["chunking", "ner", "columns"])
 def test_builtin_templates_agree_with_a_plain_reading(name, sentences):
     template = Template.builtin(name, n_columns=2)
     encoder = TemplateEncoder(template)
     data = encoder.fit_transform(columns(sentences))
     tokens = [sorted(n) for n in slow(template, template.token_rules, sentences)]
     assert names_of(encoder.vocabulary, data) == tokens
+
+
+def test_the_default_template_knows_every_column_and_every_pair_of_them():
+    for n in (1, 2, 5):
+        template = Template.builtin("columns", n)
+        together = {tuple(m.column for m in rule.macros) for rule in template.token_rules}
+        assert {column for pair in together for column in pair} == set(range(n))
+        assert {(a, b) for a in range(1, n) for b in range(a + 1, n)} <= together
+        assert Template.from_state(template.to_state()) == template
+
+
+def test_columns_without_a_template_get_the_default_one():
+    text = Columns([["the", "cat"], ["DT", "NN"]], [0, 2])
+    own, named = SequenceEncoder(), SequenceEncoder("columns")
+    assert len(own.fit_transform(text).indices) == len(named.fit_transform(text).indices)
+    assert own.names() == named.names() and "c1[0]=DT" in own.names()
+    assert own.n_columns == 2
 
 
 def test_chunking_is_the_set_of_attributes_of_crfsuites_example():

@@ -10,7 +10,7 @@ import click
 
 from cliquewise.cli import debug_option
 from cliquewise.cli.progress import waiting
-from cliquewise.cli.tagging import FORMATS, default_template, read_labeled, reading_options
+from cliquewise.cli.tagging import FORMATS, read_labeled, reading_options
 
 
 @click.command()
@@ -19,9 +19,9 @@ from cliquewise.cli.tagging import FORMATS, default_template, read_labeled, read
 @click.option("--format", "form", type=click.Choice(FORMATS), default="conll", show_default=True)
 @click.option(
     "--template",
-    metavar="[chunking|ner|FILE]",
+    metavar="[columns|chunking|ner|FILE]",
     help="Features of column files: a built-in set, or a CRF++ / Wapiti template. "
-    "[default: chunking for two columns before the label, else ner]",
+    "[default: columns]",
 )
 @click.option(
     "--loss",
@@ -91,6 +91,7 @@ def command(
     and a blank line after each sentence. CRFsuite's format has the label first, then
     attributes, apart by tabs. Ctrl-C ends training early and keeps what there is.
     """
+    from cliquewise.data.builtin_templates import DEFAULT
     from cliquewise.estimators.sequence import SequenceTagger
     from cliquewise.persistence import check_target
 
@@ -102,7 +103,7 @@ def command(
     with waiting(f"reading {train}"):
         data = read_labeled(train, form, tabs, encoding)
     if form == "conll" and template is None:
-        template = default_template(data.X)
+        template = DEFAULT
     tagger = SequenceTagger(
         template=template,
         intercept=not no_intercept,

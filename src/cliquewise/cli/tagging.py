@@ -1,4 +1,4 @@
-"""What the tagging commands share: options, reading files, guessing a template."""
+"""What the tagging commands share: options, reading files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from cliquewise.data.formats.conll import Columns
 
 FORMATS = ("conll", "crfsuite")
 #: Sentences that are tagged at once when a stream is tagged.
@@ -63,11 +60,6 @@ def read_labeled(path: str, form: str, tabs: bool, encoding: str) -> Examples:
     if not examples.n_tokens:
         raise FormatError("the file holds no tokens", path)
     return examples
-
-
-def default_template(text: Columns) -> str:
-    """``chunking`` for word and part of speech; ``ner`` for words alone, or for more columns."""
-    return "chunking" if text.n_columns == 2 else "ner"
 
 
 def format_of(tagger: Any) -> str:

@@ -1,4 +1,4 @@
-"""The templates `chunking` and `ner`, and the changes of words that rules may ask for.
+"""The templates `columns`, `chunking` and `ner`, and the changes of words that rules may ask for.
 
 A change is computed once for each distinct word, so it may be slow; one that returns None
 makes no attribute.
@@ -142,8 +142,33 @@ def _ner(n_columns: int) -> Iterator[Rule]:
     yield from _ends()
 
 
+def _columns(n_columns: int) -> Iterator[Rule]:
+    """Words as in `ner`, leaner; further columns as the tags of `chunking`, and their pairs."""
+    yield from _grams("w", 0, 1, range(-2, 3))
+    yield from _grams("w", 0, 2, range(-1, 1))
+    yield from _grams("wl", 0, 1, range(-1, 2), "lower")
+    for n in (1, 2, 3, 4):
+        yield _rule((f"p{n}", 0, 0, f"prefix{n}"))
+        yield _rule((f"s{n}", 0, 0, f"suffix{n}"))
+    for n in (1, 2):
+        yield from _grams("shaped", 0, n, range(-1, 3 - n), "short_shape")
+    for column in range(1, n_columns):
+        for n in (1, 2, 3):
+            yield from _grams(f"c{column}", column, n, range(-2, 4 - n))
+        for other in range(column + 1, n_columns):
+            yield _rule((f"c{column}", 0, column, ""), (f"c{other}", 0, other, ""))
+    yield from _ends()
+
+
+#: Columns that `columns` looks at; a file with more of them is a matrix of something else.
+MOST_COLUMNS = 16
+
+#: The template of columns that come without one.
+DEFAULT = "columns"
+
 BUILTIN: dict[str, tuple[Callable[[int], Iterator[Rule]], int, int]] = {
     # name: (rules by number of columns, columns needed, columns used)
     "chunking": (_chunking, 2, 2),
     "ner": (_ner, 1, 3),
+    "columns": (_columns, 1, MOST_COLUMNS),
 }

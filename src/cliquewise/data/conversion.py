@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.builtin_templates import BUILTIN
+from cliquewise.data.builtin_templates import BUILTIN, DEFAULT
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.entries import Entries
@@ -29,7 +29,8 @@ class SequenceEncoder:
     Parameters
     ----------
     template : Template, str or path, optional
-        A template, the name of a built-in one, or a template file.
+        A template, the name of a built-in one, or a template file. Columns that come without one
+        get ``columns``.
     n_hash, min_count
         See :class:`~cliquewise.data.FeatureEncoder`.
 
@@ -63,6 +64,9 @@ class SequenceEncoder:
 
     def fit_transform(self, X: Any) -> Dataset:
         """Learn the attributes and encode."""
+        if isinstance(X, Columns) and isinstance(self.inner, FeatureEncoder):
+            self._builtin, given = DEFAULT, self.inner
+            self.inner = TemplateEncoder(_template(DEFAULT), given.n_hash, given.min_count)
         X = self._prepared(X)
         if isinstance(self.inner, TemplateEncoder):
             self.n_columns = X.n_columns
@@ -139,7 +143,8 @@ def _template(template: Any) -> Template:
     if isinstance(template, str | Path):
         template = Template.load(template)
     if not isinstance(template, Template):
-        raise DataError("template is a Template, 'chunking', 'ner' or the path of a template file")
+        names = ", ".join(map(repr, BUILTIN))
+        raise DataError(f"template is a Template, one of {names}, or the path of a template file")
     return template
 
 

@@ -1,4 +1,4 @@
-"""Feature templates: the template files of CRF++ and Wapiti, and two built-in sets.
+"""Feature templates: the template files of CRF++ and Wapiti, and built-in sets.
 
 ``U01:%x[-1,0]/%x[0,0]`` makes one attribute for each token: the text of the line with each
 macro replaced by the value in a row (counted from the token) and a column.
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cliquewise.data.builtin_templates import BUILTIN
+from cliquewise.data.builtin_templates import BUILTIN, DEFAULT
 from cliquewise.data.formats.text import numbered, read_lines
 from cliquewise.data.rules import Macro, Rule, parse_rule
 from cliquewise.errors import DataError, FormatError
@@ -128,12 +128,14 @@ class Template:
 
         Parameters
         ----------
-        name : {"chunking", "ner"}
-            ``chunking``: the attributes of CRFsuite's chunking example, of the columns word
-            and part of speech. ``ner``: words, lower case, affixes, shapes and types in a
+        name : {"columns", "chunking", "ner"}
+            ``columns``, the default: words, affixes and shapes, and every further column in a
+            window of five, with pairs of columns. ``chunking``: the attributes of CRFsuite's
+            chunking example, of the columns word and part of speech. ``ner``: words, lower case, affixes, shapes and types in a
             window of five, with part of speech and chunk if there are such columns.
         n_columns : int, optional
-            Number of columns without the labels; ``ner`` takes 1, 2 or 3 (default).
+            Number of columns without the labels; ``ner`` takes 1, 2 or 3 (default), ``columns``
+            any number (default: 1).
 
         Examples
         --------
@@ -145,7 +147,7 @@ class Template:
         make, least, most = BUILTIN[name]
         if not isinstance(n_columns, int | None):
             raise DataError(f"n_columns = {n_columns!r:.40}; it is a whole number")
-        n = most if n_columns is None else min(n_columns, most)
+        n = (1 if name == DEFAULT else most) if n_columns is None else min(n_columns, most)
         if n < least:
             raise DataError(f"the template {name!r} needs {least} columns, there are {n_columns}")
         source = (("builtin", name), ("n_columns", n))

@@ -70,8 +70,9 @@ class SequenceTagger(ChainInspection, Estimator):
     intercept, boundaries : bool, default=True
         A weight per label on every token; one on the first and one on the last.
     template : Template, str or path, optional
-        CRF++ / Wapiti template (or "chunking", "ner"): ``X`` then holds columns, as
-        :func:`cliquewise.data.read_conll` gives them, or rows of strings per token.
+        CRF++ / Wapiti template (or "columns", "chunking", "ner"): ``X`` then holds columns, as
+        :func:`cliquewise.data.read_conll` gives them (they need none: "columns" is the default),
+        or rows of strings per token.
     n_hash : int, optional
         Hash attributes into so many instead of keeping a vocabulary.
     min_count : int, default=1
