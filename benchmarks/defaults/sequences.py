@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def sentences(name: str, count: int, columns: list[int]) -> Sentences:
     text, y = read_conll(path).select(columns).split_labels()
     rows = list(zip(*text.columns, strict=True))
     marks = text.offsets.tolist()
-    return [rows[a:b] for a, b in zip(marks[:count], marks[1:], strict=False)], y[:count]
+    return [rows[a:b] for a, b in pairwise(marks[: count + 1])], y[:count]
 
 
 def chunks() -> tuple[Sentences, Sentences]:
@@ -64,7 +65,7 @@ def span_f1_with(**options: Any) -> Callable[[Any], float]:
 
 
 def certainty_with(**options: Any) -> Callable[[Any], float]:
-    """Train with these options; what is proved, as minus the gap (any that is small enough is 0)."""
+    """Train with these options; what is proved, as minus the gap (0 if that is below tol)."""
 
     def run(given: tuple[Sentences, Sentences]) -> float:
         from cliquewise import SequenceTagger

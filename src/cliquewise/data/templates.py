@@ -131,8 +131,9 @@ class Template:
         name : {"columns", "chunking", "ner"}
             ``columns``, the default: words, affixes and shapes, and every further column in a
             window of five, with pairs of columns. ``chunking``: the attributes of CRFsuite's
-            chunking example, of the columns word and part of speech. ``ner``: words, lower case, affixes, shapes and types in a
-            window of five, with part of speech and chunk if there are such columns.
+            chunking example, of the columns word and part of speech. ``ner``: words, lower case,
+            affixes, shapes and types in a window of five, with part of speech and chunk if there
+            are such columns.
         n_columns : int, optional
             Number of columns without the labels; ``ner`` takes 1, 2 or 3 (default), ``columns``
             any number (default: 1).
