@@ -34,6 +34,7 @@ from cliquewise.problems.candidates import CandidateProblem
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.problems.examples import ExampleProblem, Rows, stacked
 from cliquewise.problems.graph import GraphProblem
+from cliquewise.problems.label_graph import LabelGraphProblem, LabelsProblem
 from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.problems.matching import MatchingProblem
 from cliquewise.smoothers import get_smoother
@@ -356,6 +357,29 @@ def _label_sets(recipe: Recipe, loss: str) -> MultiLabelProblem:
     return MultiLabelProblem(csr_matrix(X[kept]), Y[kept], recipe.C, not recipe.forbid)
 
 
+def _label_graph(recipe: Recipe, loss: str, pairs: bool = True) -> LabelGraphProblem:
+    rng, d = recipe.rng, 1 + recipe.variant
+    X = recipe.stripped(rng.normal(size=(recipe.examples, d)))
+    X *= rng.random(X.shape) < (0.5 if recipe.sparse else 1.1)
+    Y = (rng.random((recipe.examples, recipe.size)) < 0.4).astype(int)
+    all_pairs = np.stack(np.triu_indices(recipe.size, 1), axis=1)
+    chosen = all_pairs[rng.random(len(all_pairs)) < 0.7] if pairs else all_pairs[:0]
+    kept = slice(0, recipe.kept)
+    return (LabelGraphProblem if pairs else LabelsProblem)(
+        csr_matrix(X[kept]) if recipe.sparse else X[kept], Y[kept], chosen, recipe.C, loss, GAMMA,
+        not recipe.forbid, ("table", "co-occurrence", "table")[recipe.variant],
+        recipe.weight(rng)[kept], recipe.threads,
+    )  # fmt: skip
+
+
+def _labels(recipe: Recipe, loss: str) -> LabelGraphProblem:
+    return _label_graph(recipe, loss, False)
+
+
+def _listed_label_graph(problem: LabelGraphProblem, recipe: Recipe) -> Listed:
+    return _listed_graph(problem.as_graphs(), recipe)
+
+
 # ---- candidates
 
 
@@ -553,6 +577,11 @@ FAMILIES = [
     *(Family("chain", loss, _chain, _listed_chain, True) for loss in ChainProblem.losses_known),
     *(Family("graph", loss, _graph, _listed_graph) for loss in GraphProblem.losses_known),
     Family("label_sets", "hinge", _label_sets),
+    *(
+        Family(kind, loss, make, _listed_label_graph, True)
+        for kind, make in (("label_graph", _label_graph), ("labels", _labels))
+        for loss in LabelGraphProblem.losses_known
+    ),
     *(
         Family("candidates", loss, _candidates, _listed_candidates, True)
         for loss in CandidateProblem.losses_known

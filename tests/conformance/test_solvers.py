@@ -31,7 +31,8 @@ HONEST = 1e-9
 LIMIT = 3000
 #: Drawn problems per solver and test. Graphs, matchings and networks are slow to solve, and label
 #: sets to list.
-DRAWN = {"chain": 20, "graph": 8, "label_sets": 15, "candidates": 12, "matching": 8,
+DRAWN = {"chain": 20, "graph": 8, "label_sets": 15, "label_graph": 5,
+         "labels": 5, "candidates": 12, "matching": 8,
          "examples": 12, "deep": 3}  # fmt: skip
 
 #: A problem with a bit of everything.

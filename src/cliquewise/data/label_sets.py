@@ -100,6 +100,19 @@ class LabelSets:
             raise DataError(f"label {label}; the labels are 0..{self.n_labels - 1}")
         return int(label)
 
+    def numbers(self, graph: Any) -> Any:
+        """Pairs of labels with names in place of some numbers as pairs of numbers."""
+        if not isinstance(graph, list | tuple | set | frozenset | np.ndarray):
+            return graph
+        pairs = [[*pair] if isinstance(pair, _SETS) else pair for pair in graph]
+        if not any(isinstance(pair, list) and any(map(_is_text, pair)) for pair in pairs):
+            return graph
+        return [[self.number(str(x) if _is_text(x) else x) for x in pair] for pair in pairs]
+
+
+def _is_text(label: Any) -> bool:
+    return isinstance(label, str)
+
 
 def restored(n_labels: int, names: Any, as_lists: Any) -> LabelSets:
     """From what a file says, checked."""

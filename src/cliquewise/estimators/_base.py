@@ -55,6 +55,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     #: The losses that it can minimize.
     _losses: ClassVar[tuple[str, ...]] = ()
+    #: Whether ``C="auto"`` is known.
+    _chooses_C: ClassVar[bool] = False
 
     # ---- training
 
@@ -63,6 +65,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         for name in ("tol", "max_epochs", "max_seconds", "max_memory", "C"):
             value = getattr(self, name)
             if value is None and name == "max_seconds":
+                continue
+            if name == "C" and self._chooses_C and isinstance(value, str) and value == "auto":
                 continue
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
             if not number or not value >= 0 or (name == "C" and not 0 < value < np.inf):

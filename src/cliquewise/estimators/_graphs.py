@@ -17,7 +17,7 @@ from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs
 from cliquewise.problems.graph import LOSSES, GraphProblem
 from cliquewise.ragged import Floats, first_best, offsets_of
-from cliquewise.solvers.base import get
+from cliquewise.solvers.base import Start, get
 
 #: Entries of tables whose weights are shared, in files.
 _FREE_TABLES = 1 << 26
@@ -47,11 +47,17 @@ class GraphEstimator(Estimator):
         )
         self._fit_problem(problem, model)
 
-    def _fit_problem(self, problem: Any, model: PairwiseModel) -> None:
-        self.coef_ = self._train(problem).weights
+    def _fit_problem(self, problem: Any, model: PairwiseModel, start: Floats | None = None) -> None:
+        warm = None if start is None else Start(start)
+        self.coef_ = self._train(problem, warm=warm).weights
         trained = get(self.solver_, problem.kind)
         self.model_, self.relaxed_ = model, problem.kind in trained.relaxed_on
         self.n_features_in_ = model.n_features
+
+    @property
+    def _calibrated(self) -> Floats:
+        """The weights that predict."""
+        return self.coef_
 
     def _method(self, method: str | None) -> str:
         """The inference to use: the relaxation that training used, or exact."""
@@ -64,7 +70,7 @@ class GraphEstimator(Estimator):
         model = self.model_
         edges, _ = model.oriented(data)
         found = relaxed_beliefs(
-            model.potentials(self.coef_, data),
+            model.potentials(self._calibrated, data),
             model.states(data),
             edges,
             data.node_offsets,
@@ -78,7 +84,7 @@ class GraphEstimator(Estimator):
     def _graphs(self, data: GraphDataset) -> Any:
         """Every example as a factor graph, scores from the weights."""
         cliques = self.model_.cliques(data)
-        scores = self.model_.potentials(self.coef_, cliques)
+        scores = self.model_.potentials(self._calibrated, cliques)
         o, n = cliques.offsets, data.n_nodes
         for i, structure in enumerate(self.model_.structures(data)):
             v, e = data.node_offsets[i : i + 2], data.edge_offsets[i : i + 2] + n

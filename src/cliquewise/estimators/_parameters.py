@@ -59,7 +59,7 @@ _WEIGHTS = _NONE | _word("balanced")
 
 #: Of every estimator that has a parameter of this name.
 RULES: dict[str, Rule] = {
-    "C": _POSITIVE,
+    "C": _POSITIVE | _word("auto"),
     "tol": _number(0),
     "max_epochs": _number(0),
     "max_seconds": _NONE | _number(0),
@@ -78,9 +78,9 @@ RULES: dict[str, Rule] = {
     "pairwise": _word(*PAIRWISE),
     "entropy": _word(*ENTROPIES),
     "epsilon": _number(0, 1),
-    "label_graph": _word("complete", "none", "tree")
+    "label_graph": _word("auto", "complete", "none", "tree")
     | _whole(0, 2**31)
-    | _list_of(_list_of(_whole(0, 2**31))),
+    | _list_of(_list_of(_whole(0, 2**31) | Rule(lambda v: isinstance(v, str), "a name"))),
     "pairs": _word("table", "co-occurrence"),
     "partial": _FLAG,
     "cost_missing": _number(0, 1e100),
