@@ -15,7 +15,8 @@ from cliquewise.estimators._parameters import whole
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs
-from cliquewise.problems.graph import LOSSES, GraphProblem
+from cliquewise.problems.cliques import LOSSES
+from cliquewise.problems.graph import GraphProblem
 from cliquewise.ragged import Floats, first_best, offsets_of
 from cliquewise.solvers.base import Start, get
 
