@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from cliquewise.errors import TooLargeError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import DENSE, parent_probabilities
 from cliquewise.oracles._barrier_run import Run, Settings
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
 from cliquewise.oracles.base import Oracle, get
 from cliquewise.oracles.choice import PATIENCE, SHARE
+from cliquewise.oracles.cutset import Cutset
+from cliquewise.oracles.junction_tree import ENTRIES_PER_SECOND
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.oracles.trw_bp import Messages, certified_bound, lower_bound, sweep_seconds
 from cliquewise.ragged import Floats
@@ -37,6 +41,10 @@ UPDATES, WORTH, SLOWER = 20, 0.01, 10.0
 WORTHWHILE = 0.5
 #: Seconds of a dense inverse, by the cube of its size.
 PER_INVERSE = 2e-10
+#: Seconds for factors of three or more variables where no limit is given.
+ANY_ORDER = 10.0
+#: Looking for variables to fix takes about so many seconds.
+SPLITTING = 0.2
 
 
 class MarginalSteps:
@@ -59,6 +67,11 @@ class MarginalSteps:
         exact = self._exact()
         if exact is not None:
             return exact.marginals(self.graph, **self.limits)
+        parts = self._parts()
+        if parts is not None:
+            return parts
+        if not self.graph.structure.is_pairwise:
+            return self._any_order()
         self.p = p = self._problem()
         self.offer("tables", -math.inf, p.anything())
         loopy, bethe, converged = self.loopy()
@@ -110,6 +123,29 @@ class MarginalSteps:
             return None
         most = PATIENCE if self.seconds is None else SHARE * self.left
         return oracle if oracle.cost(s, "marginals").seconds <= most else None
+
+    def _parts(self) -> MarginalResult | None:
+        """Exact by parts, where impossible states or fixed variables make that cheap."""
+        if not np.isneginf(self.graph.tables).any() or self.left < 10 * SPLITTING:
+            return None
+        oracle = get("cutset")
+        assert isinstance(oracle, Cutset)
+        try:
+            split = oracle.split(self.graph, "marginals", self.limits)
+        except TooLargeError:
+            return None
+        most = PATIENCE if self.seconds is None else SHARE * self.left
+        if split.operations / ENTRIES_PER_SECOND > most:
+            return None
+        return oracle.answer(self.graph, split, self.limits)
+
+    def _any_order(self) -> MarginalResult:
+        """Factors of three or more variables: estimates and bounds that need no edges."""
+        seconds = self.left if self.seconds is not None else ANY_ORDER
+        found = get("mini-buckets").marginals(self.graph, seconds=seconds, gap=self.gap)
+        by = {"marginals": "loopy-bp", "lower": "mini-buckets", "upper": "mini-buckets"}
+        method = "loopy-bp, bounds by mini-buckets"
+        return replace(found, method=method, info={**by, **found.info})
 
     def _problem(self) -> Problem:
         """Flat arrays; where entries are forbidden, a search says which others are possible."""

@@ -26,19 +26,12 @@ class Anytime(Oracle):
     may_prove = True
     rank = 50
 
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse approximate marginals of factors of three or more variables."""
-        if want == "map" or structure.is_pairwise:
-            return None
-        return (
-            f"estimates marginals of pairwise graphs, and this one has a factor of "
-            f"{structure.max_order} variables"
-        )
-
     def steps(self, structure: Structure, want: str) -> tuple[str, ...]:
         """Who is asked: fewer, if one of the first proves its answer."""
         if want != "map":
-            return ("junction-tree", "trw-bp", "barrier-fw")
+            if structure.is_pairwise:
+                return ("junction-tree", "cutset", "trw-bp", "barrier-fw")
+            return ("junction-tree", "cutset", "mini-buckets")
         cheap = ("graph-cut", "trw-s", "portfolio") if structure.is_pairwise else ("icm",)
         return (*cheap, "vertex-cover", "junction-tree", "toulbar2", "milp")
 
@@ -90,7 +83,6 @@ class Anytime(Oracle):
         Parameters
         ----------
         graph : FactorGraph
-            Pairwise.
         seconds : float, optional
             Kept to within a tenth and a second. What is left after the marginals tightens the
             bounds; by default a quarter of the time that those took.

@@ -106,8 +106,11 @@ class Cutset(Oracle):
     def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
         """Those of the parts, weighted by their share of Z."""
         self.check_limits(graph.structure, "marginals", options)
-        split, tree = self.split(graph, "marginals", options), get("junction-tree")
-        inner = split.core.graph
+        return self.answer(graph, self.split(graph, "marginals", options), options)
+
+    def answer(self, graph: FactorGraph, split: Split, options: dict[str, Any]) -> MarginalResult:
+        """Marginals by the parts of a split."""
+        inner, tree = split.core.graph, get("junction-tree")
         total, largest = 0.0, -np.inf
         nodes, factors = np.zeros(len(inner.structure.node_offsets)), np.zeros(0)
         for part in split.parts:
