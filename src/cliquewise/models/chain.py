@@ -359,7 +359,8 @@ class ChainForm:
             np.empty(0) if edges.values is None else edges.values,
             np.full(edges.n_tokens, -1, dtype=np.int32), np.ones(len(edges)),
             np.empty((0, square), dtype=bool), np.empty(0, dtype=np.int64),
-            np.empty(0, dtype=np.int32), np.empty(0, dtype=np.uint64), 0, nothing, nothing,
+            np.empty(0, dtype=np.int32), np.empty(0, dtype=np.uint64),
+            model.n_edge_attributes * square, nothing, nothing,
         )  # fmt: skip
 
     # ---- from weights to scores and back

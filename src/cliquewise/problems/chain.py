@@ -209,7 +209,7 @@ class ChainProblem(Problem):
 
     def packed_losses(self, w: Floats) -> Floats:
         """:meth:`losses` for a solver that keeps its weights packed."""
-        from cliquewise._kernels.chain import gradient, hinge, smooth
+        from cliquewise._kernels.chain import edges, gradient, hinge, smooth
 
         out = np.zeros(self.n_examples)
 
@@ -218,6 +218,8 @@ class ChainProblem(Problem):
                 smooth.smooth_losses(self.chains, w, self.gamma, self._outputs, first, last, out)
             elif self.loss == "hinge":
                 hinge.losses(self.chains, w, first, last, out)
+            elif self.edge_chains is not None:
+                edges.losses(self.chains, self.edge_chains, w, first, last, out)
             else:
                 gradient.losses(self.chains, w, first, last, out)
 

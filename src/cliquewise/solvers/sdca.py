@@ -82,6 +82,7 @@ class SDCA(Solver):
     rank: ClassVar[int] = 20
     carries: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
     precision: ClassVar[float] = 1e-4
+    takes_pair_attributes: ClassVar[bool] = True
     sampling: str = "gap"
     uniform_share: float = 0.2
     line_search: bool = True
@@ -107,6 +108,8 @@ class SDCA(Solver):
         reason = super().refuses(problem)
         if reason is None and not problem.is_convex:
             return "needs every label: with partial labels the problem is not convex"
+        if reason is None and problem.has_pair_attributes and problem.loss != "log":
+            return "knows attributes of token pairs (B rules with %x) with the log loss only"
         return reason or problem.refuses_call("exp")
 
     def suits(self, problem: Problem) -> bool:

@@ -10,9 +10,10 @@ import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.features import add_features, node_scores, transitions_of
-from cliquewise._kernels.chain.inference import labels_are_known
+from cliquewise._kernels.chain.inference import forbid, labels_are_known
 from cliquewise._kernels.chain.sums import (
     forward_backward,
+    log_partition,
     longest,
     prepare_transitions,
     transition_tables,
@@ -53,6 +54,34 @@ def _infer(nodes, trans, allowed, masked, tables, marginals, edges, work):
     prepare_transitions(trans, tables)
     none = nodes[:0]
     return forward_backward(masked[: nodes.shape[0]], trans, tables, marginals, edges, none, work)
+
+
+@kernel
+def losses(chains, edge_chains, w, first_example, last_example, out):
+    """As ``chain.gradient.losses``, with edge attributes."""
+    n_labels, length = chains.allowed.shape[1], longest(chains.offsets)
+    scores, masked = np.empty((length, n_labels), w.dtype), np.empty((length, n_labels), w.dtype)
+    trans, tables = np.empty((length, n_labels, n_labels), w.dtype), transition_tables(n_labels, w)
+    work = workspace(length, n_labels, w)
+    for i in range(first_example, last_example):
+        first, last = chains.offsets[i], chains.offsets[i + 1]
+        size = last - first
+        out[i] = 0.0
+        if size == 0:
+            continue
+        node_scores(chains, w, first, last, scores[:size])
+        edge_tables(chains, edge_chains, w, i, i + 1, trans)
+        for t in range(size):
+            y = chains.labels[first + t]
+            out[i] -= scores[t, y]
+            if t > 0:
+                out[i] -= trans[t - 1, chains.labels[first + t - 1], y]
+        nodes, own = scores[:size], trans[: size - 1]
+        if chains.allowed.shape[0] > 0:
+            forbid(nodes, chains.allowed[first:last], masked[:size])
+            nodes = masked[:size]
+        prepare_transitions(own, tables)
+        out[i] += log_partition(nodes, own, tables, work)
 
 
 @kernel

@@ -55,7 +55,7 @@ Duals = namedtuple(
 
 
 @kernel(fastmath=REASSOCIATE, helper=True)
-def _dot_difference(a, b, c, d):
+def dot_difference(a, b, c, d):
     """(<a - b, c>, <a - b, d>) over the length of ``b``."""
     x, y = 0.0, 0.0
     for i in range(b.size):
@@ -86,14 +86,14 @@ def _free_difference(a, b, free, out):
 
 
 @kernel(helper=True)
-def _blend(a, b, share, out):
+def blend(a, b, share, out):
     """out = a + share (b - a) over the length of ``a``."""
     for i in range(a.size):
         out[i] = a[i] + share * (b[i] - a[i])
 
 
 @kernel(helper=True)
-def _step_length(kappa, a):
+def step_length(kappa, a):
     """Root of 1 - eta = kappa eta^a in [0, 1]; the left side falls, the right side rises.
 
     A power is a poor model of r far below its mean: the root is never trusted that far.
@@ -204,15 +204,15 @@ def _ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fix
     trans, s = transitions_of(chains, w).ravel(), room.scores
     grow = 0.0 if fixed else 4.0
     for attempt in range(40):
-        _blend(block.theta, s, eta, room.theta)
-        _blend(block.theta_edges, trans, eta, room.theta_edges.ravel())
+        blend(block.theta, s, eta, room.theta)
+        blend(block.theta_edges, trans, eta, room.theta_edges.ravel())
         log_z = _infer_block(
             chains, block, room.theta, room.theta_edges, room, room.mu, room.mu_edges
         )
         q = _change(chains, block, room.mu, room.mu_edges, room, count, used)
-        at_new, _ = _dot_difference(s, block.theta, room.mu, room.mu)
+        at_new, _ = dot_difference(s, block.theta, room.mu, room.mu)
         edges = room.mu_edges.ravel()
-        x, _ = _dot_difference(trans, block.theta_edges, edges, edges)
+        x, _ = dot_difference(trans, block.theta_edges, edges, edges)
         rise = (1.0 - eta) * (at_new + x) - at_mu + log_z - duals.log_z[i] - 0.5 * pull * q
         risen = rise >= -1e-13 * (1.0 + abs(log_z))
         short = pull * q < 0.1 * (1.0 - eta) * (at_new + x - at_mu) and eta < 0.25
@@ -281,8 +281,8 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step):
             _lower_truth(chains, first, last, margin, s)
         log_z = _infer_block(chains, block, room.scores, trans, room, room.p, room.p_edges)
         calls += 1
-        at_mu, at_p = _dot_difference(room.scores, block.theta, block.mu, room.p)
-        x, y = _dot_difference(
+        at_mu, at_p = dot_difference(room.scores, block.theta, block.mu, room.p)
+        x, y = dot_difference(
             trans.ravel(), block.theta_edges, block.mu_edges, room.p_edges.ravel()
         )
         at_mu, at_p = at_mu + x, at_p + y
@@ -297,7 +297,7 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step):
         eta = fixed_step
         if fixed_step == 0.0:
             kappa = pull * _change(chains, block, room.p, room.p_edges, room, count, used) / v
-            eta = _step_length(kappa, v / gap - 1.0 if gap > 0.0 else 1.0)
+            eta = step_length(kappa, v / gap - 1.0 if gap > 0.0 else 1.0)
         calls += _ascend(
             chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fixed_step > 0.0
         )
@@ -366,6 +366,16 @@ def _product(theta, mu):
         total += term
         size += abs(term)
     return total, size
+
+
+@kernel(helper=True)
+def term_sizes(theta, mu):
+    """`_product`, and the largest |theta|."""
+    total, size = _product(theta, mu)
+    most = 0.0
+    for k in range(theta.size):
+        most = max(most, abs(theta[k]))
+    return total, size, most
 
 
 @kernel

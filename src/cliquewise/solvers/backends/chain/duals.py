@@ -1,6 +1,6 @@
 """SDCA's blocks on chains: a distribution per sequence, kept as scores and marginals.
 
-See ``_kernels/chain/sdca.py``.
+See ``_kernels/chain/sdca.py``, and ``sdca_pairs.py`` where pairs of tokens have attributes.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class ChainDuals:
 
     @staticmethod
     def memory(problem: ChainProblem) -> float:
-        """Two numbers per token and label, and per sequence and label pair."""
+        """Two numbers per token and label, and per sequence (or edge) and label pair."""
         k = problem.model.n_labels
-        edges = int(np.count_nonzero(problem.data.lengths > 1))
+        edges = int(_tables(problem).sum())
         return float(8.0 * (2 * problem.data.n_tokens * k + 2 * edges * k * k + problem.form.size))
 
     def _empty(self, by_gap: bool) -> Any:
         from cliquewise._kernels.chain.sdca import Duals
 
         n, k, data = self.problem.n_examples, self.problem.model.n_labels, self.problem.data
-        linked = data.lengths > 1
-        rows = np.where(linked, np.cumsum(linked) - 1, -1).astype(np.int64)
+        linked = _tables(self.problem)
+        rows = np.where(linked > 0, np.cumsum(linked) - linked, -1).astype(np.int64)
         tokens, edges = (data.n_tokens, k), (int(linked.sum()), k, k)
         leaves = 1 << max(n - 1, 1).bit_length() if by_gap else 0
         return Duals(
@@ -95,48 +95,68 @@ class ChainDuals:
 
     def _infer(self) -> None:
         """Marginals and log partitions from the scores."""
-        from cliquewise._kernels.chain.sdca import infer_all
+        from cliquewise._kernels.chain import sdca, sdca_pairs
 
-        infer_all(self.problem.chains, self.arrays)
+        if self.problem.edge_chains is None:
+            sdca.infer_all(self.problem.chains, self.arrays)
+        else:
+            sdca_pairs.infer_all(self.problem.chains, self.problem.edge_chains, self.arrays)
 
     # ---- the algorithm's questions
 
     def refresh(self) -> None:
-        from cliquewise._kernels.chain.sdca import weights_of_duals
+        from cliquewise._kernels.chain import sdca, sdca_pairs
         from cliquewise._kernels.common.sum_tree import rebuild_tree
 
         if len(self.arrays.tree):
             rebuild_tree(self.arrays.tree, self.arrays.gaps)
-        weights_of_duals(self.form.chains, self.arrays, self.problem.C / self.gamma, self.w)
+        chains, pairs, strength = self.form.chains, self.problem.edge_chains, self._strength
+        if pairs is None:
+            sdca.weights_of_duals(chains, self.arrays, strength, self.w)
+        else:
+            sdca_pairs.weights_of_duals(chains, pairs, self.arrays, strength, self.w)
+
+    @property
+    def _strength(self) -> float:
+        return self.problem.C / self.gamma
 
     def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
-        from cliquewise._kernels.chain.sdca import epoch
+        from cliquewise._kernels.chain import sdca, sdca_pairs
 
+        chains, pairs, strength = self.form.chains, self.problem.edge_chains, self._strength
+        given = order, uniforms, step
+        if pairs is not None:
+            return int(sdca_pairs.epoch(chains, pairs, self.arrays, self.w, strength, *given))
         margin = 1 / self.gamma if self.problem.loss == "hinge" else 0.0
-        strength = self.problem.C / self.gamma
-        return int(
-            epoch(self.form.chains, self.arrays, self.w, strength, margin, order, uniforms, step)
-        )
+        return int(sdca.epoch(chains, self.arrays, self.w, strength, margin, *given))
 
     def gap(self) -> float:
         return self.gamma * float(self.arrays.gaps.sum()) / self.problem.n_examples
 
     def _entropy(self, depths: Floats) -> tuple[float, float]:
         """Mean entropy, weighted with gamma, and by how much it may be wrong."""
-        from cliquewise._kernels.chain.sdca import entropies
+        from cliquewise._kernels.chain import sdca, sdca_pairs
 
         problem, n = self.problem, max(self.problem.n_examples, 1)
-        entropy, sizes = np.zeros(problem.n_examples), np.zeros(problem.n_examples)
-        entropies(problem.chains, self.arrays, entropy, sizes)
+        entropy, sizes, largest = np.zeros((3, problem.n_examples))
+        if problem.edge_chains is None:
+            sdca.entropies(problem.chains, self.arrays, entropy, sizes)
+        else:
+            sdca_pairs.entropies(problem.chains, self.arrays, entropy, sizes, largest)
+            depths = depths + problem.model.n_labels**2  # terms of one edge, which are added up
         weights = self.gamma * problem.chains.weights / n
         return fsum(weights * entropy), UNIT * float((weights * depths) @ (1.0 + sizes))
 
     def _depths(self) -> Floats:
         """By sequence: roundings of a marginal, which scores beyond the range of exp make more."""
-        from cliquewise._kernels.chain.sdca import largest_scores
+        from cliquewise._kernels.chain import sdca, sdca_pairs
 
-        problem, largest = self.problem, np.zeros(self.problem.n_examples)
-        largest_scores(problem.chains, self.arrays, largest)
+        problem = self.problem
+        entropy, sizes, largest = np.zeros((3, problem.n_examples))
+        if problem.edge_chains is None:
+            sdca.largest_scores(problem.chains, self.arrays, largest)
+        else:
+            sdca_pairs.entropies(problem.chains, self.arrays, entropy, sizes, largest)
         # In the log domain the scores' own roundings are absolute errors of an exponent.
         logs = np.where(largest > LOG_DOMAIN, 8.0 * largest * problem.data.lengths, 0.0)
         return problem.sequence_depths + logs
@@ -176,3 +196,9 @@ class ChainDuals:
 
     def unpacked(self, w: Floats) -> Floats:
         return self.form.unpack(w)
+
+
+def _tables(problem: ChainProblem) -> Ints:
+    """How many tables of label pairs each sequence has: one for all edges, or one for each."""
+    links = np.maximum(problem.data.lengths - 1, 0)
+    return links if problem.has_pair_attributes else np.minimum(links, 1)
