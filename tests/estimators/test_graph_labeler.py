@@ -304,6 +304,18 @@ def test_hinge_training_on_wide_grids_asks_whole_graphs_and_closes_the_gap():
     assert labeler.score(X, y) > 0.9
 
 
+def test_a_labeling_near_enough_to_its_bound_costs_fewer_messages_and_keeps_a_true_bound():
+    X, y = directed(1, 12, noise=1.0)
+    problem = GraphProblem(PairwiseModel([3], 3, 2), GraphDataset.from_examples(X, [y[0].ravel()]),
+                           loss="hinge")  # fmt: skip
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        w = rng.normal(size=problem.dimension)
+        whole, near = problem.best(w, 0), problem.best(w, 0, enough=5.0)
+        assert near.value <= whole.bound + 1e-9 and whole.value <= near.bound + 1e-9
+        assert near.bound - near.value <= max(5.0, whole.bound - whole.value) + 1e-9
+
+
 def test_wide_graphs_never_meet_a_junction_tree_in_training_or_prediction(monkeypatch):
     from cliquewise.oracles.junction_tree import JunctionTree
 

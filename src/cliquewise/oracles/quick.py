@@ -68,8 +68,10 @@ def _plan(structure: Structure) -> Plan:
     return Plan("trw-s", "junction-tree" if operations <= REACH else None)
 
 
-def quick_map(graph: FactorGraph) -> MapResult:
+def quick_map(graph: FactorGraph, enough: float = 0.0) -> MapResult:
     """The best labeling of a pairwise graph where a proof is cheap; else a good one, and a bound.
+
+    A labeling whose score is within ``enough`` of its bound will do.
 
     Examples
     --------
@@ -79,7 +81,8 @@ def quick_map(graph: FactorGraph) -> MapResult:
     (6.0, True)
     """
     first, then = plan_of(graph.structure)
-    found: MapResult = ask(graph, "map", first)
-    if found.exact or then is None:
+    options = {"gap": enough} if first == "trw-s" and enough > 0 else {}
+    found: MapResult = ask(graph, "map", first, **options)
+    if found.exact or then is None or found.gap <= enough:
         return found
     return ask(graph, "map", then)  # type: ignore[no-any-return]

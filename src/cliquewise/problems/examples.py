@@ -180,8 +180,13 @@ class ExampleProblem(Problem):
         size = float(np.abs(row.values) @ np.abs(w[row.indices]))
         return UNIT * (self.roundings + len(row.values)) * (abs(value) + size)
 
-    def best(self, w: Floats, i: int, method: str = "auto", options: Any = ()) -> Best:
-        """The best output, by a method of the user's choice where a kind of problem has several."""
+    def best(
+        self, w: Floats, i: int, method: str = "auto", options: Any = (), enough: float = 0.0
+    ) -> Best:
+        """The best output, by a method of the user's choice where a kind of problem has several.
+
+        One whose psi is within ``enough`` of the bound will do.
+        """
         if method != "auto" or options:
             raise UnsupportedError(f"a {self.kind} problem has one way to find its best outputs")
         scores, rows = self.top_k(w, i, 1)

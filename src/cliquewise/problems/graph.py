@@ -139,7 +139,9 @@ class GraphProblem(CliqueProblem):
         # A product with the mean parameters would wake all threads of the linear algebra.
         return graph, float(plain[self.truth[at] > 0].sum())
 
-    def best(self, w: Floats, i: int, method: str = "auto", options: Any = ()) -> Best:
+    def best(
+        self, w: Floats, i: int, method: str = "auto", options: Any = (), enough: float = 0.0
+    ) -> Best:
         """The best labeling by any MAP method; where it proves nothing, with a bound.
 
         ``auto`` is what the structure makes cheap; see :mod:`cliquewise.oracles.quick`.
@@ -148,7 +150,7 @@ class GraphProblem(CliqueProblem):
 
         graph, start = self._asked(w, i)
         asked = method != "auto" or options
-        found = graph.map(method, **dict(options)) if asked else quick_map(graph)
+        found = graph.map(method, **dict(options)) if asked else quick_map(graph, enough)
         bound = found.upper_bound if found.exact else min(found.upper_bound, table_bound(graph))
         row = stacked([self._row(i, _mean(graph, [found], np.ones(1)))])
         return Best(found.score - start, row, float(bound) - start, bool(found.exact))

@@ -27,6 +27,8 @@ from cliquewise.solvers.checked import (
     owners,
 )
 
+#: An output need be proved best only up to this part of the gap that its example had last.
+ENOUGH = 0.1
 #: Arrays of the atoms with one entry per atom.
 PER_ATOM = ("next", "cost", "alpha")
 
@@ -38,9 +40,9 @@ class Asking:
     method: str = "auto"
     options: tuple[tuple[str, Any], ...] = ()
 
-    def best(self, problem: ExampleProblem, w: Floats, i: int) -> Best:
-        """The best output of example ``i`` at the weights."""
-        return problem.best(w, i, self.method, self.options)
+    def best(self, problem: ExampleProblem, w: Floats, i: int, enough: float = 0.0) -> Best:
+        """The best output of example ``i`` at the weights, or one that comes near enough."""
+        return problem.best(w, i, self.method, self.options, enough)
 
     def primal(self, problem: ExampleProblem, w: Floats) -> tuple[float, bool]:
         bounds, exact = problem.bounds(w, self.method, self.options)
@@ -155,7 +157,9 @@ class WorkingSets:
 
         rise = 0.0
         for i in order.tolist():
-            best = self.asking.best(self.problem, self.w, i)
+            known = float(self.gaps[i])
+            enough = ENOUGH * known if np.isfinite(known) else 0.0
+            best = self.asking.best(self.problem, self.w, i, enough)
             cost = best.cost(self.problem, self.w) - float(self.problem.truth_costs[i])
             self._append(cost, best.row)
             # Counted before it may be taken: what is cut short here is still a state.
@@ -164,10 +168,12 @@ class WorkingSets:
                 self.atoms, i, self.used - 1, self.problem.C, self.rounds, self.w, self.scratch
             )
             self.used -= int(not taken)
-            self.slack[i] = max(best.bound - best.value, 0.0)
-            self.gaps[i] = gap + self.slack[i]
+            excess = max(best.bound - best.value, 0.0)
+            loose = not best.exact and excess > enough  # and not for want of asking
+            self.slack[i] = excess if loose else 0.0
+            self.gaps[i] = gap + excess
             self.taken += int(taken)
-            self.loose = self.loose or not best.exact
+            self.loose = self.loose or loose
             rise += float(more)
         return len(order), rise
 
