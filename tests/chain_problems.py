@@ -7,7 +7,7 @@ sequence, writes down the joint feature vector of each, and minimizes by Newton'
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
 
@@ -42,6 +42,7 @@ class ChainRecipe:
     C: float = 1.0
     scale: float = 1.0
     bare: bool = False  # tokens without attributes, and an attribute that never occurs
+    pairs: int = 0  # attributes of pairs of tokens
 
     def lengths(self, rng: np.random.Generator) -> np.ndarray:
         """0 and 1 often: these are the cases that break."""
@@ -73,6 +74,8 @@ class ChainRecipe:
             values.reshape(tokens, N_FEATURES), offsets,
             labels=labels, allowed=allowed, weights=weights,
         )  # fmt: skip
+        if self.pairs:
+            data = replace(data, edges=self._edges(data))
         transitions: str | np.ndarray = "seen" if self.transitions_seen else "all"
         if self.forbid in ("transitions", "both"):
             transitions = rng.random((self.labels, self.labels)) < 0.5
@@ -83,6 +86,15 @@ class ChainRecipe:
             intercept=self.intercept, boundaries=self.boundaries,
         )  # fmt: skip
         return ChainProblem(model, data, self.C)
+
+    def _edges(self, data: Dataset) -> Dataset:
+        """Attributes of pairs, at the later token; the first of a sequence has none."""
+        rng = np.random.default_rng((self.seed, 1))
+        drawn = rng.normal(size=(data.n_tokens, self.pairs)) if self.values else 1.0
+        values = np.zeros((data.n_tokens, self.pairs))
+        values[data.followers] = 1.0
+        values *= (rng.random(values.shape) < 0.6) * drawn
+        return Dataset.from_matrix(values, data.offsets)
 
 
 def chain_recipes(min_log_c: float = -3, max_log_c: float = 2) -> st.SearchStrategy[ChainRecipe]:
@@ -133,6 +145,8 @@ class Enumeration:
         weights = problem.data.weights
         self.weights = np.ones(len(problem.data)) if weights is None else weights
         self.attributes = self._attributes()
+        if problem.has_pair_attributes:
+            self.pair_attributes = self.data.edges.features().toarray()
         self.columns = self._columns()
         self.labelings = [self._possible(i) for i in range(len(self.data))]
         self.features = [
@@ -178,7 +192,8 @@ class Enumeration:
             constant = np.arange(self.data.n_features, self.attributes.shape[1])
             for a, t in product(constant, range(tokens)):
                 pairs[a, self.data.labels[t]] |= self.attributes[t, a] != 0
-        return np.concatenate([pairs.ravel(), np.ones(k * k, dtype=bool)])
+        more = k * k * (1 + self.model.n_edge_attributes)
+        return np.concatenate([pairs.ravel(), np.ones(more, dtype=bool)])
 
     def _possible(self, i: int) -> list[tuple[int, ...]]:
         first, last = self._range(i)
@@ -196,11 +211,14 @@ class Enumeration:
         first, _ = self._range(i)
         k = self.model.n_labels
         nodes, edges = np.zeros((self.attributes.shape[1], k)), np.zeros((k, k))
+        pairs = np.zeros((self.model.n_edge_attributes, k, k))
         for t, label in enumerate(y):
             nodes[:, label] += self.attributes[first + t]
             if t > 0 and self.model.edge_free[y[t - 1], label]:
                 edges[y[t - 1], label] += 1
-        return np.concatenate([nodes.ravel(), edges.ravel()])[self.columns]
+            if t > 0 and len(pairs):
+                pairs[:, y[t - 1], label] += self.pair_attributes[first + t]
+        return np.concatenate([nodes.ravel(), edges.ravel(), pairs.ravel()])[self.columns]
 
     # ---- the objective and its dual
 

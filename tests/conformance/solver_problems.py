@@ -67,6 +67,7 @@ class Recipe(NamedTuple):
     variant: int = 0  # ties of pair weights, smoothers, costs, partial matchings
     threads: int = 1
     first: int | None = None  # only so many of the examples
+    pairs: int = 0  # attributes of pairs of tokens in chains, for who knows them
 
     @property
     def rng(self) -> np.random.Generator:
@@ -108,6 +109,7 @@ def recipes(fewest: int = 0) -> st.SearchStrategy[Recipe]:
         bare=st.booleans(),
         variant=st.integers(0, 2),
         threads=st.sampled_from([1, 1, 2]),
+        pairs=st.sampled_from([0, 0, 2]),
         first=st.none(),
     )
 
@@ -255,6 +257,7 @@ def _chain(recipe: Recipe, loss: str) -> ChainProblem:
         recipe.seed, recipe.examples, recipe.size, "seen" if recipe.seen else "all",
         not recipe.sparse, recipe.weights, forbid, transitions_seen=recipe.variant == 1,
         intercept=recipe.seed % 4 > 0, boundaries=recipe.seed % 3 > 0, bare=recipe.bare,
+        pairs=recipe.pairs if loss == "log" else 0,
     ).build()  # fmt: skip
     return ChainProblem(
         whole.model, whole.data.subset(np.arange(recipe.kept)), recipe.C, n_jobs=recipe.threads,

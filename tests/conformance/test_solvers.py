@@ -58,10 +58,13 @@ class Case(NamedTuple):
         return self.family.kind in self.solver.relaxed_on
 
     def reference(self, recipe: Recipe, **changes: Any) -> Reference:
-        return self.family.reference(recipe._replace(**changes), self.relaxed)
+        return self.family.reference(self._known(recipe)._replace(**changes), self.relaxed)
 
     def build(self, recipe: Recipe, **changes: Any) -> Any:
-        return self.family.build(recipe._replace(**changes))
+        return self.family.build(self._known(recipe)._replace(**changes))
+
+    def _known(self, recipe: Recipe) -> Recipe:
+        return recipe if self.solver.takes_pair_attributes else recipe._replace(pairs=0)
 
 
 CASES = [
