@@ -20,6 +20,18 @@ def twice(x):
 @kernel
 def thrice(x):
     return x + x + x
+
+@kernel(helper=True)
+def square(x):
+    return x * x
+
+@kernel
+def fourth(x):
+    return square(square(x))
+
+@kernel
+def eighth(x):
+    return fourth(x) * fourth(x)
 """
 CODE = """
 import warnings
@@ -51,21 +63,45 @@ def place(tmp_path_factory):
 
 
 def call(place: Path, cache: Path, prepare: str = "") -> str:
-    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
-    environment["XDG_CACHE_HOME"] = str(cache)
-    done = subprocess.run(
-        [sys.executable, "-c", CODE.format(prepare=prepare)],
-        env=environment, cwd=place, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = start(CODE.format(prepare=prepare), place, cache)
     answer, rest = done.stdout.splitlines()
     assert answer == "13.0"
     return rest
 
 
+def start(code: str, place: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    environment["XDG_CACHE_HOME"] = str(cache)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment, cwd=place, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def test_a_sound_cache_is_used_in_silence(place, tmp_path):
     assert call(place, tmp_path) == "0 0"
     assert call(place, tmp_path) == "0 2"
+
+
+def test_what_kernels_share_is_compiled_once_for_all_processes(place, tmp_path):
+    code = "import tiny; print(tiny.{0}(2.0), *(sum(f.stats.cache_hits.values()) for f in {1}))"
+    parts = "(tiny.square, tiny.fourth.part, tiny.fourth, tiny.eighth)"
+    asked = ["fourth", "eighth", "fourth", "eighth"]
+    answers = [start(code.format(name, parts), place, tmp_path).stdout for name in asked]
+    # A part is loaded for a caller that is new, and for no other.
+    expected = ["16.0 0 0 0 0\n", "256.0 1 0 0 0\n", "16.0 0 0 1 0\n", "256.0 0 0 0 1\n"]
+    assert answers == expected
+
+
+def test_long_compiling_is_announced_once_and_names_the_folder(place, tmp_path):
+    code = "from cliquewise._kernels import on_disk; on_disk.PATIENCE = -1.0\n"
+    code += "from tiny import thrice, twice; print(twice(2.0) + thrice(3.0))"
+    first, second = (start(code, place, tmp_path).stderr for _ in range(2))
+    assert first.count("compiling, once; kept in") == 1
+    assert str(tmp_path) in first
+    assert second == ""
 
 
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])

@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 import numba
 import numba.core.config
 
-from cliquewise._kernels.on_disk import attach, warn_once
+from cliquewise._kernels.on_disk import KernelCache, PartCache, attach, warn_once
+from cliquewise._kernels.parts import Kernel, PartCompiler
 
 # numba sets the names of this module at run time, which a type checker cannot see.
 config: Any = numba.core.config
@@ -80,22 +81,28 @@ def kernel(
         Never ``True`` where infinities may occur: it licenses wrong results on them.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
-    if helper:
-        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    if inline:
-        options["inline"] = "always"
+    options["no_cfunc_wrapper"] = True
+    as_part = options | {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
 
     def compile_(f: F) -> Any:
-        folder, compiled = cache_folder(), numba.njit(**options)(f)
-        if folder is None:
-            return compiled
-        previous, config.CACHE_DIR = config.CACHE_DIR, str(folder)
-        try:
-            return attach(compiled, f)
-        finally:
-            config.CACHE_DIR = previous
+        if inline:
+            return _cached(numba.njit(inline="always", **options)(f), f, KernelCache)
+        part = _cached(numba.njit(**as_part)(f), f, PartCache)
+        return part if helper else _cached(Kernel(f, options, part), f, KernelCache)
 
     return compile_ if function is None else compile_(function)
+
+
+def _cached(compiled: Any, function: Callable[..., Any], kind: type[KernelCache]) -> Any:
+    """Give a function its cache in our folder."""
+    folder = cache_folder()
+    if folder is None:
+        return compiled
+    previous, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+    try:
+        return attach(compiled, function, kind)
+    finally:
+        config.CACHE_DIR = previous
 
 
 #: Sums may be reordered and products fused; infinities and NaN keep their meaning.

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise._kernels.ahead import start as compile_ahead
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
@@ -184,6 +185,8 @@ class SequenceTagger(ChainInspection, Estimator):
     ) -> SequenceTagger:
         """Train from nothing."""
         self._check_parameters()
+        if self.loss == "log":
+            compile_ahead("chain.plan")
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
         data = encoder.fit_transform(X)
         labels = Labels.fit(y) if classes is None else Labels(classes)

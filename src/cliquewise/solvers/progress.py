@@ -29,9 +29,6 @@ def training_line(verbose: int, tol: float) -> Iterator[Show]:
         sys.stderr.write(f"\r\x1b[2K{text}" if terminal else f"{text}\n")
         sys.stderr.flush()
 
-    if terminal:
-        sys.stderr.write("starting (the first run ever compiles, for about half a minute)")
-        sys.stderr.flush()
     try:
         yield show
     finally:

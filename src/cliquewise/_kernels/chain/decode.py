@@ -26,7 +26,7 @@ from cliquewise._kernels.common.simd import (
 )
 
 
-@kernel
+@kernel(inline=True)
 def decode_workspace(length, n_labels, like):
     """Scratch of `viterbi` for up to ``length`` positions, of the type of ``like``."""
     return aligned_zeros(length * padded(n_labels), like)

@@ -41,14 +41,14 @@ Chains = namedtuple(
 )  # fmt: skip
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def transitions_of(chains, w):
     """The (K, K) transitions of a weight vector, a view."""
     n_labels, start = chains.allowed.shape[1], chains.edge_start
     return w[start : start + n_labels * n_labels].reshape(n_labels, n_labels)
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def n_attributes_of(chains):
     """Number of attributes."""
     if chains.pair_start.shape[0] == 0:
@@ -56,7 +56,7 @@ def n_attributes_of(chains):
     return chains.pair_start.shape[0] - 1
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def mask_rows(chains, w):
     """Set the weights that are not free to zero."""
     n_labels = chains.allowed.shape[1]
@@ -163,7 +163,7 @@ def accumulate_features(chains, first, last, delta, out):
     add_features(chains, first, last, delta, 1.0, out)
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def most_features(chains):
     """(greatest number of distinct-attribute slots, greatest number of their weights) per chain."""
     most_rows, most_weights = 0, 0
@@ -188,7 +188,7 @@ def most_features(chains):
 Compact = namedtuple("Compact", ["slots", "rows", "starts", "places", "vector"])
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def compact_room(chains, like):
     """Room for the compact feature vector of any chain."""
     most_rows, most_weights = most_features(chains)

@@ -18,7 +18,7 @@ from cliquewise._kernels.chain.sums import (
 Inference = namedtuple("Inference", ["nodes", "edges", "tables", "work"])
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def forbid(scores, allowed, out):
     """Copy with -inf where a label is not allowed."""
     for t in range(scores.shape[0]):
@@ -26,7 +26,7 @@ def forbid(scores, allowed, out):
             out[t, j] = scores[t, j] if allowed[t, j] else -np.inf
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def inference_room(length, n_labels, like):
     """Scratch for chains of up to ``length`` positions, of the type of ``like``."""
     return Inference(
@@ -52,7 +52,7 @@ def infer(nodes, edges, allowed, edge_allowed, room, marginals, expectation):
     return forward_backward(nodes, trans, room.tables, marginals, none, expectation, room.work)
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def truth_score(chains, first, last, scores, trans):
     """Score of the true labeling of a chain."""
     total = 0.0

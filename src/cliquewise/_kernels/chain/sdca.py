@@ -65,7 +65,7 @@ def dot_difference(a, b, c, d):
     return x, y
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _subtract(a, b, out):
     """out = a - b over the length of ``b``."""
     for i in range(b.size):
@@ -118,7 +118,7 @@ def step_length(kappa, a):
     return max(eta, least)
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _lower_truth(chains, first, last, margin, scores):
     """Take ``margin`` off the true labels' scores: a wrong label then costs that much."""
     for t in range(last - first):
@@ -152,7 +152,7 @@ Room = namedtuple(
 Block = namedtuple("Block", ["first", "last", "theta", "theta_edges", "mu", "mu_edges"])
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _make_room(chains, like):
     length, n_labels = longest(chains.offsets), chains.allowed.shape[1]
     nodes, shape, square = length * n_labels, (n_labels, n_labels), n_labels * n_labels
@@ -168,7 +168,7 @@ def _make_room(chains, like):
     )  # fmt: skip
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _block_of(chains, duals, i):
     first, last, row = chains.offsets[i], chains.offsets[i + 1], duals.edge_row[i]
     edges = slice(row, row + 1) if last - first > 1 else slice(0, 0)
@@ -178,7 +178,7 @@ def _block_of(chains, duals, i):
     )  # fmt: skip
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _infer_block(chains, block, nodes, edges, room, mu, mu_edges):
     """`infer` with flat nodes."""
     shape = block.last - block.first, edges.shape[0]

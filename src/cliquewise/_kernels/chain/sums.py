@@ -54,7 +54,7 @@ from cliquewise._kernels.common.simd import (
 NUMBERS, SHIFT, SPREAD = 3, 0, 1
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _limits(like):
     """(greatest beta / c, floor of beta, cutoff of marginals, safe spread of transitions)."""
     number = like.dtype.type
@@ -63,14 +63,14 @@ def _limits(like):
     return number(1e200), number(1e-100), number(1e-90), number(230.0)
 
 
-@kernel
+@kernel(inline=True)
 def workspace(length, n_labels, like):
     """Scratch for one chain of up to ``length`` positions, of the type of ``like``."""
     width = padded(n_labels)
     return aligned_zeros(2 * length * width + 4 * width + length + LANES, like)
 
 
-@kernel
+@kernel(inline=True)
 def transition_tables(n_labels, like):
     """Room for `prepare_transitions`: (4, W, W), zeros, of the type of ``like``."""
     width = padded(n_labels)
@@ -102,7 +102,7 @@ def _exponentiate(trans, table, tables):
     tables[NUMBERS, 0, SPREAD] = shift + lane_max(low)
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def _transpose(tables, n_labels):
     """tables[1] = the transpose of tables[0]."""
     for i in range(n_labels):
@@ -334,7 +334,7 @@ def log_partition(nodes, trans, tables, work):
     return shift + _sum_of_logs(work, scale, length)
 
 
-@kernel
+@kernel(inline=True)
 def longest(offsets):
     """Greatest difference of consecutive offsets."""
     length = 0
@@ -343,7 +343,7 @@ def longest(offsets):
     return length
 
 
-@kernel
+@kernel(inline=True)
 def edge_rows(trans, start, length):
     """The transitions of one chain: the shared table, or its own ``length - 1`` tables."""
     if trans.shape[0] == 1:

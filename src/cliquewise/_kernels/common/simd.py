@@ -271,7 +271,7 @@ def _reduction(a, emit):
     return a.dtype(a), generate
 
 
-@kernel
+@kernel(inline=True)
 def padded(n):
     """Smallest multiple of `LANES` that is at least ``n`` (and at least one vector)."""
     return max((n + LANES - 1) // LANES, 1) * LANES

@@ -6,7 +6,7 @@ Leaves are the second half of the array, and node ``i`` is the sum of nodes ``2 
 from cliquewise._kernels import kernel
 
 
-@kernel(helper=True)
+@kernel(inline=True)
 def set_leaf(tree, i, value):
     """Change one weight of a binary sum tree (leaves in its second half)."""
     node = i + tree.shape[0] // 2
