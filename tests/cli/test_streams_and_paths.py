@@ -81,16 +81,20 @@ def test_a_reader_that_has_seen_enough_ends_the_program_in_silence(folder):
     assert done.stdout == "the DT B-NP B-NP\n" and done.stderr == ""
 
 
-def test_wide_characters_are_read_from_files_streams_and_pipes(folder, monkeypatch):
+def read(result):
+    return result.stdout_bytes.decode("utf-16")
+
+
+def test_wide_characters_are_read_from_files_streams_and_pipes_and_written(folder, monkeypatch):
     monkeypatch.chdir(folder)
     line = ["predict", "--model", "m.cw"]
     plain = CliRunner().invoke(main, [*line, "train"]).stdout
     wide, content = [*line, "--encoding", "utf-16"], (folder / "wide").read_bytes()
     assert plain.startswith("the DT")
-    assert CliRunner().invoke(main, [*wide, "wide"]).stdout == plain
-    assert CliRunner().invoke(main, wide, input=content).stdout == plain
+    assert read(CliRunner().invoke(main, [*wide, "wide"])) == plain
+    assert read(CliRunner().invoke(main, wide, input=content)) == plain
     os.mkfifo("pipe")
     writer = threading.Thread(target=lambda: (folder / "pipe").write_bytes(content))
     writer.start()
-    assert CliRunner().invoke(main, [*wide, "pipe"]).stdout == plain
+    assert read(CliRunner().invoke(main, [*wide, "pipe"])) == plain
     writer.join()

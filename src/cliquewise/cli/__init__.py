@@ -22,9 +22,10 @@ COMMANDS = {
     "demo": "Train on handwritten digits and show what a certificate is.",
     "fit": "Train a sequence tagger on a column file.",
     "predict": "Tag a file or a stream with a trained model.",
-    "evaluate": "Accuracy and F1 of a trained model on a labeled file.",
+    "evaluate": "Accuracy and F1 of a model, or of a file of true and predicted labels.",
     "inspect": "The largest weights of a trained model.",
     "infer": "Answer a question about a model in UAI format.",
+    "warmup": "Compile ahead what the estimators need (for images of containers).",
 }
 
 DEBUG = "cliquewise.debug"
@@ -51,6 +52,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; an error of ours, of the file system or of memory ends with status 2."""
+        from cliquewise.cli.face import with_flags
         from cliquewise.errors import CliquewiseError
 
         try:
@@ -61,12 +63,18 @@ class LazyGroup(click.Group):
         except BrokenPipeError:  # whoever read the output has seen enough: `| head`
             _drop_output()
             ctx.exit(1)
+        except click.UsageError as error:
+            name = f"{ctx.invoked_subcommand} " if ctx.invoked_subcommand in COMMANDS else ""
+            text = f"{error.format_message()} See cliquewise {name}--help"
+            click.echo(f"cliquewise: error: {text}", err=True)
+            ctx.exit(2)
         except (CliquewiseError, OSError, MemoryError) as error:
             if ctx.meta.get(DEBUG):
                 raise
             lines = str(error).split("\n") if str(error) else [type(error).__name__]
             message = "; ".join(line.strip().rstrip(";") for line in lines)
-            click.echo(f"cliquewise: error: {message}", err=True)
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            click.echo(f"cliquewise: error: {with_flags(message, command)}", err=True)
             if isinstance(error, OSError):
                 _drop_output()
             ctx.exit(2)

@@ -1,4 +1,4 @@
-"""``cliquewise evaluate``: how good a model's tags are on a labeled file."""
+"""``cliquewise evaluate``: how good tags are, a model's or those of a file."""
 
 from __future__ import annotations
 
@@ -10,34 +10,73 @@ import click
 
 from cliquewise.cli import debug_option, standard_output
 from cliquewise.cli.progress import waiting
-from cliquewise.cli.tagging import format_of, load_tagger, read_labeled, reading_options
+from cliquewise.cli.tagging import (
+    format_of,
+    load_tagger,
+    read_labeled,
+    reading_options,
+    writing_of,
+)
 
 
 @click.command()
 @click.argument("test", type=click.Path(exists=True, dir_okay=False))
-@click.option("--model", required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option("--model", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "latex"]),
+    default="text",
+    show_default=True,
+    help="Of what is printed.",
+)
+@click.option("--json", "form", flag_value="json", hidden=True)
 @click.option("--jobs", default=1, show_default=True, help="Threads.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-@reading_options
+@reading_options("as of the training file")
 @debug_option
-def command(test: str, model: str, jobs: int, as_json: bool, tabs: bool, encoding: str) -> None:
+def command(
+    test: str, model: str | None, form: str, jobs: int, tabs: bool, encoding: str | None
+) -> None:
     """Tag TEST (.gz, .xz and .bz2 too) and compare with its labels.
+
+    Without --model the last two columns of TEST are compared: the true label and the
+    predicted one, as "cliquewise predict" writes them for a labeled file.
 
     Spans are counted as the CoNLL evaluation script does, if the labels are span labels
     (O, B-X, I-X and so on).
     """
     standard_output()
-    tagger = load_tagger(model).set_params(n_jobs=jobs)
+    tagger = None if model is None else load_tagger(model).set_params(n_jobs=jobs)
+    encoding, tabs = writing_of(tagger, encoding, tabs)
     with waiting(f"reading {test}"):
-        data = read_labeled(test, format_of(tagger), tabs, encoding)
-    _check_columns(tagger, data.X, test)
+        data = read_labeled(test, "conll" if tagger is None else format_of(tagger), tabs, encoding)
     start = time.perf_counter()
-    predicted = tagger.predict(data.X)
-    result = _measure(tagger, data, predicted) | {"seconds": time.perf_counter() - start}
-    if as_json:
+    if tagger is None:
+        truth, predicted = _two_columns(data, test), data.y
+        known = {c for y in truth for c in y}
+    else:
+        _check_columns(tagger, data.X, test)
+        truth, predicted, known = data.y, tagger.predict(data.X), set(tagger.classes_)
+    result = _measure(truth, predicted, known) | {"seconds": time.perf_counter() - start}
+    if form == "json":
         click.echo(json.dumps(result))
+    elif form == "latex":
+        _show_latex(result)
     else:
         _show(result)
+
+
+def _two_columns(data: Any, path: str) -> list[list[str]]:
+    """The true labels of a file whose last column is predicted ones."""
+    from cliquewise.errors import FormatError
+
+    if data.X.n_columns < 1:
+        raise FormatError(
+            "one column only; without --model a line needs the true label and the predicted one",
+            path,
+        )
+    truth: list[list[str]] = data.X.sentences(-1)
+    return truth
 
 
 def _check_columns(tagger: Any, X: Any, path: str) -> None:
@@ -50,20 +89,19 @@ def _check_columns(tagger: Any, X: Any, path: str) -> None:
         )
 
 
-def _measure(tagger: Any, data: Any, predicted: Any) -> dict[str, Any]:
+def _measure(truth: list[list[str]], predicted: Any, known: set[str]) -> dict[str, Any]:
     from cliquewise import metrics
     from cliquewise.errors import DataError
 
-    known = set(tagger.classes_)
     result: dict[str, Any] = {
-        "sequences": len(data.y),
-        "tokens": data.n_tokens,
-        "token_accuracy": metrics.token_accuracy(data.y, predicted),
-        "exact_match": metrics.exact_match_accuracy(data.y, predicted),
-        "unknown_labels": sorted({c for y in data.y for c in y} - known),
+        "sequences": len(truth),
+        "tokens": sum(map(len, truth)),
+        "token_accuracy": metrics.token_accuracy(truth, predicted),
+        "exact_match": metrics.exact_match_accuracy(truth, predicted),
+        "unknown_labels": sorted({c for y in truth for c in y} - known),
     }
     try:
-        spans = metrics.span_scores(data.y, predicted)
+        spans = metrics.span_scores(truth, predicted)
     except DataError:  # the labels name no spans
         return result
     result["spans"] = _counts(spans)
@@ -95,3 +133,29 @@ def _show(result: dict[str, Any]) -> None:
             f"{name:{width}}  {100 * s['precision']:9.2f} {100 * s['recall']:7.2f} "
             f"{100 * s['f1']:7.2f} {s['true']:7d}"
         )
+
+
+def _show_latex(result: dict[str, Any]) -> None:
+    """The table of spans, or of accuracies where labels name none."""
+    if "spans" in result:
+        head = ["span", "precision", "recall", "F1", "true"]
+        measures = ("precision", "recall", "f1")
+        rows = [
+            [name, *(f"{100 * s[measure]:.2f}" for measure in measures), str(s["true"])]
+            for name, s in {**result["types"], "all": result["spans"]}.items()
+        ]
+        rows[-1:] = [["\\hline"], rows[-1]]
+    else:
+        head = ["token accuracy", "exact match"]
+        rows = [[f"{100 * result[key]:.2f}" for key in ("token_accuracy", "exact_match")]]
+    click.echo(f"\\begin{{tabular}}{{{'l' if 'spans' in result else 'r'}{'r' * (len(head) - 1)}}}")
+    for row in [head, ["\\hline"], *rows]:
+        cells = [cell if cell == "\\hline" else _escaped(cell) for cell in row]
+        click.echo(" & ".join(cells) + ("" if cells == ["\\hline"] else r" \\"))
+    click.echo("\\end{tabular}")
+
+
+def _escaped(text: str) -> str:
+    """Text with what TeX takes for a command made plain."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)

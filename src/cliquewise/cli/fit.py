@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from typing import Any
@@ -9,25 +10,50 @@ from typing import Any
 import click
 
 from cliquewise.cli import debug_option
+from cliquewise.cli.face import GroupedCommand, with_flags
 from cliquewise.cli.progress import waiting
-from cliquewise.cli.tagging import FORMATS, read_labeled, reading_options
+from cliquewise.cli.tagging import (
+    FORMATS,
+    lines_of,
+    read_labeled,
+    reading_options,
+    separator_of,
+    writing_of,
+)
 
 
-@click.command()
+@click.command(
+    cls=GroupedCommand,
+    groups={
+        "Files": "model form template tabs encoding",
+        "Model": "loss C feature_pairs transitions n_hash min_count no_intercept no_boundaries",
+        "Training": "tol solver max_epochs max_seconds seed jobs",
+        "Long runs": "checkpoint checkpoint_seconds resume quiet",
+    },
+)
 @click.argument("train", type=click.Path(exists=True, dir_okay=False))
-@click.option("--model", required=True, type=click.Path(dir_okay=False), help="File to write.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="conll", show_default=True)
+@click.option(
+    "--model", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="File to write."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="conll",
+    show_default=True,
+    help="Of TRAIN.",
+)
 @click.option(
     "--template",
-    metavar="[columns|chunking|ner|FILE]",
-    help="Features of column files: a built-in set, or a CRF++ / Wapiti template. "
-    "[default: columns]",
+    metavar="NAME|FILE",
+    help="columns, chunking or ner. [default: columns]",
 )
 @click.option(
     "--loss",
     default="log",
     show_default=True,
-    help="log (CRF), hinge (structural SVM) or smooth_hinge.",
+    metavar="[log|hinge|smooth_hinge]",
+    help="CRF, or structural SVM.",
 )
 @click.option("--C", "C", default=1.0, show_default=True, help="Weight of the losses.")
 @click.option("--tol", default=1e-3, show_default=True, help="Relative duality gap to stop at.")
@@ -35,24 +61,26 @@ from cliquewise.cli.tagging import FORMATS, read_labeled, reading_options
     "--solver",
     default="auto",
     show_default=True,
-    help="auto, or one of docs/solvers.md: sdca, lbfgs, sag, bcfw, gdmm, casimir, ...",
+    metavar="NAME",
+    help="See docs/solvers.md.",
 )
 @click.option(
     "--feature-pairs",
     type=click.Choice(["all", "seen"]),
     default="all",
     show_default=True,
-    help="Weights for all (attribute, label) pairs, or only for those of the file.",
+    help="Which have a weight.",
 )
 @click.option(
     "--transitions",
     type=click.Choice(["all", "seen", "BIO", "BIOES"]),
     default="all",
     show_default=True,
-    help="Transitions with a weight; BIO and BIOES forbid impossible ones.",
+    metavar="[all|seen|BIO|BIOES]",
+    help="Which have a weight.",
 )
 @click.option("--max-epochs", default=100.0, show_default=True, help="Passes over the data.")
-@click.option("--max-seconds", type=float, help="Stop earlier.")
+@click.option("--max-seconds", metavar="S", type=float, help="Stop earlier.")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -60,16 +88,18 @@ from cliquewise.cli.tagging import FORMATS, read_labeled, reading_options
     show_default=True,
     help="The same seed gives the same bits.",
 )
-@click.option("--n-hash", type=int, help="Hash attributes into so many; keeps no names.")
-@click.option("--min-count", default=1, show_default=True, help="Leave out rarer attributes.")
+@click.option("--n-hash", metavar="N", type=int, help="Hash attributes into N; no names.")
+@click.option("--min-count", default=1, show_default=True, help="Leave out rarer ones.")
 @click.option("--no-intercept", is_flag=True, help="No weight per label alone.")
 @click.option("--no-boundaries", is_flag=True, help="No begin and end weights per label.")
 @click.option("--jobs", default=1, show_default=True, help="Threads for passes over all data.")
-@click.option("--checkpoint", type=click.Path(dir_okay=False), help="Keep the state here.")
+@click.option(
+    "--checkpoint", metavar="FILE", type=click.Path(dir_okay=False), help="Keep the state here."
+)
 @click.option("--checkpoint-seconds", default=60.0, show_default=True, help="How often.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if it exists.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
-@reading_options
+@reading_options("utf-8")
 @debug_option
 def command(
     train: str,
@@ -82,15 +112,18 @@ def command(
     jobs: int,
     quiet: bool,
     tabs: bool,
-    encoding: str,
+    encoding: str | None,
     **parameters: Any,
 ) -> None:
     """Train a tagger on TRAIN (.gz, .xz and .bz2 too) and write it to a file.
 
     A column file has a token on each line, its columns apart by white space, the label last,
     and a blank line after each sentence. CRFsuite's format has the label first, then
-    attributes, apart by tabs. Ctrl-C ends training early and keeps what there is.
+    attributes, apart by tabs. A template FILE is CRF++'s or Wapiti's. The transitions BIO
+    and BIOES forbid impossible ones. Ctrl-C ends training early and keeps what there is.
     """
+    from sklearn.exceptions import ConvergenceWarning
+
     from cliquewise.data.builtin_templates import DEFAULT
     from cliquewise.estimators.sequence import SequenceTagger
     from cliquewise.persistence import check_target
@@ -100,6 +133,7 @@ def command(
     if form == "crfsuite" and template is not None:
         raise click.UsageError("CRFsuite's files hold attributes already; --template has no use")
     check_target(model, "the model")
+    encoding, tabs = writing_of(None, encoding, tabs)
     with waiting(f"reading {train}"):
         data = read_labeled(train, form, tabs, encoding)
     if form == "conll" and template is None:
@@ -118,16 +152,23 @@ def command(
         warnings.simplefilter("always")
         tagger.fit(data.X, data.y, data.weights)
     seconds = time.perf_counter() - start
+    first = lines_of(train, encoding) if os.path.isfile(train) else iter(())  # a pipe is empty now
+    separator = next(filter(None, map(separator_of, first)), " ")
+    tagger.encoder_.writing = {
+        "encoding": encoding,
+        "tabs": "yes" if tabs else "no",
+        "separator": separator,
+    }
     tagger.save(model)
     _report(tagger, data, template, model, seconds)
     for warning in caught:
-        click.echo(f"warning: {warning.message}", err=True)
+        if parameters["tol"] or not issubclass(warning.category, ConvergenceWarning):
+            text = with_flags(str(warning.message), command)
+            click.echo(f"warning: {text}", err=True)
 
 
 def _report(tagger: Any, data: Any, template: str | None, path: str, seconds: float) -> None:
     """What was trained and what is proved about it."""
-    import os
-
     c, m = tagger.certificate_, tagger.model_
     click.echo(f"sequences    {len(data.y)} with {data.n_tokens} tokens")
     click.echo(f"labels       {len(tagger.classes_)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import TextIOWrapper
+from itertools import chain
 from typing import Any
 
 import click
@@ -13,8 +15,11 @@ from cliquewise.cli.tagging import (
     conll_batches,
     crfsuite_batches,
     format_of,
+    lines_of,
     load_tagger,
     reading_options,
+    separator_of,
+    writing_of,
 )
 
 Rows = list[list[str]]
@@ -34,7 +39,7 @@ Rows = list[list[str]]
     show_default=True,
     help="Sentences that are read before their tags are written.",
 )
-@reading_options
+@reading_options("as of the training file")
 @debug_option
 def command(
     file: str,
@@ -45,7 +50,7 @@ def command(
     jobs: int,
     batch: int,
     tabs: bool,
-    encoding: str,
+    encoding: str | None,
 ) -> None:
     """Tag FILE (.gz, .xz and .bz2 too), or the standard input.
 
@@ -53,9 +58,11 @@ def command(
     With --marginals follows one column LABEL/PROBABILITY for each label. With --top-k each
     sentence comes K times, best first, after a line "# RANK PROBABILITY". -DOCSTART- lines
     are left out. For CRFsuite's format (the label, which is not read, comes first) only the
-    tag is written. A blank line ends each sentence.
+    tag is written. A blank line ends each sentence. The output has the encoding and the
+    separators of the input.
     """
     from cliquewise.data.formats.text import open_writer
+    from cliquewise.errors import DataError
     from cliquewise.persistence import check_target
 
     if out is not None:
@@ -63,17 +70,36 @@ def command(
     if marginals and top_k is not None:
         raise click.UsageError("choose one of --marginals and --top-k")
     tagger = load_tagger(model).set_params(n_jobs=jobs)
-    if format_of(tagger) == "conll":
-        batches: Iterator[list[Any]] = conll_batches(file, tabs, encoding, batch)
-    else:
-        batches = crfsuite_batches(file, encoding, batch)
+    encoding, tabs = writing_of(tagger, encoding, tabs)
     name = "stdin" if file == "-" else file
-    separator = "\t" if tabs else " "
-    with open_writer(out or standard_output()) as stream:
-        for sentences in batches:
-            for rows in _tag(tagger, sentences, name, marginals, top_k):
-                stream.write("\n".join([*map(separator.join, rows), "", ""]))
-            stream.flush()
+    separator, lines = _separator(tagger, lines_of(file, encoding), tabs)
+    if format_of(tagger) == "conll":
+        batches: Iterator[list[Any]] = conll_batches(lines, name, tabs, batch)
+    else:
+        batches = crfsuite_batches(lines, name, batch)
+    with open_writer(out or standard_output(), encoding) as stream:
+        if out is None and isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding=encoding)
+        try:
+            for sentences in batches:
+                for rows in _tag(tagger, sentences, name, marginals, top_k):
+                    stream.write("\n".join([*map(separator.join, rows), "", ""]))
+                stream.flush()
+        except UnicodeEncodeError as error:
+            letters = error.object[error.start : error.end]
+            raise DataError(f"{letters!r} cannot be written in {encoding}") from None
+
+
+def _separator(tagger: Any, lines: Iterator[str], tabs: bool) -> tuple[str, Iterator[str]]:
+    """What to write between columns, as in the input's first line of several; all lines again."""
+    usual = "\t" if tabs else tagger.encoder_.writing.get("separator", " ")
+    seen = []
+    for line in lines:
+        seen.append(line)
+        if line.strip():
+            break
+    found = separator_of(seen[-1]) if seen else None
+    return usual if tabs or found is None else found, chain(seen, lines)
 
 
 def _tag(

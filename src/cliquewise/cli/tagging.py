@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -15,14 +15,31 @@ FORMATS = ("conll", "crfsuite")
 BATCH = 256
 
 
-def reading_options(function: Any) -> Any:
-    """Add the options that say how column files are written."""
-    function = click.option(
-        "--encoding", default="utf-8", show_default=True, help="How characters are written."
-    )(function)
-    return click.option(
-        "--tabs", is_flag=True, help="Columns stand apart by tabs, and may hold spaces."
-    )(function)
+def reading_options(default: str) -> Callable[[Any], Any]:
+    """Add the options that say how column files are written; ``default`` is that of both."""
+
+    def add(function: Any) -> Any:
+        function = click.option(
+            "--encoding", metavar="NAME", help=f"How characters are written. [default: {default}]"
+        )(function)
+        return click.option("--tabs", is_flag=True, help="Tabs alone separate columns.")(function)
+
+    return add
+
+
+def writing_of(
+    model: Any = None, encoding: str | None = None, tabs: bool = False
+) -> tuple[str, bool]:
+    """Encoding of a file, and whether tabs alone separate its columns: as given, or the model's."""
+    known = {} if model is None else model.encoder_.writing
+    chosen = encoding or known.get("encoding", "utf-8")
+    return chosen, tabs or (encoding is None and known.get("tabs") == "yes")
+
+
+def separator_of(line: str) -> str | None:
+    """What stands between the columns of a line: a tab or a space; None if there is one column."""
+    inside = line.strip(" \t")
+    return "\t" if "\t" in inside else " " if " " in inside else None
 
 
 @dataclass
@@ -95,25 +112,23 @@ def lines_of(path: str, encoding: str) -> Iterator[str]:
     return stream_lines(sys.stdin.buffer, encoding, "stdin")
 
 
-def conll_batches(path: str, tabs: bool, encoding: str, size: int) -> Iterator[list[Any]]:
+def conll_batches(lines: Iterator[str], name: str, tabs: bool, size: int) -> Iterator[list[Any]]:
     """Sentences (lists of rows) in batches."""
     from cliquewise.data.formats.conll import iter_conll
 
-    name = "stdin" if path == "-" else path
-    lines = lines_of(path, encoding)
     sentences = iter_conll(lines, separator="\t" if tabs else None, name=name)
     while batch := list(islice(sentences, size)):
         yield batch
 
 
-def crfsuite_batches(path: str, encoding: str, size: int) -> Iterator[list[Any]]:
+def crfsuite_batches(lines: Iterator[str], name: str, size: int) -> Iterator[list[Any]]:
     """Sequences (lists of lists of attributes) in batches."""
     from cliquewise.data.formats.crfsuite import parse_lines
     from cliquewise.data.formats.text import numbered
 
-    with numbered(lines_of(path, encoding), "stdin" if path == "-" else path) as lines:
-        for line in lines:
-            yield parse_lines(_up_to_blanks(chain([line], lines), size)).X
+    with numbered(lines, name) as counted:
+        for line in counted:
+            yield parse_lines(_up_to_blanks(chain([line], counted), size)).X
 
 
 def _up_to_blanks(lines: Iterator[str], count: int) -> Iterator[str]:

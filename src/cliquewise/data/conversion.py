@@ -44,6 +44,8 @@ class SequenceEncoder:
         self.inner: FeatureEncoder | TemplateEncoder
         #: Columns of the text that was learned from; None without a template.
         self.n_columns: int | None = None
+        #: How the file that it was fitted on is written: its encoding, its separator.
+        self.writing: dict[str, str] = {}
         self._builtin = template if isinstance(template, str) and template in BUILTIN else None
         if template is None:
             self.inner = FeatureEncoder(n_hash, min_count)
@@ -55,6 +57,7 @@ class SequenceEncoder:
         """Around an encoder that is fitted already."""
         made = cls.__new__(cls)
         made.inner, made.n_columns, made._builtin = inner, n_columns, None
+        made.writing = {}
         return made
 
     def _prepared(self, X: Any) -> Any:

@@ -38,7 +38,12 @@ def pack_chain(model: ChainModel, encoder: SequenceEncoder) -> tuple[Arrays, Hea
             arrays |= pack_strings(name, words)
     kind = type(encoder.inner).__name__
     return arrays, {
-        "encoder": {"kind": kind, "state": state, "n_columns": encoder.n_columns},
+        "encoder": {
+            "kind": kind,
+            "state": state,
+            "n_columns": encoder.n_columns,
+            "writing": encoder.writing,
+        },
         "n_attributes": model.n_attributes,
         "n_edge_attributes": model.n_edge_attributes,
     }
@@ -79,7 +84,16 @@ def _encoder(arrays: Arrays, about: dict[str, Any]) -> SequenceEncoder:
         size = inner.n_hash if inner.vocabulary is None else len(inner.vocabulary)
         if size != inner.n_features or None not in (inner.n_hash, inner.vocabulary):
             raise DataError("its names do not fit its number of names")
-    return SequenceEncoder.of(inner, _n_columns(about["n_columns"], inner))
+    encoder = SequenceEncoder.of(inner, _n_columns(about["n_columns"], inner))
+    encoder.writing = _writing(about.get("writing", {}))
+    return encoder
+
+
+def _writing(given: Any) -> dict[str, str]:
+    """How the training file was written, of a model that was trained on one."""
+    if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
+        raise DataError("what it says of its training file is no text")
+    return given
 
 
 def _n_columns(given: Any, inner: Any) -> int | None:

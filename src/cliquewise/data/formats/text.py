@@ -180,8 +180,10 @@ def _decode(chunks: Iterable[bytes], path: str | Path | None, encoding: str) -> 
 
 
 @contextmanager
-def open_writer(target: str | os.PathLike[str] | IO[str]) -> Iterator[IO[str]]:
-    """Open a file for writing text in UTF-8, packed if its suffix says so.
+def open_writer(
+    target: str | os.PathLike[str] | IO[str], encoding: str = "utf-8"
+) -> Iterator[IO[str]]:
+    """Open a file for writing text, packed if its suffix says so.
 
     A file is first written beside its place and then renamed: it is never half there. A
     stream is used as it is and left open.
@@ -195,7 +197,7 @@ def open_writer(target: str | os.PathLike[str] | IO[str]) -> Iterator[IO[str]]:
         with (
             part.open("wb") as raw,
             packer(raw, path.suffix) as packed,
-            io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
+            io.TextIOWrapper(packed, encoding=encoding, newline="\n") as stream,
         ):
             yield stream
         part.replace(path)
