@@ -126,6 +126,20 @@ def test_max_memory_reaches_the_junction_tree_and_no_other(tmp_path):
     assert refused.exit_code == 2 and "--max-memory" in refused.stderr
 
 
+def test_seconds_limits_any_model_and_the_note_says_what_is_known(tmp_path, model):
+    assert call(model, "--seconds", "5", "--gap", "0.1").exit_code == 0
+    assert "--rho-updates" in call(model, "--task", "PR", "--rho-updates", "3").stderr
+    rng = np.random.default_rng(0)
+    wide = FactorGraph.complete(rng.normal(size=(60, 3)), 3 * rng.normal(size=(3, 3)))
+    write_uai(wide, tmp_path / "w.uai")
+    for task in ("MAP", "PR"):
+        result = call(str(tmp_path / "w.uai"), "--task", task, "--seconds", "0.2", "--json")
+        answer = json.loads(result.stdout)
+        assert answer["exact"] is False and "note: " in result.stderr
+        low, high = answer.get("log_z_bounds") or (answer["score"], answer["upper_bound"])
+        assert low <= high
+
+
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     assert call(str(tmp_path / "none.uai")).exit_code == 2
     assert call(str(tmp_path)).exit_code == 2

@@ -54,7 +54,7 @@ REFRESH = 0.2
 @click.option(
     "--gap",
     type=click.FloatRange(min=0),
-    help="Duality gap at which barrier-fw or trw-s stops.",
+    help="Stop when the bound is this close.",
 )
 @click.option(
     "--rho-updates",
@@ -64,7 +64,7 @@ REFRESH = 0.2
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
-    help="Time limit of a method that can stop early.",
+    help="Time limit; the best answer so far is printed.",
 )
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Result file.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
@@ -128,16 +128,19 @@ def _read(model: str, evidence: str | None) -> FactorGraph:
 
 def _ask(graph: FactorGraph, task: str, method: str, k: int, limits: dict[str, Any]) -> Any:
     """Ask the question with those limits that the method knows; others are a usage error."""
-    from cliquewise.oracles.choice import choose
+    from cliquewise.oracles.choice import ANYTIME, choose
 
     want = QUESTION[task]
     given = {name: value for name, value in limits.items() if value is not None}
-    oracle = choose(graph.core.graph, want, method, given).oracle
-    known = _options_of(oracle, want)
+    if method == "auto" and want in ANYTIME:
+        name, known = method, {"seconds", "gap", "max_memory"}
+    else:
+        oracle = choose(graph.core.graph, want, method, given).oracle
+        name, known = oracle.name, _options_of(oracle, want)
     unknown = [name for name in given if name not in known]
     if unknown and not (method == "auto" and unknown == ["max_memory"]):
         option = "--" + unknown[0].replace("_", "-")
-        raise click.UsageError(f"method {oracle.name!r} takes no {option}")
+        raise click.UsageError(f"method {name!r} takes no {option}")
     options = {name: value for name, value in given.items() if name in known}
     if want == "top_k":
         options["k"] = k

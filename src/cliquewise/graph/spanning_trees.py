@@ -26,6 +26,8 @@ from cliquewise.ragged import Floats, Ints, offsets_of
 DENSE = 1500
 #: Trees drawn for larger ones.
 TREES = 200
+#: Roots of breadth-first orders.
+ROOTS = 8
 #: A weight counts as at least this part of the largest, so that every edge appears.
 FLOOR = 1e-2
 
@@ -73,32 +75,46 @@ def edge_probabilities(
     return rho
 
 
-def parent_probabilities(n_nodes: int, edges: ArrayLike) -> Floats:
+def parent_probabilities(
+    n_nodes: int, edges: ArrayLike, weights: ArrayLike | None = None, random_state: Any = 0
+) -> Floats:
     """A point of the polytope in linear time: every variable draws a parent.
 
-    Variables are ordered breadth first. Each one but the first of its part draws one of its
-    edges to earlier variables, which makes a spanning tree; so an edge appears with one over
-    the number of these edges of its later end.
+    Variables are ordered breadth first from a random root. Each one but the first of its part
+    draws one of its edges to earlier variables, which makes a spanning tree; so an edge appears
+    with its share of the weights of these edges of its later end. Means over a few roots.
+
+    Parameters
+    ----------
+    n_nodes : int
+    edges : array-like of int, shape (m, 2)
+    weights : array-like, shape (m,), optional
+        As in :func:`edge_probabilities`.
+    random_state : int or Generator, default=0
 
     Examples
     --------
-    >>> parent_probabilities(3, [(0, 1), (1, 2), (0, 2)])
-    array([1. , 0.5, 0.5])
+    >>> float(parent_probabilities(3, [(0, 1), (1, 2), (0, 2)]).sum().round(12))
+    2.0
     """
-    pairs, _ = _checked(n_nodes, edges, None)
+    pairs, w = _checked(n_nodes, edges, weights)
+    rho = np.zeros(len(pairs))
     if not len(pairs):
-        return np.ones(0)
+        return rho
+    rng = np.random.default_rng(random_state)
     count, part = _components(n_nodes, pairs)
-    roots = np.zeros(count, dtype=np.int64)
-    roots[part[::-1]] = np.arange(n_nodes)[::-1]
-    rows = np.concatenate([pairs[:, 0], np.full(count, n_nodes)])
-    columns = np.concatenate([pairs[:, 1], roots])
-    joined = csr_array((np.ones(len(rows)), (rows, columns)), (n_nodes + 1, n_nodes + 1))
-    walk = breadth_first_order(joined, n_nodes, directed=False, return_predecessors=False)
-    place = np.empty(n_nodes + 1, dtype=np.int64)
-    place[walk] = np.arange(n_nodes + 1)
-    later = np.where(place[pairs[:, 0]] > place[pairs[:, 1]], pairs[:, 0], pairs[:, 1])
-    return np.asarray(1.0 / np.bincount(later, minlength=n_nodes)[later])
+    place, roots = np.empty(n_nodes + 1, dtype=np.int64), np.empty(count, dtype=np.int64)
+    for _ in range(ROOTS):
+        mixed = rng.permutation(n_nodes)
+        roots[part[mixed]] = mixed
+        rows = np.concatenate([pairs[:, 0], np.full(count, n_nodes)])
+        columns = np.concatenate([pairs[:, 1], roots])
+        joined = csr_array((np.ones(len(rows)), (rows, columns)), (n_nodes + 1, n_nodes + 1))
+        walk = breadth_first_order(joined, n_nodes, directed=False, return_predecessors=False)
+        place[walk] = np.arange(n_nodes + 1)
+        later = np.where(place[pairs[:, 0]] > place[pairs[:, 1]], pairs[:, 0], pairs[:, 1])
+        rho += w / np.bincount(later, weights=w, minlength=n_nodes)[later]
+    return rho / ROOTS
 
 
 def maximum_spanning_tree(n_nodes: int, edges: ArrayLike, weights: ArrayLike) -> Floats:

@@ -17,6 +17,7 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import Oracle, get
 from cliquewise.oracles.icm import climb, unary_labels
+from cliquewise.oracles.junction_tree import JunctionTree
 from cliquewise.oracles.portfolio import ROUNDS, Race
 from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.oracles.trw_s import iteration_seconds
@@ -176,12 +177,15 @@ class MapSteps:
         """
         s, found = self.graph.structure, []
         limits = {**self.limits, "seconds": self.deadline - self.started}
-        for name in ("vertex-cover", "junction-tree"):
-            oracle = get(name)
-            if known and oracle.avoids(s) is not None:
-                continue
-            if oracle.refuses(s) is None and oracle.too_large(s, "map", limits) is None:
-                found.append((oracle, self.slow * oracle.cost(s).seconds))
+        cover, tree = get("vertex-cover"), get("junction-tree")
+        assert isinstance(tree, JunctionTree)
+        if cover.refuses(s) is None:
+            found.append((cover, self.slow * cover.cost(s).seconds))
+        cost = tree.known_cost(s, self.limits) if known else None
+        if not known and (self.is_limited or CAUTION * tree.at_least(s) <= self.left):
+            cost = None if tree.too_large(s, "map", limits) is not None else tree.cost(s)
+        if cost is not None:
+            found.append((tree, self.slow * cost.seconds))
         best = min(found, key=lambda one: one[1], default=None)
         return None if best is None or CAUTION * best[1] > self.left else best
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from cliquewise.errors import TooLargeError
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.spanning_trees import DENSE, parent_probabilities
+from cliquewise.graph.spanning_trees import parent_probabilities
 from cliquewise.oracles._barrier_run import Run, Settings
-from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
+from cliquewise.oracles._trw import Mapper, Problem, interaction, problem
 from cliquewise.oracles.base import Oracle, get
 from cliquewise.oracles.choice import PATIENCE, SHARE
 from cliquewise.oracles.cutset import Cutset
@@ -39,8 +39,6 @@ TIGHTEN = 0.25
 UPDATES, WORTH, SLOWER = 20, 0.01, 10.0
 #: Frank-Wolfe is not started for less time than this.
 WORTHWHILE = 0.5
-#: Seconds of a dense inverse, by the cube of its size.
-PER_INVERSE = 2e-10
 #: Seconds for factors of three or more variables where no limit is given.
 ANY_ORDER = 10.0
 #: Looking for variables to fix takes about so many seconds.
@@ -119,6 +117,8 @@ class MarginalSteps:
         s = self.graph.structure
         oracle = get("tree" if s.is_forest else "junction-tree")
         limits = self.limits if self.seconds is None else {**self.limits, "seconds": self.seconds}
+        if self.seconds is None and oracle.at_least(s, "marginals") > PATIENCE:
+            return None
         if oracle.too_large(s, "marginals", limits) is not None:
             return None
         most = PATIENCE if self.seconds is None else SHARE * self.left
@@ -184,11 +184,9 @@ class MarginalSteps:
         self.offer("trw-bp", -math.inf, bound)
 
     def _first_rho(self) -> Floats:
-        """Those of trees of strong edges; where they would take long, some in linear time."""
+        """Those of trees of strong edges, as well as linear time allows."""
         t = self.p.topology
-        if t.n_nodes <= DENSE and PER_INVERSE * float(t.n_nodes) ** 3 <= 0.1 * self.left:
-            return start_rho(self.p.pairwise)
-        return parent_probabilities(t.n_nodes, t.edges)
+        return parent_probabilities(t.n_nodes, t.edges, interaction(self.p.pairwise))
 
     def tighten(self) -> None:
         """Better edge probabilities as long as they pay, then Frank-Wolfe for the rest."""

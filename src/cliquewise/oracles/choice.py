@@ -173,9 +173,27 @@ def _standing(oracle: Oracle, structure: Structure, want: str, options: dict[str
     why = (
         oracle.refuses(structure, want)
         or oracle.avoids(structure, want)
+        or _surely_slow(oracle, structure, want, options)
         or oracle.too_large(structure, want, options)
     )
     return Standing(oracle, None if why else oracle.cost(structure, want), why)
+
+
+def _surely_slow(
+    oracle: Oracle, structure: Structure, want: str, options: dict[str, Any]
+) -> str | None:
+    """Why not to look closer: a first look says that it takes long, and there are other ways."""
+    if want not in ANYTIME or oracle.name == STEPS or "seconds" in options:
+        return None
+    if get(STEPS).refuses(structure, want) is not None:
+        return None
+    needed = oracle.at_least(structure, want)
+    if needed <= (INSTANT if want == "map" else PATIENCE):
+        return None
+    more = "cheaper methods may prove the same before"
+    if want != "map":
+        more = f"give seconds={10 * needed:.2g} to have it"
+    return f"would take at least {needed:.2g} s: {more}"
 
 
 def _too_slow(

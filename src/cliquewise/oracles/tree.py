@@ -28,6 +28,10 @@ class Tree(Elimination):
             return "needs a graph without cycles"
         return None
 
+    def at_least(self, structure: Structure, want: str = "map") -> float:
+        """Nothing: the order is known."""
+        return 0.0
+
     def has_order(self, structure: Structure) -> bool:
         """There is one, and it takes no search."""
         return True
