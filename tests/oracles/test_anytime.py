@@ -189,9 +189,10 @@ def test_limits_of_time_are_kept(seconds):
         torus(30, 2, seed=0), smooth(40, k=5), sparse(300, 1500, 1.0, k=4), sparse(2000, 8000, 0.5),
         random_graph(60, 40, max_order=4, max_cardinality=9, random_state=0),
     ]  # fmt: skip
-    for small in (smooth(5), torus(4, 3, seed=0)):  # kernels are loaded before the clock runs
-        small.map("portfolio", seconds=0.1)
-        small.marginals("anytime", seconds=0.1, **BY_ESTIMATE)
+    for small in (smooth(5), sparse(60, 400, 3.0, k=3)):  # kernels are loaded before the clock runs
+        small.map("portfolio", seconds=0.2)
+        small.map(seconds=0.2)
+        small.marginals("anytime", seconds=0.2, **BY_ESTIMATE)
     for graph in drawn:
         begin = time.perf_counter()
         best = graph.map(seconds=seconds)
