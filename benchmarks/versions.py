@@ -136,7 +136,9 @@ def multilabel(data: Path) -> dict[str, float]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 20))
     Y = (X @ rng.normal(size=(20, 30)) + rng.normal(size=(300, 30)) > 1.5).astype(int)
-    listed = cw.MultiLabelClassifier(tol=0.0, max_epochs=20, label_graph=60, random_state=0)
+    listed = cw.MultiLabelClassifier(
+        C=1.0, tol=0.0, max_epochs=20, label_graph=60, solver="idal", random_state=0
+    )
     sparse = cw.MultiLabelClassifier(
         "hinge", C=0.3, pairs="co-occurrence", tol=0.0, max_epochs=20, solver="gdmm",
         random_state=0,

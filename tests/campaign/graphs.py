@@ -139,6 +139,7 @@ class LabelSets(Kind):
             weighted(rng, examples)
         if chance(rng, 0.35):
             params["intercept"] = False
+        params["label_graph"] = "complete"
         if chance(rng, 0.3):
             params["label_graph"] = [[a, b] for b in range(n) for a in range(b) if chance(rng, 0.5)]
         return {"kind": self.name, "width": width, "params": params, "examples": examples}
@@ -155,7 +156,9 @@ class LabelSets(Kind):
         if p.get("intercept", True):
             X = np.hstack([X, np.ones((len(X), 1), dtype=Long)])
         n = len(examples[0]["y"])
-        pairs = p.get("label_graph", [[a, b] for a in range(n) for b in range(a + 1, n)])
+        pairs = p["label_graph"]
+        if pairs == "complete":
+            pairs = [[a, b] for a in range(n) for b in range(a + 1, n)]
         ties, n_ties = _ties(p["pairs"], 2)
         made = []
         for e, x in zip(examples, X, strict=True):
