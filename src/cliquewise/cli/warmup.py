@@ -41,17 +41,27 @@ def command() -> None:
 
 
 def _tag() -> None:
+    import numpy as np
+
     from cliquewise.data.formats.conll import Columns
     from cliquewise.estimators.sequence import SequenceTagger
 
-    X: list[Any] = [[["w=the"], ["w=dog"]], [["w=a"], ["w=cat"], ["w=runs"]]]
-    y = [["DET", "NOUN"], ["DET", "NOUN", "VERB"]]
-    tagger = SequenceTagger(random_state=0).fit(X, y)
-    for predict in (tagger.predict, tagger.predict_marginals):
-        predict(X)
-    tagger.predict_top_k(X, 2)
-    words = Columns([["the", "dog", "a", "cat", "runs"], ["D", "N", "D", "N", "V"]], [0, 2, 5])  # type: ignore[arg-type]
-    SequenceTagger(template="columns", random_state=0).fit(words, y).predict(words)
+    words, y = [["the", "dog"], ["a", "cat", "runs"]], [["D", "N"], ["D", "N", "V"]]
+    columns = [[word for sentence in given for word in sentence] for given in (words, y)]
+    forms: list[Any] = [
+        [[[f"w={word}"] for word in sentence] for sentence in words],
+        [[{"w": word, "size": 2.0} for word in sentence] for sentence in words],
+        [[[("w", 1.0), (word, 2.0)] for word in sentence] for sentence in words],
+        [np.arange(2.0 * len(sentence)).reshape(-1, 2) for sentence in words],
+        Columns(columns, np.array([0, 2, 5])),
+    ]
+    for X in forms:
+        tagger = SequenceTagger(random_state=0).fit(X, y)
+        tagger.predict(X)
+        tagger.predict_marginals(X)
+        tagger.predict_top_k(X, 2)
+        if isinstance(X, list):
+            tagger.predict(X[:1])
 
 
 def _classify() -> None:
