@@ -22,12 +22,14 @@ from cliquewise.solvers.base import ALL_BUT_MODEL, Arrays, Info, Solver, Start, 
 from cliquewise.solvers.checked import check, checked
 
 #: Labels of a block: their numbers lie side by side. The same for all numbers of threads.
-BLOCK = 32
+BLOCK = 64
 #: Norm of the residual, as a share of the gradient's, at which a direction is good enough: at
 #: first, and at last.
 ROUGH, FINE = 0.3, 0.01
 #: Most steps towards a direction.
 STEPS = 200
+#: Share of the labels that are not done below which the others leave.
+LEAVE = 0.8
 #: Share of the promised fall of the objective that a step must make, and halvings of a step.
 ARMIJO, HALVINGS = 1e-4, 40
 
@@ -157,6 +159,7 @@ def _direction(features: Any, curvature: Floats, gradient: Floats) -> tuple[Floa
     """About ``-(X' diag(curvature) X + 1/2)^-1 gradient``, X times it, and passes made."""
     scale = features.adjoint(curvature, squared=True) + 0.5
     d, moved = np.zeros_like(gradient), np.zeros_like(curvature)
+    own, along = d.copy(), moved.copy()  # of the labels that are not done yet
     r = -gradient
     z = r / scale
     p, rz = z.copy(), (r * z).sum(axis=0)
@@ -164,19 +167,23 @@ def _direction(features: Any, curvature: Floats, gradient: Floats) -> tuple[Floa
     stop, passes, at = size * np.clip(size, FINE, ROUGH), 0.5, np.arange(len(size))
     for _ in range(STEPS):
         Xp = features.scores(p)
-        Hp = features.adjoint(curvature[:, at] * Xp) + 0.5 * p
+        Hp = features.adjoint(curvature * Xp) + 0.5 * p
         length = rz / np.maximum((p * Hp).sum(axis=0), 1e-300)
-        d[:, at] += length * p
-        moved[:, at] += length * Xp
+        own += length * p
+        Xp *= length
+        along += Xp
         r -= length * Hp
         passes += len(at) / len(size)
         on = np.sqrt((r * r).sum(axis=0)) > stop[at]
         if not on.any():
             break
-        if not on.all():  # labels that are done leave the products
-            at, r, p, rz = at[on], r[:, on], p[:, on], rz[on]
-        z = r / scale[:, at]
+        if np.count_nonzero(on) <= LEAVE * len(at):  # labels that are done leave the products
+            d[:, at], moved[:, at] = own, along
+            at, rz, curvature = at[on], rz[on], curvature[:, on]
+            own, along, r, p, scale = own[:, on], along[:, on], r[:, on], p[:, on], scale[:, on]
+        z = r / scale
         new = (r * z).sum(axis=0)
         p = z + p * (new / np.maximum(rz, 1e-300))
         rz = new
+    d[:, at], moved[:, at] = own, along
     return d, moved, passes
