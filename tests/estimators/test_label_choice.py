@@ -45,9 +45,9 @@ def test_independent_labels_are_as_many_logistic_regressions(sparse):
         one = LogisticRegression(C=1.6, fit_intercept=False, tol=1e-10, max_iter=10_000)
         one.fit(dense, Y[:, label], weights)
         difference = own.unary(label)[:, 1] - own.unary(label)[:, 0]
-        np.testing.assert_allclose(difference, one.coef_[0], atol=1e-4)
+        np.testing.assert_allclose(difference, one.coef_[0], atol=1e-3)
         expected = one.predict_proba(dense)[:, 1]
-        np.testing.assert_allclose(own.predict_proba(X)[:, label], expected, atol=1e-5)
+        np.testing.assert_allclose(own.predict_proba(X)[:, label], expected, atol=1e-4)
     threads = cw.MultiLabelClassifier(C=0.8, label_graph="none", tol=1e-9, n_jobs=2)
     np.testing.assert_array_equal(threads.fit(X, Y, weights).coef_, own.coef_)
 
