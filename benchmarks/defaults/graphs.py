@@ -25,7 +25,7 @@ def images(n: int = 12, size: int = 20, k: int = 4, noise: float = 0.7, seed: in
     rng = np.random.default_rng(seed)
     down, right = np.mgrid[0:size, 0:size]
     X, y = [], []
-    for _ in range(2 * n):
+    for _ in range(4 * n):
         centers = rng.uniform(0, size, (2 * k, 2))
         far = (down[..., None] - centers[:, 0]) ** 2 + (right[..., None] - centers[:, 1]) ** 2
         layers = centers[:, 0] / size * k + rng.normal(0, 0.5, 2 * k)
@@ -75,7 +75,7 @@ ROWS: list[Row] = [
             "trw-s": lambda given: predicted(given, "trw-s"),
             "relaxed": lambda given: predicted(given, "relaxed"),
         },
-        warm=lambda given: [given[0].predict(given[1].X[:1], m) for m in (None, "relaxed")],
+        warm=lambda given: [given[0].predict(given[1].X, m) for m in ("relaxed", "trw-s", None)],
     ),
     Row(
         "GraphLabeler, hinge",

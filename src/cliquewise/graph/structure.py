@@ -259,7 +259,9 @@ class Structure:
     @cached_property
     def is_forest(self) -> bool:
         """Whether the graph is pairwise and has no cycle (parallel factors are fine)."""
-        return self.is_pairwise and len(self.edges) == self.n_variables - self.components[0]
+        if not self.is_pairwise or len(self.edges) > max(self.n_variables - 1, 0):
+            return False  # without a look at the components
+        return len(self.edges) == self.n_variables - self.components[0]
 
     @cached_property
     def path(self) -> Ints | None:
