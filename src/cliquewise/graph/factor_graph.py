@@ -311,9 +311,10 @@ class FactorGraph(Shapes):
         Parameters
         ----------
         method : str, default="auto"
-            Name of an oracle; ``auto`` takes the most special one that is exact here.
+            Name of an oracle; ``auto`` takes the cheapest that proves its answer.
         **options
-            Passed to the oracle.
+            Passed to the oracle. ``auto`` takes ``seconds`` (return the best so far, with its
+            bound), ``gap`` (stop when the bound is so close), ``max_memory``, ``max_operations``.
 
         Returns
         -------
@@ -333,8 +334,9 @@ class FactorGraph(Shapes):
         Parameters
         ----------
         method : str, default="auto"
+            Exact where that is cheap; else estimates, and certified bounds of log Z.
         **options
-            Passed to the oracle.
+            Passed to the oracle; ``auto`` takes the same as in :meth:`map`.
 
         Returns
         -------
@@ -414,7 +416,7 @@ class FactorGraph(Shapes):
         return self._oracles().ask(self, "sample", method, n=int(n), rng=rng, **options)  # type: ignore[no-any-return]
 
     def explain(self, want: str = "marginals") -> str:
-        """Which method ``auto`` would take, and why.
+        """Which method ``auto`` would take, and what each one would cost and give.
 
         Examples
         --------

@@ -42,7 +42,7 @@ WORTHWHILE = 0.5
 #: Seconds for factors of three or more variables where no limit is given.
 ANY_ORDER = 10.0
 #: Looking for variables to fix takes about so many seconds.
-SPLITTING = 0.2
+SPLITTING, PER_ENTRY = 0.2, 1e-5
 
 
 class MarginalSteps:
@@ -126,7 +126,9 @@ class MarginalSteps:
 
     def _parts(self) -> MarginalResult | None:
         """Exact by parts, where impossible states or fixed variables make that cheap."""
-        if not np.isneginf(self.graph.tables).any() or self.left < 10 * SPLITTING:
+        if not np.isneginf(self.graph.tables).any() or self.left < 10 * (
+            SPLITTING + PER_ENTRY * len(self.graph.tables)
+        ):
             return None
         oracle = get("cutset")
         assert isinstance(oracle, Cutset)
