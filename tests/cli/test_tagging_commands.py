@@ -250,7 +250,7 @@ def test_inspect_refuses_a_model_whose_weights_have_no_names(tmp_path):
         ("word\n", [], "one column"),
         ("a A\n", ["--C", "0"], "C = 0"),
         ("a A\n", ["--loss", "huber"], "huber"),
-        ("a A\n", ["--solver", "newton"], "unknown solver"),
+        ("a A\n", ["--solver", "nonesuch"], "unknown solver"),
         ("a A\n", ["--transitions", "BIO"], "not of the scheme"),
         ("a A\n", ["--resume"], "--checkpoint"),
         ("a A\n", ["--template", "/no/such/file"], "/no/such/file"),
