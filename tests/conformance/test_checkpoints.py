@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 BEFORE, WHOLE = 4, 9
 #: Alterations of every array that are tried.
 TRIED = dict.fromkeys(("chain", "label_sets", "candidates", "matching", "examples"), 8)
-TRIED |= {"graph": 3, "deep": 3}
+TRIED |= {"graph": 3, "deep": 3, "labels": 8, "label_graph": 3}
 SEED = 0
 
 

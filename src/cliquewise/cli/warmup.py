@@ -50,6 +50,7 @@ def _tag() -> None:
     columns = [[word for sentence in given for word in sentence] for given in (words, y)]
     forms: list[Any] = [
         [[[f"w={word}"] for word in sentence] for sentence in words],
+        [[{"w": word} for word in sentence] for sentence in words],
         [[{"w": word, "size": 2.0} for word in sentence] for sentence in words],
         [[[("w", 1.0), (word, 2.0)] for word in sentence] for sentence in words],
         [np.arange(2.0 * len(sentence)).reshape(-1, 2) for sentence in words],
