@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from numba import types
 
-from cliquewise._kernels.chain.decode import batch_viterbi
+from cliquewise._kernels.chain.decode import tag
 from cliquewise._kernels.chain.features import (
     Chains,
     feature_sizes,
     largest_weights,
-    node_scores,
 )
 from cliquewise._kernels.chain.gradient import losses
 from cliquewise._kernels.chain.sdca import (
@@ -34,12 +33,12 @@ _DUALS = types.NamedTuple(
     [_MATRIX, _TABLES, _MATRIX, _TABLES, _VECTOR, _VECTOR, _VECTOR, _INTEGERS], Duals
 )
 _NUMBER, _INDEX = types.float64, types.int64
+_DENSE = (_VECTOR, _VECTOR, _MATRIX, _TABLES)  # values, weights, constants, transitions
 
 #: The longest first. The next to need its parts comes last in the other process, from the end;
 #: and what only a prediction needs comes when a fit has everything.
 PLAN = [
     (epoch, (_CHAINS, _DUALS, _VECTOR, _NUMBER, _NUMBER, _INTEGERS, _VECTOR, _NUMBER)),
-    (batch_viterbi, (_MATRIX, _INTEGERS, _TABLES, _INTEGERS, _VECTOR)),
     (infer_all, (_CHAINS, _DUALS)),
     (losses, (_CHAINS, _VECTOR, _INDEX, _INDEX, _VECTOR)),
     (entropies, (_CHAINS, _DUALS, _VECTOR, _VECTOR)),
@@ -48,5 +47,5 @@ PLAN = [
     (feature_sizes, (_CHAINS, _VECTOR, _VECTOR, _MATRIX)),
     (wrong_mass, (_CHAINS, _MATRIX)),
     (weights_of_duals, (_CHAINS, _DUALS, _NUMBER, _VECTOR)),
-    (node_scores, (_CHAINS, _VECTOR, _INDEX, _INDEX, _MATRIX)),
+    (tag, (_INTEGERS, _INTEGERS, _SHORT, *_DENSE, _INDEX, _INDEX, _INTEGERS)),
 ]
