@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import geometric_mean, print_json, print_table
+from benchmarks.common import geometric_mean, print_json, print_table, seconds
 
 Rows = list[tuple[str, ...]]
 #: Sentences of the test set in one measurement of the latency; every one is tagged once.
@@ -163,17 +163,6 @@ def fit_theirs(form: Form, X: list[Any], y: list[list[str]]) -> Any:
     return tagger
 
 
-def least(function: Callable[[], Any], repeats: int) -> float:
-    """Least CPU time of several calls: other processes only ever add time."""
-    function()
-    best = float("inf")
-    for _ in range(repeats):
-        begin = time.process_time()
-        function()
-        best = min(best, time.process_time() - begin)
-    return best
-
-
 def latencies(taggers: list[Callable[[Any], Any]], sentences: list[Any]) -> list[float]:
     """Milliseconds per sentence, turn by turn: the least of the means of several stretches."""
     means: list[list[float]] = [[] for _ in taggers]
@@ -211,8 +200,8 @@ def study(name: str, folder: Path, sentences: int, repeats: int) -> dict[str, An
         "form": name,
         "accuracy": token_accuracy(y_test, mine.predict(X_test)),
         "peer_accuracy": token_accuracy(y_test, theirs(X_test)),
-        "seconds": least(lambda: mine.predict(X_test), repeats),
-        "peer_seconds": least(lambda: theirs(X_test), repeats),
+        "seconds": seconds(lambda: mine.predict(X_test), repeats, clock=time.process_time),
+        "peer_seconds": seconds(lambda: theirs(X_test), repeats, clock=time.process_time),
         "single_ms": single[0],
         "peer_single_ms": single[1],
     }

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import print_json, print_table
+from benchmarks.common import print_json, print_table, seconds
 from cliquewise.data.loaders import data_folder
 
 #: Word, part of speech and chunk of the tokens from two before to two after.
@@ -43,12 +43,7 @@ def load(folder: Path, n_hash: int):
 
 def cpu_seconds(function, repeats: int) -> float:
     """Least CPU time of several calls."""
-    best = float("inf")
-    for _ in range(repeats):
-        begin = time.process_time()
-        function()
-        best = min(best, time.process_time() - begin)
-    return best
+    return seconds(function, repeats, warm=False, clock=time.process_time)
 
 
 def crfsuite_epoch(data, labels, repeats: int) -> float:

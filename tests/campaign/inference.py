@@ -16,7 +16,8 @@ from cliquewise.errors import (
     TooLargeError,
     UnsupportedError,
 )
-from cliquewise.graph.factor_graph import LARGEST, FactorGraph
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.sizes import LARGEST
 from cliquewise.oracles.base import registered
 
 from .findings import Report, Trouble

@@ -91,3 +91,13 @@ def torus(side, k, seed, potts=None):
         table = rng.normal(size=(k, k)) if potts is None else potts * np.eye(k)
         factors.append((pair, table))
     return FactorGraph([k] * (side * side), factors)
+
+
+def with_zeros(graph, rng, share):
+    """The graph with a share of its entries forbidden, but not all labelings."""
+    keep, factors = rng.integers(0, graph.cardinalities), []
+    for scope, table in graph.factors:
+        sparse = np.where(rng.random(table.shape) < share, -np.inf, table)
+        sparse[tuple(keep[list(scope)])] = 0.3
+        factors.append((scope, sparse))
+    return FactorGraph(graph.cardinalities, factors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from map_cases import with_zeros
 
 from cliquewise.errors import InfeasibleError, TooLargeError
 from cliquewise.graph.builders import grid, random_graph
@@ -12,22 +13,10 @@ from cliquewise.graph.support import Support
 from cliquewise.oracles.base import get
 
 
-def with_zeros(seed: int) -> FactorGraph:
-    """A small graph in which half of the entries are forbidden, but not all labelings."""
-    rng = np.random.default_rng(seed)
-    graph = random_graph(7, 9, max_order=4, random_state=rng)
-    keep = rng.integers(0, graph.cardinalities)
-    factors = []
-    for scope, table in graph.factors:
-        sparse = np.where(rng.random(table.shape) < 0.6, -np.inf, table)
-        sparse[tuple(keep[list(scope)])] = 0.3
-        factors.append((scope, sparse))
-    return FactorGraph(graph.cardinalities, factors)
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_what_is_possible_has_the_same_distribution(seed: int) -> None:
-    graph = with_zeros(seed)
+    rng = np.random.default_rng(seed)
+    graph = with_zeros(random_graph(7, 9, max_order=4, random_state=rng), rng, 0.6)
     support = Support.of(graph)
     truth = graph.marginals("brute-force")
     for v, states in enumerate(support.states):

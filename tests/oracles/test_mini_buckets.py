@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from map_cases import with_zeros
 
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.builders import random_graph
@@ -18,14 +19,7 @@ def drawn(seed: int) -> FactorGraph:
     """Orders up to four; every other graph has forbidden entries, but not all."""
     rng = np.random.default_rng(seed)
     graph = random_graph(8, 12, max_order=4, scale=float(rng.uniform(0.2, 3.0)), random_state=rng)
-    if seed % 2 == 0:
-        return graph
-    keep, factors = rng.integers(0, graph.cardinalities), []
-    for scope, table in graph.factors:
-        sparse = np.where(rng.random(table.shape) < 0.3, -np.inf, table)
-        sparse[tuple(keep[list(scope)])] = 0.1
-        factors.append((scope, sparse))
-    return FactorGraph(graph.cardinalities, factors)
+    return with_zeros(graph, rng, 0.3) if seed % 2 else graph
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -16,7 +16,7 @@ from cliquewise.data.entries import Entries
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._inputs import bounded_k, check_sample_weight, threads
-from cliquewise.graph.factor_graph import largest_finite
+from cliquewise.graph.sizes import largest_finite
 from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import PADDING, ChainModel, transition_lists
 from cliquewise.oracles._leveled import PLAIN, RESOLVED, check_resolved, level_chains

@@ -20,15 +20,13 @@ from cliquewise.graph.names import (
 )
 from cliquewise.graph.networks import Conditional, factors_of, sums_to_one
 from cliquewise.graph.shapes import Shapes, as_floats
+from cliquewise.graph.sizes import LARGEST, largest_finite, refuse_size, rounding_of
 from cliquewise.graph.structure import Structure, as_scope
-from cliquewise.ragged import Floats, Ints, owner_of
+from cliquewise.ragged import Floats, Ints
 
 if TYPE_CHECKING:
     from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 
-#: Log-potentials are no larger than this, so that no sum of them overflows.
-LARGEST = 1e300
-EPSILON = float(np.finfo(np.float64).eps)
 NAMELESS = Names()
 
 
@@ -149,7 +147,7 @@ class FactorGraph(Shapes):
     ) -> None:
         self.largest = largest_finite(tables)
         if not self.largest <= LARGEST:
-            _refuse(structure, tables)
+            refuse_size(structure, tables)
         tables.setflags(write=False)
         self.structure = structure
         self.tables = tables
@@ -435,31 +433,6 @@ class FactorGraph(Shapes):
     def __repr__(self) -> str:
         observed = "" if self._evidence is None else f", {len(self.evidence)} observed"
         return f"<FactorGraph: {self.n_variables} variables, {self.n_factors} factors{observed}>"
-
-
-def rounding_of(structure: Structure, total: float) -> float:
-    """What rounding may add to a sum over a structure whose summands have this total size."""
-    steps = 4.0 * structure.n_factors + structure.max_cardinality + 256.0
-    return steps * EPSILON * max(total, float(structure.n_factors + structure.n_variables))
-
-
-def largest_finite(scores: Floats) -> float:
-    """The largest absolute value of those that are not -inf; NaN or inf where there is one."""
-    high = np.maximum.reduce(scores, None, initial=0.0)
-    low = np.minimum.reduce(scores, None, initial=0.0)
-    if low == -np.inf:
-        low = np.minimum.reduce(scores[scores > -np.inf], initial=0.0)
-    return float(np.maximum(high, -low))
-
-
-def _refuse(structure: Structure, tables: Floats) -> None:
-    """Say which log-potential is NaN, infinite or too large to be added up."""
-    entry = int(np.argmax((tables != -np.inf) & ~(np.abs(tables) <= LARGEST)))
-    f, _ = owner_of(structure.table_offsets, entry)
-    raise GraphError(
-        f"the table of factor {f} contains {tables[entry]}; log-potentials are finite "
-        f"numbers up to {LARGEST:g}, or -inf for a forbidden combination"
-    )
 
 
 def _numbered(scope: Any, f: int, names: Names) -> tuple[int, ...]:

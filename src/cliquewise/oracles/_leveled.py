@@ -24,13 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cliquewise.errors import PrecisionError
-from cliquewise.graph.factor_graph import (
-    EPSILON,
-    LARGEST,
-    FactorGraph,
-    largest_finite,
-    rounding_of,
-)
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.sizes import EPSILON, LARGEST, largest_finite, rounding_of
 from cliquewise.ragged import Floats, Ragged
 
 if TYPE_CHECKING:

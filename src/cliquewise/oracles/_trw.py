@@ -26,7 +26,8 @@ import numpy as np
 
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
-from cliquewise.graph.factor_graph import FactorGraph, rounding_of
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.sizes import rounding_of
 from cliquewise.graph.spanning_trees import edge_probabilities, maximum_spanning_tree
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise, topology

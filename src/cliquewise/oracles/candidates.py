@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, InfeasibleError
-from cliquewise.graph.factor_graph import LARGEST, largest_finite
+from cliquewise.graph.sizes import LARGEST, largest_finite
 from cliquewise.oracles.matching import check_k
 from cliquewise.ragged import Floats, Ints
 

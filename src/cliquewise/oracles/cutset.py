@@ -111,18 +111,16 @@ class Cutset(Oracle):
     def answer(self, graph: FactorGraph, split: Split, options: dict[str, Any]) -> MarginalResult:
         """Marginals by the parts of a split."""
         inner, tree = split.core.graph, get("junction-tree")
-        total, largest = 0.0, -np.inf
-        nodes, factors = np.zeros(len(inner.structure.node_offsets)), np.zeros(0)
+        s, total, largest = inner.structure, 0.0, -np.inf
+        nodes, factors = np.zeros(int(s.node_offsets[-1])), np.zeros(int(s.table_offsets[-1]))
         for part in split.parts:
             try:
                 found = part.translate("marginals", tree.marginals(part.graph, **options))
             except InfeasibleError:
                 continue
             # Everything so far is scaled to the largest part.
-            if total == 0.0:
-                nodes, factors = np.zeros_like(found.nodes.flat), np.zeros_like(found.factors.flat)
             if found.log_z > largest:
-                scale = float(np.exp(largest - found.log_z)) if total else 0.0
+                scale = float(np.exp(largest - found.log_z))
                 largest, total = found.log_z, total * scale
                 nodes *= scale
                 factors *= scale
@@ -176,11 +174,12 @@ def _fixed(
         if not candidates:
             break
         # What counts is how much of the largest tables goes away per combination added.
+        left = {v: without(v) for v in candidates}
         best = min(
             candidates,
-            key=lambda v: np.log(memory(*without(v))) + np.log(without(v)[0].sum() * cards[v]),
+            key=lambda v: np.log(memory(*left[v])) + np.log(left[v][0].sum() * cards[v]),
         )
-        cliques, seps = without(best)
+        cliques, seps = left[best]
         fixed.append(best)
         parts *= cards[best]
         if parts * cliques.sum() > 4.0 * most:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, InfeasibleError, TooLargeError, UnsupportedError
-from cliquewise.graph.factor_graph import EPSILON, LARGEST, largest_finite
+from cliquewise.graph.sizes import EPSILON, LARGEST, largest_finite
 from cliquewise.oracles.base import MAX_MEMORY
 from cliquewise.oracles.results import Proved
 from cliquewise.ragged import Floats, Ints

@@ -11,8 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cliquewise.errors import DataError, PrecisionError
-from cliquewise.graph.factor_graph import LARGEST, FactorGraph, largest_finite
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.oriented_trees import gini_curvatures
+from cliquewise.graph.sizes import LARGEST, largest_finite
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import PairwiseOracle, compile_pairwise
 from cliquewise.oracles.base import Cost, register

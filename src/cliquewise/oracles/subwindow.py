@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import DataError, TooLargeError
-from cliquewise.graph.factor_graph import EPSILON, LARGEST, largest_finite
+from cliquewise.graph.sizes import EPSILON, LARGEST, largest_finite
 from cliquewise.oracles.matching import check_k
 from cliquewise.oracles.results import Proved
 from cliquewise.ragged import Floats, Ints
