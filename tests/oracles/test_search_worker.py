@@ -32,7 +32,7 @@ def while_searching(act):
 
 
 def test_small_answers_are_right_after_many_time_outs():
-    hard, rng = torus(16, 3, seed=0), np.random.default_rng(0)
+    hard, rng = torus(30, 4, seed=0), np.random.default_rng(0)
     for _ in range(5):
         assert not hard.map("toulbar2", seconds=0.1).exact
     for _ in range(200):

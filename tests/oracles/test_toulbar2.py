@@ -45,7 +45,7 @@ def test_integers_are_not_rounded_at_all():
 
 
 def test_time_limit_returns_a_labeling_and_a_true_bound(capfd):
-    graph = torus(16, 3, seed=0)
+    graph = torus(30, 4, seed=0)
     result = graph.map("toulbar2", seconds=1)
     assert not result.exact
     assert result.upper_bound >= graph.map("portfolio", seconds=1).score
