@@ -42,12 +42,16 @@ def write_arrays(path: str | Path, arrays: dict[str, NDArray[Any]], header: dict
     """
     from safetensors.numpy import save
 
-    target = Path(path)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps({"version": VERSION, **header})
     if len(text) > _MOST_TEXT:
         raise DataError("the names of classes and features are too long to be saved")
-    content = save(arrays, metadata={_KEY: _digest(text, arrays) + text})
+    replace_file(path, save(arrays, metadata={_KEY: _digest(text, arrays) + text}))
+
+
+def replace_file(path: str | Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    target = Path(path)
     handle, temporary = tempfile.mkstemp(dir=target.resolve().parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from cliquewise.data.frames import split_table
     from cliquewise.data.labels import Labels
+    from cliquewise.data.shards import Shards
     from cliquewise.data.template_encoder import TemplateEncoder
     from cliquewise.data.templates import Template
 
@@ -29,6 +30,7 @@ __all__ = [
     "FeatureEncoder",
     "LabeledSequences",
     "Labels",
+    "Shards",
     "Template",
     "TemplateEncoder",
     "images",
@@ -46,6 +48,7 @@ _WHERE = {
     "FeatureEncoder": "encode",
     "LabeledSequences": "formats.crfsuite",
     "Labels": "labels",
+    "Shards": "shards",
     "Template": "templates",
     "TemplateEncoder": "template_encoder",
     "iter_conll": "formats.conll",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel, Mask
-from cliquewise.problems.base import Problem
-from cliquewise.problems.rounding import EXP, SUM, UNIT
+from cliquewise.problems.chain_sizes import ChainSizes, FeatureSizes
+from cliquewise.problems.rounding import EXP, SUM
 from cliquewise.ragged import Floats
 
 #: Most work (tokens times squared labels) in one call of a kernel: about two seconds.
@@ -21,7 +21,7 @@ WORK = 400_000_000
 LOSSES = ("log", "hinge", "smooth_hinge")
 
 
-class ChainProblem(Problem):
+class ChainProblem(ChainSizes):
     """Likelihood or structured hinge loss of chains, with an L2 penalty.
 
     Parameters
@@ -244,6 +244,12 @@ class ChainProblem(Problem):
 
     def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
         """The objective and its gradient (of the hinge loss: a subgradient)."""
+        n = max(self.n_examples, 1)
+        total, slope = self.losses_and_gradient(w)
+        return self.value(float(w @ w), total), self.lam * w + slope / n
+
+    def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
+        """The weighted sum of the losses and its gradient."""
         from cliquewise._kernels.chain import edges as chain_edges
         from cliquewise._kernels.chain.gradient import gradient
         from cliquewise._kernels.chain.hinge import subgradient
@@ -269,28 +275,23 @@ class ChainProblem(Problem):
                 loss = gradient(chains, partial, packed, first, last, out)
             return float(loss), form.unpack(out)
 
-        n, total, grad = max(self.n_examples, 1), 0.0, self.lam * w
-        for loss, slope in self.over_examples(part):
+        (total, slope), *others = self.over_examples(part)
+        for loss, more in others:
             total += loss
-            grad += slope / n
-        return self.value(float(w @ w), total), grad
+            slope += more
+        return total, slope
 
-    # ---- rounding: rows of weights are the attributes, the transitions, and those of pairs
+    # ---- rounding
 
-    def vector(self, w: Floats) -> Floats:
-        """The weights, packed."""
-        return self.form.pack(w)
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return int(self.data.lengths.max(initial=0))
 
-    def largest(self, w: Floats) -> Floats:
-        """The largest weight of each attribute, of the transitions, of each pair attribute."""
-        from cliquewise._kernels.chain.features import largest_weights
-
-        model, square = self.model, self.model.n_labels**2
-        out = np.empty(model.n_attributes + 1)
-        largest_weights(self.chains, w, out)
-        first = self.form.edge_start + square
-        pairs = w[first : first + model.n_edge_attributes * square]
-        return np.append(out, np.abs(pairs).reshape(-1, square).max(axis=1, initial=0.0))
+    @property
+    def heaviest(self) -> float:
+        """The largest weight of a sequence."""
+        return float(self.chains.weights.max(initial=0.0))
 
     @cached_property
     def sequence_depths(self) -> Floats:
@@ -321,47 +322,11 @@ class ChainProblem(Problem):
         out[3] += 8.0
         return FeatureSizes(*out)
 
-    def summands_of(self, moved: float, additions: Floats | None = None) -> Floats:
-        """:attr:`summands` of a dual point that expects so many wrong labels, weighted.
-
-        Half of what a token's label distribution moves, seen from the truth, is its wrong mass; its
-        edges move by no more than both of their tokens do. ``additions`` are, by row, how many
-        numbers were added up, if not one per token and edge.
-        """
-        f, longest = self.features, float(self.data.lengths.max(initial=0))
-        with np.errstate(over="ignore", invalid="ignore"):
-            # Of attributes that never occur the product is NaN where nothing is known.
-            sizes = np.fmin(f.total, 2.0 * moved * f.most)
-            # Within a sequence true transitions are not yet balanced by expected ones.
-            most = 2.0 * longest * self.chains.weights.max(initial=0.0)
-            sizes[self.model.n_attributes] += most
-            added = f.counts if additions is None else additions
-            return np.asarray(self.C * (f.deep + added * sizes))
-
-    def additions(self, most: float, total: float) -> Floats:
-        """By row: numbers added up where a token has at most ``most``, and all have ``total``."""
-        return np.minimum(most * self.features.counts, total) + 8.0
-
     @cached_property
-    def summands(self) -> Floats:
-        """By row: C times all features, each times its roundings and those of the sum."""
-        return self.summands_of(np.inf)
-
-    def doubt(self, w: Floats) -> float:
-        """Errors of scores and log partition functions, and of their sum over the sequences."""
+    def own_doubt(self) -> float:
+        """Roundings of log partition functions, and of their sum over the sequences."""
         own = self.chains.weights @ (self.sequence_depths * (1.0 + self.data.lengths))
-        own *= 1.0 + np.log(self.model.n_labels)
-        n = max(self.n_examples, 1)
-        return UNIT * (float(self.largest(w) @ self.features.deep) + float(own)) / n
-
-
-class FeatureSizes(NamedTuple):
-    """Sizes of all features, by row of weights; see ``problems/rounding.py``."""
-
-    total: Floats  # sum of |features| of all tokens
-    deep: Floats  # the same, each times the roundings of a marginal
-    most: Floats  # the largest of them
-    counts: Floats  # how many there are
+        return float(own) * float(1.0 + np.log(self.model.n_labels))
 
 
 def _check_smoothing(gamma: float, smoother: str, top: int) -> None:

@@ -1,0 +1,209 @@
+"""Encoded sequences in a folder: arrays that are written once and read part by part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cliquewise.data.conversion import SequenceEncoder
+from cliquewise.data.dataset import Dataset
+from cliquewise.data.encode import FeatureEncoder
+from cliquewise.data.labels import Labels
+from cliquewise.data.shard_files import MANIFEST, TYPES, VERSION, read_manifest, read_names
+from cliquewise.data.shard_writer import Writer, digest_of, explained
+from cliquewise.data.shards import Shards
+from cliquewise.data.template_encoder import TemplateEncoder
+from cliquewise.errors import DataError, TooLargeError
+
+
+class ShardCache:
+    """The encoded sequences of a source.
+
+    Parameters
+    ----------
+    folder : path
+    manifest : dict
+        As read from the folder, and complete.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]):
+        self.folder, self.manifest = folder, manifest
+        self.encoder = _encoder(folder, manifest)
+        order = np.argsort(_class_order(manifest["classes"]), kind="stable")
+        self.labels = Labels([manifest["classes"][i] for i in order])
+        self._renumbered = np.empty(len(order), dtype=np.int32)
+        self._renumbered[order] = np.arange(len(order), dtype=np.int32)
+        self.offsets = self._mapped("offsets")
+
+    @property
+    def n_examples(self) -> int:
+        """Number of sequences."""
+        return len(self.offsets) - 1
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens."""
+        return int(self.offsets[-1])
+
+    @property
+    def digest(self) -> str:
+        """Who the data are."""
+        known = {k: self.manifest[k] for k in ("identity", "settings", "sizes", "first")}
+        return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"ShardCache({self.n_examples} examples, {self.n_tokens} tokens)"
+
+    def _has(self, name: str) -> bool:
+        return bool(self.manifest["sizes"].get(name, 0) > 0)
+
+    def _mapped(self, name: str) -> NDArray[Any]:
+        size = self.manifest["sizes"].get(name, 0)
+        if not size:
+            return np.empty(0, dtype=TYPES[name])
+        path = self.folder / self.manifest["files"].get(name, name)
+        # Kernels are compiled for arrays that may be written to; nobody writes to these.
+        return np.asarray(np.memmap(path, dtype=TYPES[name], mode="c", shape=(size,)))
+
+    def part(self, first: int, last: int) -> Dataset:
+        """The examples ``first : last``; their features stay on disk until they are read."""
+        tokens = slice(int(self.offsets[first]), int(self.offsets[last]))
+        own = self._features("", self.encoder.n_features, first, last)
+        edges, inner = None, self.encoder.inner
+        if isinstance(inner, TemplateEncoder) and self._has("edge_indptr"):
+            edges = Dataset.trusted(*self._features("edge_", inner.n_edge_features, first, last))
+        labels = self._renumbered[self._mapped("labels")[tokens]]
+        weights = self._mapped("weights")[first:last].copy() if self._has("weights") else None
+        return Dataset.trusted(*own, labels, None, weights, edges)
+
+    def _features(self, kind: str, n_features: int, first: int, last: int) -> tuple[Any, ...]:
+        offsets = self.offsets[first : last + 1]
+        pointers = self._mapped(f"{kind}indptr")[offsets[0] : offsets[-1] + 1]
+        entries = slice(int(pointers[0]), int(pointers[-1]))
+        values = self._mapped("values")[entries] if kind == "" and self._has("values") else None
+        indices = self._mapped(f"{kind}indices")[entries]
+        return offsets - offsets[0], pointers - pointers[0], indices, values, n_features
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of all arrays."""
+        sizes = self.manifest["sizes"]
+        return sum(
+            int(sizes.get(name, 0)) * np.dtype(kind).itemsize for name, kind in TYPES.items()
+        )
+
+    def check_disk(self, needed: float, what: str) -> None:
+        """Refuse what the disk has no room for, before it is begun."""
+        stat = os.statvfs(self.folder)
+        free = stat.f_bavail * stat.f_frsize
+        if needed > free:
+            raise TooLargeError(
+                f"{what} take {needed / 2**30:.3g} GiB and the disk of {self.folder} has "
+                f"{free / 2**30:.3g} GiB left; free some, or name a folder on a larger disk",
+                needed,
+            )
+
+
+def open_cache(
+    shards: Shards, template: Any, n_hash: int | None, min_count: int, max_bytes: float
+) -> ShardCache:
+    """The encoded form of a source: as found in its folder, or encoded now.
+
+    Parameters
+    ----------
+    shards : Shards
+    template, n_hash, min_count
+        As `SequenceEncoder` takes them.
+    max_bytes : float
+        What the dictionary of attributes may take.
+    """
+    try:
+        shards.cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"the cache folder {shards.cache} cannot be made ({error})") from None
+    settings = _settings(template, n_hash, min_count)
+    manifest = read_manifest(shards.cache)
+    if manifest is None:
+        _refuse_foreign(shards.cache)
+        manifest = {
+            "cliquewise-shards": VERSION, "identity": shards.identity(), "settings": settings,
+            "sizes": {}, "files": {}, "classes": [], "first": "", "names": 0, "edge_names": 0,
+            "inner": None, "n_columns": None, "complete": False,
+        }  # fmt: skip
+    _check_same(shards, manifest, settings)
+    if not manifest["complete"]:
+        with explained(shards.cache):
+            Writer(shards, manifest, (template, n_hash), max_bytes).write(min_count)
+    return ShardCache(shards.cache, manifest)
+
+
+def _settings(template: Any, n_hash: int | None, min_count: int) -> list[Any]:
+    known = template
+    if template is not None:
+        inner = SequenceEncoder(template, n_hash, min_count).inner
+        assert isinstance(inner, TemplateEncoder)
+        known = inner.template.to_state()
+    return json.loads(json.dumps([known, n_hash, min_count]))  # type: ignore[no-any-return]
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Never write among files of others."""
+    strange = next((p.name for p in folder.iterdir() if p.name not in TYPES and p.is_file()), None)
+    if strange is not None and not strange.startswith(("names", "edge_names", f".{MANIFEST}")):
+        raise DataError(
+            f"the cache folder {folder} holds other files ({strange}); name an empty folder, or "
+            "one that does not exist"
+        )
+
+
+def _check_same(shards: Shards, manifest: dict[str, Any], settings: list[Any]) -> None:
+    """Refuse a cache of other data, or of the same under other settings."""
+    identity = json.loads(json.dumps(shards.identity()))
+    differs = None
+    if manifest["identity"] != identity:
+        differs = "of other files (or these have changed since)"
+    elif manifest["settings"] != settings:
+        differs = "with another template, n_hash or min_count"
+    elif manifest["first"] and shards.make is not None:
+        first = next(shards.blocks(), None)
+        if first is None or digest_of(first) != manifest["first"]:
+            differs = "of other sequences"
+    if differs:
+        raise DataError(
+            f"the cache folder {shards.cache} holds arrays {differs}; name another folder, or "
+            "delete this one"
+        )
+
+
+def _class_order(classes: list[Any]) -> NDArray[np.int64]:
+    """The place of each class when they are sorted, or as they come if they cannot be."""
+    order = list(range(len(classes)))
+    with suppress(TypeError):
+        order.sort(key=lambda i: classes[i])
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place
+
+
+def _encoder(folder: Path, manifest: dict[str, Any]) -> SequenceEncoder:
+    """What encodes new sequences as those of the cache."""
+    kind: Any = {"FeatureEncoder": FeatureEncoder, "TemplateEncoder": TemplateEncoder}
+    state = {"vocabulary": None, "edge_vocabulary": None, **manifest["inner"]}
+    state["min_count"] = manifest["settings"][2]
+    for name, target in (("names", "vocabulary"), ("edge_names", "edge_vocabulary")):
+        path = folder / manifest["files"].get(name, name)
+        if manifest[name]:
+            state[target] = list(read_names(path, manifest[name]))
+    if state["type"] == "TemplateEncoder" and state["n_hash"] is None:
+        state["edge_vocabulary"] = state["edge_vocabulary"] or []
+    if state["type"] == "FeatureEncoder" and state["vocabulary"] is not None:
+        state["n_features"] = len(state["vocabulary"])
+    inner = kind[state["type"]].from_state(state)
+    return SequenceEncoder.of(inner, manifest["n_columns"])

@@ -1,0 +1,113 @@
+"""Rounding of chain problems: rows of weights are the attributes, the transitions, those of pairs.
+
+What a chain problem adds up over its sequences, wherever these are kept, and what follows for the
+errors of weights and objective; see ``problems/rounding.py``.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from cliquewise.models.chain import ChainForm, ChainModel
+from cliquewise.problems.base import Problem
+from cliquewise.problems.rounding import UNIT
+from cliquewise.ragged import Floats
+
+
+class FeatureSizes(NamedTuple):
+    """Sizes of all features, by row of weights; see ``problems/rounding.py``."""
+
+    total: Floats  # sum of |features| of all tokens
+    deep: Floats  # the same, each times the roundings of a marginal
+    most: Floats  # the largest of them
+    counts: Floats  # how many there are
+
+
+class ChainSizes(Problem):
+    """A problem of chains, by the sums over its sequences.
+
+    Attributes
+    ----------
+    model : ChainModel
+    form : ChainForm
+        How weights are packed.
+    features : FeatureSizes
+    longest : int
+        Tokens of the longest sequence.
+    heaviest : float
+        The largest weight of a sequence.
+    own_doubt : float
+        Roundings of log partition functions, and of their sum over the sequences.
+    """
+
+    model: ChainModel
+    form: ChainForm
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        raise NotImplementedError
+
+    @property
+    def heaviest(self) -> float:
+        """The largest weight of a sequence."""
+        raise NotImplementedError
+
+    @cached_property
+    def features(self) -> FeatureSizes:
+        """Sizes of the features of all tokens, by row."""
+        raise NotImplementedError
+
+    @cached_property
+    def own_doubt(self) -> float:
+        """Roundings of log partition functions, and of their sum over the sequences."""
+        raise NotImplementedError
+
+    def vector(self, w: Floats) -> Floats:
+        """The weights, packed."""
+        return self.form.pack(w)
+
+    def largest(self, w: Floats) -> Floats:
+        """The largest weight of each attribute, of the transitions, of each pair attribute."""
+        from cliquewise._kernels.chain.features import largest_weights
+
+        model, square = self.model, self.model.n_labels**2
+        out = np.empty(model.n_attributes + 1)
+        largest_weights(self.form.chains, w, out)
+        first = self.form.edge_start + square
+        pairs = w[first : first + model.n_edge_attributes * square]
+        return np.append(out, np.abs(pairs).reshape(-1, square).max(axis=1, initial=0.0))
+
+    def summands_of(self, moved: float, additions: Floats | None = None) -> Floats:
+        """:attr:`summands` of a dual point that expects so many wrong labels, weighted.
+
+        Half of what a token's label distribution moves, seen from the truth, is its wrong mass; its
+        edges move by no more than both of their tokens do. ``additions`` are, by row, how many
+        numbers were added up, if not one per token and edge.
+        """
+        f, longest = self.features, float(self.longest)
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Of attributes that never occur the product is NaN where nothing is known.
+            sizes = np.fmin(f.total, 2.0 * moved * f.most)
+            # Within a sequence true transitions are not yet balanced by expected ones.
+            most = 2.0 * longest * self.heaviest
+            sizes[self.model.n_attributes] += most
+            added = f.counts if additions is None else additions
+            return np.asarray(self.C * (f.deep + added * sizes))
+
+    def additions(self, most: float, total: float) -> Floats:
+        """By row: numbers added up where a token has at most ``most``, and all have ``total``."""
+        return np.minimum(most * self.features.counts, total) + 8.0
+
+    @cached_property
+    def summands(self) -> Floats:
+        """By row: C times all features, each times its roundings and those of the sum."""
+        return self.summands_of(np.inf)
+
+    def doubt(self, w: Floats) -> float:
+        """Errors of scores and log partition functions, and of their sum over the sequences."""
+        deep = float(self.largest(w) @ self.features.deep)
+        return UNIT * (deep + self.own_doubt) / max(self.n_examples, 1)
