@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,14 @@ from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.labels import Labels
-from cliquewise.data.shard_files import MANIFEST, TYPES, VERSION, read_manifest, read_names
+from cliquewise.data.shard_files import LOCK, MANIFEST, TYPES, VERSION, read_manifest, read_names
 from cliquewise.data.shard_writer import Writer, digest_of, explained
 from cliquewise.data.shards import Shards
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError, TooLargeError
+
+#: Tokens of a part that is looked at as a whole.
+PART = 1 << 17
 
 
 class ShardCache:
@@ -53,6 +58,11 @@ class ShardCache:
         return int(self.offsets[-1])
 
     @property
+    def n_entries(self) -> int:
+        """Number of attributes of all tokens."""
+        return int(self.manifest["sizes"].get("indices", 0))
+
+    @property
     def digest(self) -> str:
         """Who the data are."""
         known = {k: self.manifest[k] for k in ("identity", "settings", "sizes", "first")}
@@ -71,6 +81,13 @@ class ShardCache:
         path = self.folder / self.manifest["files"].get(name, name)
         # Kernels are compiled for arrays that may be written to; nobody writes to these.
         return np.asarray(np.memmap(path, dtype=TYPES[name], mode="c", shape=(size,)))
+
+    def __iter__(self) -> Iterator[Dataset]:
+        """All examples, in parts of about `PART` tokens."""
+        marks = np.arange(0, self.n_tokens + PART, PART)
+        cuts = np.unique(np.searchsorted(self.offsets, marks, side="left")).clip(0, self.n_examples)
+        for first, last in pairwise(np.unique(np.append(cuts, (0, self.n_examples))).tolist()):
+            yield self.part(first, last)
 
     def part(self, first: int, last: int) -> Dataset:
         """The examples ``first : last``; their features stay on disk until they are read."""
@@ -98,6 +115,23 @@ class ShardCache:
         return sum(
             int(sizes.get(name, 0)) * np.dtype(kind).itemsize for name, kind in TYPES.items()
         )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else may train on these data meanwhile: the dual variables lie in their folder."""
+        with open(self.folder / LOCK, "ab") as file:
+            try:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except ImportError:  # a system without such locks
+                pass
+            except OSError:
+                raise DataError(
+                    f"another training uses {self.folder}; wait until it ends, or encode into "
+                    "another folder"
+                ) from None
+            yield
 
     def check_disk(self, needed: float, what: str) -> None:
         """Refuse what the disk has no room for, before it is begun."""
@@ -197,13 +231,10 @@ def _encoder(folder: Path, manifest: dict[str, Any]) -> SequenceEncoder:
     kind: Any = {"FeatureEncoder": FeatureEncoder, "TemplateEncoder": TemplateEncoder}
     state = {"vocabulary": None, "edge_vocabulary": None, **manifest["inner"]}
     state["min_count"] = manifest["settings"][2]
-    for name, target in (("names", "vocabulary"), ("edge_names", "edge_vocabulary")):
-        path = folder / manifest["files"].get(name, name)
-        if manifest[name]:
+    if state.pop("named"):
+        for name, target in (("names", "vocabulary"), ("edge_names", "edge_vocabulary")):
+            path = folder / manifest["files"].get(name, name)
             state[target] = list(read_names(path, manifest[name]))
-    if state["type"] == "TemplateEncoder" and state["n_hash"] is None:
-        state["edge_vocabulary"] = state["edge_vocabulary"] or []
-    if state["type"] == "FeatureEncoder" and state["vocabulary"] is not None:
         state["n_features"] = len(state["vocabulary"])
     inner = kind[state["type"]].from_state(state)
     return SequenceEncoder.of(inner, manifest["n_columns"])

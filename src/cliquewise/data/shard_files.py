@@ -15,7 +15,7 @@ import numpy as np
 
 from cliquewise.errors import FormatError
 
-MANIFEST, VERSION = "manifest.json", 1
+MANIFEST, LOCK, VERSION = "manifest.json", "lock", 1
 #: Files by what is in them: of tokens, and of pairs of tokens where a template has such rules.
 TYPES: dict[str, type] = {
     "offsets": np.int64, "indptr": np.int64, "indices": np.int32, "values": np.float64,
@@ -35,9 +35,11 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         if manifest["cliquewise-shards"] != VERSION:
             raise FormatError("it is of another version; delete the folder", path)
         sizes = {name: int(size) for name, size in manifest["sizes"].items()}
+        files = {name: Path(file).name for name, file in manifest["files"].items()}
+        manifest |= {"sizes": sizes, "files": files}
         for name, size in sizes.items():
             needed = size * np.dtype(TYPES[name]).itemsize
-            file = folder / Path(manifest["files"].get(name, name)).name
+            file = folder / files.get(name, name)
             if size < 0 or file.stat().st_size < needed:
                 raise FormatError(f"{file.name} is shorter than it says; delete the folder", path)
     except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:

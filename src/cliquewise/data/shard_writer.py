@@ -171,7 +171,8 @@ class Writer:
         state = {k: v for k, v in inner.to_state().items() if "vocabulary" not in k}
         if inner.vocabulary is not None:
             state.pop("n_features", None)
-        state = json.loads(json.dumps({**state, "type": type(inner).__name__}))
+        kind = {"type": type(inner).__name__, "named": inner.vocabulary is not None}
+        state = json.loads(json.dumps({**state, **kind}))
         known, columns = self.manifest["inner"], self.manifest["n_columns"]
         if known is not None and (known, columns) != (state, encoder.n_columns):
             raise DataError(

@@ -13,6 +13,8 @@ from cliquewise._kernels.ahead import start as compile_ahead
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
+from cliquewise.data.shard_cache import ShardCache
+from cliquewise.data.shards import Shards
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import (
@@ -33,6 +35,7 @@ from cliquewise.estimators._inputs import (
 )
 from cliquewise.estimators._inspection import ChainInspection
 from cliquewise.estimators._prediction import CACHED
+from cliquewise.estimators._shards import encoded, kept, problem_on_disk
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.ragged import Floats
@@ -152,7 +155,7 @@ class SequenceTagger(ChainInspection, Estimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         allowed: Any = None,
@@ -164,7 +167,10 @@ class SequenceTagger(ChainInspection, Estimator):
         ----------
         X : sequences
             Per sequence: a list of feature dicts, of lists of strings or of (string, value)
-            pairs; a 2-D array or CSR matrix; or, all at once, a 3-D array or a Dataset.
+            pairs; a 2-D array or CSR matrix; or, all at once, a 3-D array or a Dataset. Or
+            :class:`~cliquewise.data.Shards`, which hold the labels, too, and need not fit into
+            memory: beyond ``max_memory`` data and dual variables stay on disk (``resume=True``
+            goes on from these).
         y : list of lists of labels
             None or a set of labels where a label is not, or partly, known: the loss is then
             that of all labelings that agree (``solver`` must be ``auto`` or ``lbfgs``).
@@ -178,6 +184,11 @@ class SequenceTagger(ChainInspection, Estimator):
         -------
         self
         """
+        if isinstance(X, Shards):
+            self._check_parameters()
+            given = {"y": y, "sample_weight": sample_weight, "allowed": allowed}
+            cache = encoded(self, X, **given)
+            return self._fit(cache.encoder, cache.labels, (kept(self, cache), None), None, callback)
         return self._begin(X, y, None, sample_weight, allowed, callback)
 
     def _begin(
@@ -224,7 +235,7 @@ class SequenceTagger(ChainInspection, Estimator):
         self,
         encoder: SequenceEncoder,
         labels: Labels,
-        labeled: tuple[Dataset, NDArray[np.bool_] | None],
+        labeled: tuple[Dataset | ShardCache, NDArray[np.bool_] | None],
         warm: Any = None,
         callback: Callable[..., Any] | None = None,
     ) -> SequenceTagger:
@@ -235,17 +246,21 @@ class SequenceTagger(ChainInspection, Estimator):
             intercept=self.intercept, boundaries=self.boundaries,
         )  # fmt: skip
         jobs = threads(self.n_jobs)
-        problem = ChainProblem(
-            model, data, self.C, partial, jobs, self.loss, self.gamma, self.smoother
-        )
-        fit = self._train(
-            problem,
-            callback,
-            warm=warm,
-            checkpoint=self.checkpoint,
-            checkpoint_seconds=self.checkpoint_seconds,
-            resume=bool(self.resume),
-        )
+        if isinstance(data, ShardCache):
+            with data.locked():
+                problem = problem_on_disk(self, model, data, jobs)
+                fit = self._train(problem, callback, warm=warm)
+        else:
+            fit = self._train(
+                ChainProblem(
+                    model, data, self.C, partial, jobs, self.loss, self.gamma, self.smoother
+                ),
+                callback,
+                warm=warm,
+                checkpoint=self.checkpoint,
+                checkpoint_seconds=self.checkpoint_seconds,
+                resume=bool(self.resume),
+            )
         self._set(encoder, labels, model, fit.weights)
         self._training = (data, partial, fit.state)
         return self
@@ -290,6 +305,11 @@ class SequenceTagger(ChainInspection, Estimator):
         self._check_parameters()
         self._check_classes(classes)
         old, partial, state = self._training
+        if isinstance(old, ShardCache):
+            raise DataError(
+                "partial_fit does not add to shards that stay on disk; add files to their source "
+                "and fit again"
+            )
         encoder = self.encoder_.extended(X)
         new, new_partial = self._labeled(encoder.transform(X), self.labels_, y, sample_weight, None)
         if partial is not None or new_partial is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,33 +41,40 @@ def augment(data: Dataset, intercept: bool, boundaries: bool) -> Dataset:
     )  # fmt: skip
 
 
-def seen_transitions(data: Dataset, n_labels: int) -> NDArray[np.bool_]:
+def seen_transitions(parts: Iterable[Dataset], n_labels: int) -> NDArray[np.bool_]:
     """Which labels follow which in the data."""
-    assert data.labels is not None
     seen = np.zeros((n_labels, n_labels), dtype=bool)
-    at = data.followers
-    before, after = data.labels[at - 1], data.labels[at]
-    known = (before >= 0) & (after >= 0)
-    seen[before[known], after[known]] = True
+    for data in parts:
+        assert data.labels is not None
+        at = data.followers
+        before, after = data.labels[at - 1], data.labels[at]
+        known = (before >= 0) & (after >= 0)
+        seen[before[known], after[known]] = True
     return seen
 
 
-def label_pairs(data: Dataset, n_labels: int, feature_pairs: str) -> tuple[Ints, NDArray[np.int32]]:
+def label_pairs(
+    parts: Iterable[Dataset], n_features: int, n_labels: int, feature_pairs: str
+) -> tuple[Ints, NDArray[np.int32]]:
     """Where each attribute's labels begin, and the labels it has weights for; empty for all."""
     if feature_pairs == "all":
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
     if feature_pairs != "seen":
         raise DataError(f'feature_pairs is "all" or "seen", not {feature_pairs!r}')
-    assert data.labels is not None
-    label = np.repeat(data.labels, np.diff(data.indptr))
-    codes = data.indices.astype(np.int64) * n_labels + label
-    codes = codes[label >= 0]
-    if data.n_features * n_labels <= 1 << 28:
-        present = np.zeros(data.n_features * n_labels, dtype=bool)
-        present[codes] = True
+    codes = np.empty(0, dtype=np.int64)
+    cells = n_features * n_labels
+    present = np.zeros(cells if cells <= 1 << 28 else 0, dtype=bool)
+    for data in parts:
+        assert data.labels is not None
+        label = np.repeat(data.labels, np.diff(data.indptr))
+        own = data.indices.astype(np.int64) * n_labels + label
+        own = own[label >= 0]
+        if len(present):
+            present[own] = True
+        else:
+            codes = np.union1d(codes, own)
+    if len(present):
         codes = np.flatnonzero(present)
-    else:
-        codes = np.unique(codes)
-    counts = np.bincount(codes // n_labels, minlength=data.n_features)
+    counts = np.bincount(codes // n_labels, minlength=n_features)
     start = offsets_of(counts)
     return start, (codes % n_labels).astype(np.int32)

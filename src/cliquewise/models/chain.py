@@ -6,7 +6,7 @@ per label are attributes like any other, present on every, the first and the las
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -66,7 +66,7 @@ class ChainModel:
     @classmethod
     def build(
         cls,
-        data: Dataset,
+        data: Dataset | Iterable[Dataset],
         n_labels: int,
         *,
         feature_pairs: str = "all",
@@ -80,7 +80,7 @@ class ChainModel:
 
         Parameters
         ----------
-        data : Dataset
+        data : Dataset, or an iterable of its parts that can be iterated over again
             With labels, before :meth:`augment`.
         n_labels : int
         feature_pairs : {"all", "seen"}
@@ -96,14 +96,17 @@ class ChainModel:
         """
         from cliquewise.models.label_schemes import scheme_masks
 
-        data = augment(data, intercept, boundaries)
+        given = [data] if isinstance(data, Dataset) else data
+        first = next(iter(given))
+        parts = (augment(part, intercept, boundaries) for part in given)
+        n_attributes = first.n_features + intercept + 2 * boundaries
         everything = np.ones(n_labels, dtype=bool)
         free = np.ones((n_labels, n_labels), dtype=bool)
         allowed = np.empty((0, n_labels), dtype=bool)
         begin, end = everything, everything
         if isinstance(transitions, str):
             if transitions == "seen":
-                free = seen_transitions(data, n_labels)
+                free = seen_transitions(given, n_labels)
             elif transitions != "all":
                 allowed, begin, end = scheme_masks(transitions, classes)
                 free = allowed
@@ -119,10 +122,10 @@ class ChainModel:
             possible = without_transitions(forbidden, classes)
             allowed = possible & allowed if len(allowed) else possible
             free = free & possible
-        start, label = label_pairs(data, n_labels, feature_pairs)
-        n_edges = 0 if data.edges is None else data.edges.n_features
+        start, label = label_pairs(parts, n_attributes, n_labels, feature_pairs)
+        n_edges = 0 if first.edges is None else first.edges.n_features
         return cls(
-            n_labels, data.n_features, start, label, np.ascontiguousarray(free),
+            n_labels, n_attributes, start, label, np.ascontiguousarray(free),
             np.ascontiguousarray(allowed), begin, end, intercept, boundaries, n_edges,
         )  # fmt: skip
 

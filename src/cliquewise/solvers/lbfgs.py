@@ -52,6 +52,7 @@ class LBFGS(Solver):
         "graph": frozenset({"log"}),
         "candidates": frozenset({"log"}),
         "label_graph": frozenset({"log", "softmax_margin"}),
+        "shards": frozenset({"log"}),
     }
     rank: ClassVar[int] = 25
     carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
@@ -73,7 +74,9 @@ class LBFGS(Solver):
     def memory(self, problem: Any) -> float:
         """The corrections, the iterate and scratch, and a gradient per thread."""
         packed = problem.vector_size * (1 + max(problem.n_jobs, 1))
-        answers = 0 if problem.kind in ("chain", "label_graph") else 5000 * problem.n_examples
+        answers = (
+            0 if problem.kind in ("chain", "label_graph", "shards") else 5000 * problem.n_examples
+        )
         return float(8.0 * (problem.dimension * (2 * self.history + 7) + packed) + answers)
 
     def init(self, problem: Any, warm: Any = None) -> Iterate:

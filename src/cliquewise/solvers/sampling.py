@@ -39,6 +39,18 @@ class Order:
         """Whether the visits make whole passes."""
         return self.visits % n == 0
 
+    def next(
+        self,
+        n: int,
+        portion: int,
+        rng: np.random.Generator,
+        sampling: str = "permuted",
+        uniform_share: float = 0.2,
+        gaps: Floats | None = None,
+    ) -> Ints:
+        """The examples of the next step; see :meth:`draw`."""
+        return self.draw(n, self.count(n, portion), rng, sampling, uniform_share, gaps)
+
     def draw(
         self,
         n: int,

@@ -22,13 +22,14 @@ from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Distributions
 from cliquewise.solvers.backends.chain.duals import ChainDuals
+from cliquewise.solvers.backends.chain.shards import ShardedDuals
 from cliquewise.solvers.backends.graph.duals import GraphDuals
 from cliquewise.solvers.base import Arrays, Info, Solver, State, one_of, register, share
 from cliquewise.solvers.checked import checked, count_of
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.solvers.sampling import SAMPLINGS, Order
 
-BLOCKS: dict[str, Any] = {"chain": ChainDuals, "graph": GraphDuals}
+BLOCKS: dict[str, Any] = {"chain": ChainDuals, "graph": GraphDuals, "shards": ShardedDuals}
 #: The entropy of the hinge loss is never weighted less.
 LEAST_GAMMA = 1e-9
 #: Scores beyond this leave nothing but the truth.
@@ -78,6 +79,7 @@ class SDCA(Solver):
     works_on: ClassVar[dict[str, frozenset[str]]] = {
         "chain": frozenset({"log", "hinge"}),
         "graph": frozenset({"log", "softmax_margin"}),
+        "shards": frozenset({"log", "hinge"}),
     }
     rank: ClassVar[int] = 20
     carries: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
@@ -137,7 +139,8 @@ class SDCA(Solver):
 
     def _empty(self, problem: Any) -> DualAscent:
         gamma = self.gamma if problem.loss == "hinge" else 1.0
-        return DualAscent(BLOCKS[problem.kind](problem, self.start, gamma, self.sampling == "gap"))
+        blocks = BLOCKS[problem.kind](problem, self.start, gamma, self.sampling == "gap")
+        return DualAscent(blocks, blocks.order())
 
     # ---- one step
 
@@ -148,9 +151,9 @@ class SDCA(Solver):
         n, blocks, order = problem.n_examples, state.blocks, state.order
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        count = order.count(n, problem.portion)
         gaps = None if blocks.draws else blocks.gaps
-        chosen = order.draw(n, count, rng, self.sampling, self.uniform_share, gaps)
+        chosen = order.next(n, problem.portion, rng, self.sampling, self.uniform_share, gaps)
+        count = len(chosen)
         step = 0.0 if self.line_search else self.step_length
         calls = blocks.visit(chosen, rng.random(count), step)
         state.averaged = False

@@ -14,6 +14,7 @@ from cliquewise.certificate import Certificate
 from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays, Info
+from cliquewise.solvers.sampling import Order
 
 #: Amounts of smoothing below this count as none.
 LEAST = 1e-12
@@ -79,6 +80,9 @@ class Distributions(Blocks, Protocol):
     """
 
     gamma: float
+
+    def order(self) -> Order:
+        """The order of visits of a run."""
 
     def refresh(self) -> None:
         """The weights from the distributions afresh."""

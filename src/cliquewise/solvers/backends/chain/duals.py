@@ -6,7 +6,7 @@ See ``_kernels/chain/sdca.py``, and ``sdca_pairs.py`` where pairs of tokens have
 from __future__ import annotations
 
 from math import fsum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.checked import ROUNDING, check, checked, number_of
+from cliquewise.solvers.sampling import Order
 
 #: Scores below this never leave the linear domain of `forward_backward`.
 LOG_DOMAIN = 100.0
@@ -23,6 +24,15 @@ LOG_DOMAIN = 100.0
 STORED = ("theta", "theta_edges", "mu", "mu_edges", "log_z", "gaps")
 #: Those that follow from the first two; and those that are never below something.
 FOLLOWS, LOWEST = ("mu", "mu_edges", "log_z"), {"mu": 0.0, "mu_edges": 0.0, "gaps": 0.0}
+
+
+class Totals(NamedTuple):
+    """Sums over sequences, weighted."""
+
+    entropy: float  # times gamma
+    doubt: float  # by how much that may be wrong
+    wrong: float  # expected number of wrong labels
+    gaps: float
 
 
 class ChainDuals:
@@ -34,11 +44,32 @@ class ChainDuals:
     def __init__(self, problem: ChainProblem, start: float, gamma: float, by_gap: bool):
         self.problem, self.form, self.gamma = problem, problem.form, gamma
         self.arrays = self._empty(by_gap)
-        self.arrays.theta[np.arange(problem.data.n_tokens), problem.chains.labels] = start
-        self._infer()
-        labels = max(problem.model.n_labels, 2)
-        self.arrays.gaps[:] = problem.data.lengths * np.log(labels)
         self.w = self.form.zeros()
+        self.begin(start)
+
+    @classmethod
+    def over(cls, problem: ChainProblem, arrays: Any, w: Floats, gamma: float) -> Self:
+        """Distributions that are kept elsewhere, and weights that are those of more of them."""
+        duals = cls.__new__(cls)
+        duals.problem, duals.form, duals.gamma = problem, problem.form, gamma
+        duals.arrays, duals.w = arrays, w
+        return duals
+
+    def begin(self, start: float) -> None:
+        """Distributions close to the truth."""
+        data, labels = self.problem.data, self.problem.chains.labels
+        self.arrays.theta[np.arange(data.n_tokens), labels] = start
+        self._infer()
+        self.arrays.gaps[:] = data.lengths * np.log(max(self.problem.model.n_labels, 2))
+
+    def totals(self, depths: Floats | None = None) -> Totals:
+        """What a part of all sequences adds to the sums of all."""
+        from cliquewise._kernels.chain.sdca import wrong_mass
+
+        n = self.problem.n_examples
+        mean, doubt = self._entropy(self.problem.sequence_depths if depths is None else depths)
+        wrong = float(wrong_mass(self.problem.chains, self.arrays.mu))
+        return Totals(n * mean, n * doubt, wrong, float(self.arrays.gaps.sum()))
 
     @staticmethod
     def memory(problem: ChainProblem) -> float:
@@ -59,6 +90,10 @@ class ChainDuals:
             np.zeros(tokens), np.zeros(edges), np.zeros(tokens), np.zeros(edges),
             np.zeros(n), np.zeros(n), np.zeros(2 * leaves), rows,
         )  # fmt: skip
+
+    def order(self) -> Order:
+        """The order of visits of a run."""
+        return Order()
 
     @property
     def gaps(self) -> Floats:

@@ -20,6 +20,7 @@ from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.checked import checked
+from cliquewise.solvers.sampling import Order
 
 
 class GraphDuals:
@@ -45,6 +46,10 @@ class GraphDuals:
         """Four numbers per state of each clique, and what exact inference takes at hand."""
         states = 4.0 * int(problem.cliques.offsets[-1])
         return 8.0 * (states + 3 * problem.dimension + 500 * problem.n_examples)
+
+    def order(self) -> Order:
+        """The order of visits of a run."""
+        return Order()
 
     def _infer(self) -> None:
         for i in range(self.problem.n_examples):

@@ -1,0 +1,106 @@
+"""Dual distributions in files, of which one part at a time is mapped into memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cliquewise.errors import DataError
+from cliquewise.persistence import replace_file
+from cliquewise.problems.fingerprint import Fingerprint, listed
+from cliquewise.problems.shards import ShardedChainProblem
+from cliquewise.ragged import Floats, offsets_of
+
+FOLDER, OWNER = "duals", "problem.json"
+
+
+class DualStore:
+    """The files of the dual distributions of a problem, in a folder beside its data."""
+
+    def __init__(self, problem: ShardedChainProblem):
+        self.problem, self.folder = problem, problem.cache.folder / FOLDER
+        self.folder.mkdir(exist_ok=True)
+        links = np.maximum(np.diff(problem.cache.offsets) - 1, 0)
+        tables = links if problem.has_pair_attributes else np.minimum(links, 1)
+        self._tables = offsets_of(tables)
+        k, tokens, n = problem.model.n_labels, problem.cache.n_tokens, problem.n_examples
+        shapes = {"theta": (tokens, k), "theta_edges": (int(self._tables[-1]), k, k)}
+        self._shapes: dict[str, tuple[int, ...]] = {
+            **shapes, "mu": shapes["theta"], "mu_edges": shapes["theta_edges"],
+            "log_z": (n,), "gaps": (n,),
+        }  # fmt: skip
+
+    def _size(self, name: str) -> int:
+        return 8 * int(np.prod(self._shapes[name]))
+
+    @property
+    def found(self) -> bool:
+        """Whether there are distributions of this problem; those of another one are refused."""
+        path = self.folder / OWNER
+        if not path.exists():
+            return False
+        try:
+            owner = Fingerprint.from_header(json.loads(path.read_text("utf-8")))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise DataError(f"{path} is damaged; fit with resume=False") from None
+        differences = [d for d in owner.differences(self.problem.fingerprint()) if d != "C"]
+        if differences or owner.n_examples != self.problem.n_examples:
+            raise DataError(
+                f"the dual variables in {self.folder} are of another problem: "
+                f"{listed(differences or ['features'])} differ; fit with resume=False to begin anew"
+            )
+        short = [f for f in self._shapes if _length(self.folder / f) != self._size(f)]
+        if short:
+            raise DataError(
+                f"{self.folder / short[0]} has not the size that it should have; fit with "
+                "resume=False to begin anew"
+            )
+        return True
+
+    def begin(self) -> None:
+        """Files of zeros, which take their room as they are written to."""
+        (self.folder / OWNER).unlink(missing_ok=True)
+        there = sum(_length(self.folder / name) for name in self._shapes)
+        needed = sum(map(self._size, self._shapes))
+        self.problem.cache.check_disk(needed - there, "the dual variables")
+        for name in self._shapes:
+            with open(self.folder / name, "ab") as file:
+                file.truncate(0)
+                file.truncate(self._size(name))
+        header = json.dumps(self.problem.fingerprint().to_header())
+        replace_file(self.folder / OWNER, header.encode())
+
+    def _map(self, name: str, first: int, last: int) -> Any:
+        shape = (last - first, *self._shapes[name][1:])
+        if 0 in shape:
+            return np.zeros(shape)
+        offset = 8 * first * int(np.prod(shape[1:], dtype=np.int64))
+        path = self.folder / name
+        return np.asarray(np.memmap(path, np.float64, "r+", offset, shape))
+
+    def gaps(self) -> Floats:
+        """Of all examples."""
+        return self._map("gaps", 0, self.problem.n_examples)  # type: ignore[no-any-return]
+
+    def part(self, part: int, by_gap: bool) -> Any:
+        """The distributions of one part, as the kernels take them."""
+        from cliquewise._kernels.chain.sdca import Duals
+
+        a, b = self.problem.cuts_at[part : part + 2].tolist()
+        tokens = self.problem.cache.offsets[[a, b]].tolist()
+        tables = self._tables[a : b + 1]
+        rows = np.where(np.diff(tables) > 0, tables[:-1] - tables[0], -1)
+        leaves = 1 << max(b - a - 1, 1).bit_length() if by_gap else 0
+        edges = int(tables[0]), int(tables[-1])
+        return Duals(
+            self._map("theta", *tokens), self._map("theta_edges", *edges),
+            self._map("mu", *tokens), self._map("mu_edges", *edges),
+            self._map("log_z", a, b), self._map("gaps", a, b), np.zeros(2 * leaves), rows,
+        )  # fmt: skip
+
+
+def _length(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

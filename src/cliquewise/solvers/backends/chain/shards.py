@@ -1,0 +1,194 @@
+"""SDCA's blocks on chains that lie on disk: the dual distributions lie there, too.
+
+One part of the examples is mapped into memory at a time, visited as often as it has examples,
+and given back; parts come in a new order in every pass. What a certificate adds up is added up
+part by part, so that it is as exact as ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from cliquewise.errors import DataError
+from cliquewise.problems.rounding import UNIT, Bound
+from cliquewise.problems.shards import ShardedChainProblem
+from cliquewise.ragged import Floats, Ints
+from cliquewise.solvers.backends.chain.dual_store import DualStore
+from cliquewise.solvers.backends.chain.duals import ChainDuals, Totals
+from cliquewise.solvers.base import Arrays
+from cliquewise.solvers.checked import number_of
+from cliquewise.solvers.sampling import DRAW, Order
+
+
+@dataclass
+class ShardWalk(Order):
+    """Which part comes next, and which of its examples; examples are numbered over all parts."""
+
+    cuts: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    at: int = -1  # the part under way
+    left: list[int] = field(default_factory=list)  # parts of this pass that are still to come
+
+    def next(
+        self,
+        n: int,
+        portion: int,
+        rng: np.random.Generator,
+        sampling: str = "permuted",
+        uniform_share: float = 0.2,
+        gaps: Floats | None = None,
+    ) -> Ints:
+        """As many visits to the next part as it has examples."""
+        parts = len(self.cuts) - 1
+        if not self.left:
+            in_order = list(range(parts))[::-1]
+            self.left = in_order if sampling == "cyclic" else rng.permutation(parts).tolist()
+        self.at = self.left.pop()
+        first, last = int(self.cuts[self.at]), int(self.cuts[self.at + 1])
+        is_first, count = self.visits < n, last - first
+        self.visits += count
+        if sampling == "cyclic":
+            return np.arange(first, last)
+        if sampling == "permuted" or (sampling == "gap" and is_first):
+            return first + rng.permutation(count)
+        order = rng.integers(first, last, count)
+        if sampling == "gap":
+            order[rng.random(count) >= uniform_share] = DRAW
+        return order
+
+
+class ShardedDuals:
+    """Dual distributions of all sequences in files, and the weights they give."""
+
+    draws: ClassVar[bool] = True
+    course: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, problem: ShardedChainProblem, start: float, gamma: float, by_gap: bool):
+        self.problem, self.start, self.gamma, self.by_gap = problem, start, gamma, by_gap
+        self.w = problem.form.zeros()
+        self.store = DualStore(problem)
+        self.totals: list[Totals | None] = [None] * len(problem)
+        self.ready = problem.resume and self.store.found
+        self.walk = ShardWalk(cuts=problem.cuts_at)
+
+    def order(self) -> Order:
+        """The order of visits of a run."""
+        return self.walk
+
+    @staticmethod
+    def memory(problem: ShardedChainProblem) -> float:
+        """The largest part, twice (its features are completed), and some weight vectors."""
+        return 2.0 * problem.part_bytes + 8.0 * 4 * problem.form.size
+
+    @property
+    def gaps(self) -> Floats:
+        """What each example's gap was when it was last visited."""
+        return self.store.gaps()
+
+    def _open(self, part: int, w: Floats) -> ChainDuals:
+        problem = self.problem.open(part)
+        return ChainDuals.over(problem, self.store.part(part, self.by_gap), w, self.gamma)
+
+    # ---- from elsewhere
+
+    def continue_from(self, warm: ShardedDuals) -> None:
+        """Those on disk are taken as they are."""
+        if warm.store.folder != self.store.folder or not self.store.found:
+            raise DataError("a warm start needs the same folder of shards")
+        self.ready = True
+        if self.problem.loss == "hinge":
+            self.gamma = warm.gamma
+
+    def pack(self) -> Arrays:
+        return {"gamma": np.array([self.gamma])}
+
+    def unpack(self, arrays: Arrays) -> None:
+        self._take_up()
+        if self.problem.loss == "hinge":
+            self.gamma = number_of(arrays, "gamma")
+
+    def _take_up(self) -> None:
+        """Marginals from the scores, whatever an interrupted visit left behind."""
+        for part in range(len(self.problem)):
+            self._open(part, self.w)._infer()
+        self.ready = True
+
+    def _begin(self) -> None:
+        """Distributions close to the truth."""
+        if self.ready:
+            self._take_up()
+            return
+        self.store.begin()
+        for part in range(len(self.problem)):
+            self._open(part, self.w).begin(self.start)
+        self.ready = True
+
+    # ---- the algorithm's questions
+
+    def refresh(self) -> None:
+        if self.totals[0] is None:
+            self._begin()
+        self.w[:] = 0.0
+        for part in range(len(self.problem)):
+            duals = self._open(part, self.problem.form.zeros())
+            duals.refresh()
+            self.w += duals.w
+            self.totals[part] = duals.totals()
+
+    def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
+        from cliquewise._kernels.common.sum_tree import rebuild_tree
+
+        part = self.walk.at
+        duals = self._open(part, self.w)
+        if self.by_gap:
+            rebuild_tree(duals.arrays.tree, duals.arrays.gaps)
+        first = int(self.problem.cuts_at[part])
+        calls = duals.visit(np.where(order == DRAW, DRAW, order - first), uniforms, step)
+        self.totals[part] = duals.totals()
+        return calls
+
+    def _total(self) -> Totals:
+        return Totals(*(float(x) for x in np.sum([t for t in self.totals if t], axis=0)))
+
+    def gap(self) -> float:
+        return self.gamma * self._total().gaps / self.problem.n_examples
+
+    def dual(self) -> tuple[float, float]:
+        problem, total, n = self.problem, self._total(), max(self.problem.n_examples, 1)
+        penalty = 0.5 * problem.lam * self.gamma**2 * float(self.w @ self.w)
+        if problem.loss == "log":
+            return total.entropy / n - penalty, 0.0
+        return total.wrong / n - penalty, total.entropy / n
+
+    def bound(self) -> Bound:
+        problem, n = self.problem, max(self.problem.n_examples, 1)
+        entropy = doubt = wrong = deepest = 0.0
+        more = np.zeros(len(problem.features.deep))
+        for part in range(len(problem)):
+            duals = self._open(part, self.w)
+            own, depths = duals.problem, duals._depths()
+            total = duals.totals(depths)
+            entropy, doubt, wrong = (
+                entropy + total.entropy, doubt + total.doubt, wrong + total.wrong,
+            )  # fmt: skip
+            deepest = max(deepest, float(depths.max(initial=0.0)))
+            if np.any(depths > own.sequence_depths):
+                more += np.maximum(own.feature_sizes(depths).deep - own.features.deep, 0.0)
+        linear, doubt = entropy / n, doubt / n
+        if problem.loss != "log":
+            depth = problem.cache.n_tokens + deepest
+            linear, doubt = wrong / n, UNIT * depth * wrong / n
+        # Transitions are added up within each sequence first; the sums of parts at the end.
+        additions = problem.features.counts + len(problem)
+        additions[problem.model.n_attributes] = n + 2.0 * problem.longest + len(problem)
+        summands = problem.summands_of(wrong, additions) + problem.C * more
+        return problem.bound(linear, self.gamma * self.w, doubt, summands)
+
+    def primal(self, w: Floats) -> tuple[float, bool]:
+        problem = self.problem
+        return problem.value(float(w @ w), problem.total_loss(w)), True
+
+    def unpacked(self, w: Floats) -> Floats:
+        return self.problem.form.unpack(w)
