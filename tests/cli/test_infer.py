@@ -15,7 +15,12 @@ from click.testing import CliRunner
 from cliquewise.cli import COMMANDS, main
 from cliquewise.cli.progress import waiting
 from cliquewise.data.formats.uai import write_uai
-from cliquewise.data.formats.uai_results import read_uai_map, read_uai_mar, read_uai_pr
+from cliquewise.data.formats.uai_results import (
+    read_uai_map,
+    read_uai_mar,
+    read_uai_mmap,
+    read_uai_pr,
+)
 from cliquewise.graph.builders import random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 
@@ -200,3 +205,59 @@ def test_no_spinner_where_there_is_no_terminal(capsys):
     with waiting("working", patience=0.0):
         time.sleep(0.05)
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def query(tmp_path):
+    path = tmp_path / "model.uai.query"
+    path.write_text("2 3 1\n")
+    return str(path)
+
+
+def test_marginal_map_labels_the_variables_of_the_query(graph, model, query, tmp_path):
+    best = graph.map(over=[3, 1])
+    labels = best.labels.tolist()
+    printed = call(model, "--task", "MMAP", "--query", query)
+    assert printed.stdout == f"MMAP\n2 3 {labels[3]} 1 {labels[1]}\n"
+    out = str(tmp_path / "result")
+    for method in ("junction-tree", "mini-buckets"):
+        assert call(model, "--task", "mmap", "--query", query, "--method", method, "--seconds", "5",
+                    "--out", out).stdout == ""  # fmt: skip
+        assert read_uai_mmap(out) == {3: labels[3], 1: labels[1]}
+    answer = json.loads(call(model, "--task", "MMAP", "--query", query, "--json").stdout)
+    assert answer["query"] == [3, 1] and answer["labels"] == labels and answer["exact"]
+    assert answer["score"] == pytest.approx(best.score)
+    with open(model + ".evid", "w") as file:
+        file.write("1 0 1")
+    given = call(model, "--task", "MMAP", "--query", query, "--evid", model + ".evid", "--json")
+    best = graph.condition({0: 1}).map(over=[3, 1])
+    assert json.loads(given.stdout)["score"] == pytest.approx(best.score)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("3 0 1", "only 2 numbers follow"),
+        ("1 0 1", "1 numbers are left"),
+        ("2 0 5", "variables are 0..4"),
+        ("2 1 1", "twice"),
+        ("2 0 x", "is not a number"),
+        ("1 0.5", "must be an integer"),
+        ("-1", "at least 0"),
+    ],
+)
+def test_wrong_query_files_get_one_clear_line(model, query, text, message):
+    with open(query, "w") as file:
+        file.write(text)
+    result = call(model, "--task", "MMAP", "--query", query)
+    assert result.exit_code != 0 and "Traceback" not in result.output
+    assert message in result.output and "model.uai.query" in result.output
+
+
+def test_a_query_belongs_to_marginal_map(model, query):
+    assert "--query" in call(model, "--task", "MMAP").output
+    assert "belongs to" in call(model, "--task", "MAP", "--query", query).output
+    assert "--rho-updates" in call(
+        model, "--task", "MMAP", "--query", query, "--rho-updates", "3"
+    ).output  # fmt: skip

@@ -16,13 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cliquewise.data.formats import _packed
-from cliquewise.data.formats.uai import read_uai, read_uai_evidence, write_uai
+from cliquewise.data.formats.uai import read_uai, read_uai_evidence, read_uai_query, write_uai
 from cliquewise.data.formats.uai_results import (
     read_uai_map,
     read_uai_mar,
+    read_uai_mmap,
     read_uai_pr,
     write_uai_map,
     write_uai_mar,
+    write_uai_mmap,
     write_uai_pr,
 )
 from cliquewise.errors import CliquewiseError, FormatError, GraphError
@@ -235,7 +237,10 @@ def test_damaged_files_give_a_valid_graph_or_our_error(data):
             text[at:at] = extra
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for reader in (read_uai, read_uai_evidence, read_uai_mar, read_uai_map, read_uai_pr):
+        for reader in (
+            read_uai, read_uai_evidence, read_uai_query, read_uai_mar, read_uai_map,
+            read_uai_mmap, read_uai_pr,
+        ):  # fmt: skip
             try:
                 answer = reader(io.BytesIO(bytes(text)))
             except CliquewiseError:
@@ -323,6 +328,8 @@ def test_result_files_come_back(tmp_path):
     assert (tmp_path / "a.MAP").read_text() == "MAP\n3 1 0 2\n"
     write_uai_map([[1, 0], [0, 0]], tmp_path / "a.MAP")
     assert read_uai_map(tmp_path / "a.MAP").tolist() == [[1, 0], [0, 0]]
+    write_uai_mmap({4: 0, 2: 1}, tmp_path / "a.MMAP")
+    assert read_uai_mmap(tmp_path / "a.MMAP") == {4: 0, 2: 1}
 
 
 @pytest.mark.parametrize(
@@ -336,6 +343,10 @@ def test_result_files_come_back(tmp_path):
         (read_uai_pr, b"PR"),
         (read_uai_pr, b"PR nan"),
         (read_uai_pr, b"PR 1 2"),
+        (read_uai_mmap, b"MMAP"),
+        (read_uai_mmap, b"MMAP 2 0 1 0 1"),
+        (read_uai_mmap, b"MMAP 1 0 1 1"),
+        (read_uai_mmap, b"MMAP 1 0 -1"),
         (read_uai_map, b"MAP"),
         (read_uai_map, b"MAP 2 1"),
         (read_uai_map, b"MAP 1 -1"),

@@ -9,7 +9,7 @@ import pytest
 from map_cases import with_zeros
 
 from cliquewise.errors import InfeasibleError
-from cliquewise.graph.builders import random_graph
+from cliquewise.graph.builders import complete, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._factor_messages import FactorMessages
 from cliquewise.oracles._mini_buckets import TooLate, mini_bucket_bound
@@ -96,3 +96,13 @@ def test_no_time_gives_an_answer_all_the_same() -> None:
     assert low <= graph.marginals("junction-tree").log_z <= high
     with pytest.raises(TooLate):
         mini_bucket_bound(graph, np.arange(50), 64, True, time.perf_counter() - 1.0)
+
+
+def test_lower_bounds_allow_for_the_rounding_of_numbers_that_grow() -> None:
+    """Twenty mini-buckets of a variable shift numbers up to 1e20 between them."""
+    rng = np.random.default_rng(0)
+    graph = complete(rng.normal(size=(40, 3)), rng.normal(size=(3, 3)))
+    order, high = np.arange(40), np.inf
+    for entries in (9, 81, 256, 2048):
+        high = min(high, mini_bucket_bound(graph, order, entries, True, np.inf).value)
+        assert mini_bucket_bound(graph, order, entries, False, np.inf).value <= high

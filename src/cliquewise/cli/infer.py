@@ -19,9 +19,16 @@ from cliquewise.cli.progress import waiting
 if TYPE_CHECKING:
     from cliquewise.graph.factor_graph import FactorGraph
     from cliquewise.oracles.base import Oracle
+    from cliquewise.oracles.results import MapResult
 
 #: The question that each task asks of an oracle.
-QUESTION = {"MAP": "map", "MAR": "marginals", "PR": "marginals", "TOPK": "top_k"}
+QUESTION = {
+    "MAP": "map",
+    "MAR": "marginals",
+    "PR": "marginals",
+    "MMAP": "map",
+    "TOPK": "top_k",
+}
 #: Seconds between two updates of the live line.
 REFRESH = 0.2
 
@@ -34,7 +41,13 @@ REFRESH = 0.2
     default="MAP",
     metavar="[" + "|".join(QUESTION) + "]",
     show_default=True,
-    help="Best labeling, marginals, partition function, or the K best labelings.",
+    help="Best labeling, marginals, partition function, best labels of some variables (the others "
+    "are summed out), or the K best labelings.",
+)
+@click.option(
+    "--query",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Variables that MMAP labels: a file with their number, then their indices.",
 )
 @click.option(
     "--k", type=click.IntRange(min=1), default=5, show_default=True, help="Labelings of TOPK."
@@ -72,6 +85,7 @@ REFRESH = 0.2
 def command(
     model: str,
     task: str,
+    query: str | None,
     k: int,
     evid: str | None,
     method: str,
@@ -86,30 +100,38 @@ def command(
 
     The result has the format of the UAI competitions: "MAP", then the number of variables
     and their states; "MAR", then the number of variables and, for each, the number of its
-    states and their probabilities; "PR", then log10 Z. TOPK writes one MAP block for each
+    states and their probabilities; "PR", then log10 Z; "MMAP", then the number of query
+    variables and, for each, its index and its state. TOPK writes one MAP block for each
     labeling, best first.
     """
     from cliquewise.persistence import check_target
 
+    if (task == "MMAP") != (query is not None):
+        words = "--task MMAP needs --query" if query is None else "--query belongs to --task MMAP"
+        raise click.UsageError(words)
     if out is not None:
         check_target(out, "the result")
     start = time.perf_counter()
     with waiting(f"reading {model}"):
         graph = _read(model, evid)
+        over = None if query is None else _read_query(query, graph)
     limits = {"max_memory": None if max_memory is None else max_memory * 2**30}
     limits |= {"gap": gap, "rho_updates": rho_updates, "seconds": seconds}
-    answer = _ask(graph, task, method, k, limits)
+    if over is None:
+        answer = _ask(graph, task, method, k, limits)
+    else:
+        answer = _ask_over(graph, over, method, limits)
     elapsed = time.perf_counter() - start
     _warn(answer)
     if out is not None:
-        _write_result(task, answer, out)
+        _write_result(task, answer, out, over)
     if as_json:
         about = {"model": model, "task": task, "variables": graph.n_variables}
         about |= {"factors": graph.n_factors, "observed": len(graph.evidence)}
-        about |= {"seconds": round(elapsed, 6), **_describe(task, answer)}
+        about |= {"seconds": round(elapsed, 6), **_describe(task, answer, over)}
         click.echo(json.dumps(about, allow_nan=False))
     elif out is None:
-        _write_result(task, answer, standard_output())
+        _write_result(task, answer, standard_output(), over)
 
 
 def _read(model: str, evidence: str | None) -> FactorGraph:
@@ -124,6 +146,23 @@ def _read(model: str, evidence: str | None) -> FactorGraph:
         return read_uai(model, evidence)
     graph = read_bif(model)
     return graph if evidence is None else graph.condition(read_uai_evidence(evidence))
+
+
+def _read_query(query: str, graph: FactorGraph) -> list[int]:
+    from cliquewise.data.formats.uai import read_uai_query
+
+    return read_uai_query(query, graph.n_variables)
+
+
+def _ask_over(
+    graph: FactorGraph, over: list[int], method: str, limits: dict[str, Any]
+) -> MapResult:
+    """Marginal MAP."""
+    given = {name: value for name, value in limits.items() if value is not None}
+    if "rho_updates" in given:
+        raise click.UsageError("task MMAP takes no --rho-updates")
+    with waiting(f"MMAP of {len(over)} of {graph.n_variables} variables"):
+        return graph.map(method, over=over, **given)
 
 
 def _ask(graph: FactorGraph, task: str, method: str, k: int, limits: dict[str, Any]) -> Any:
@@ -178,10 +217,12 @@ def _options_of(oracle: Oracle, want: str) -> set[str]:
     return names | ({"max_memory"} if type(oracle).too_large is not Base.too_large else set())
 
 
-def _write_result(task: str, answer: Any, target: Any) -> None:
+def _write_result(task: str, answer: Any, target: Any, over: list[int] | None) -> None:
     from cliquewise.data.formats import uai_results as results
 
-    if task == "MAP":
+    if over is not None:
+        results.write_uai_mmap({v: int(answer.labels[v]) for v in over}, target)
+    elif task == "MAP":
         results.write_uai_map(answer.labels, target)
     elif task == "TOPK":
         results.write_uai_map([a.labels for a in answer], target)
@@ -203,7 +244,7 @@ def _warn(answer: Any) -> None:
     click.echo(f"note: {first.method} does not prove this answer exact; {known}", err=True)
 
 
-def _describe(task: str, answer: Any) -> dict[str, Any]:
+def _describe(task: str, answer: Any, over: list[int] | None) -> dict[str, Any]:
     """The answer as JSON: natural logarithms, and None for what is not finite."""
     if task == "TOPK":
         return {
@@ -212,7 +253,9 @@ def _describe(task: str, answer: Any) -> dict[str, Any]:
             "labelings": [_labeling(a) for a in answer],
         }
     about = {"method": answer.method, "exact": bool(answer.exact)}
-    if task == "MAP":
+    if over is not None:
+        about["query"] = over
+    if over is not None or task == "MAP":
         return about | _labeling(answer)
     about |= {
         "log_z": _finite(answer.log_z),

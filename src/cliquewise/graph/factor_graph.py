@@ -303,13 +303,20 @@ class FactorGraph(Shapes):
 
     # ---- questions
 
-    def map(self, method: str = "auto", **options: Any) -> MapResult:
-        """The labeling of highest score.
+    def map(
+        self, method: str = "auto", over: Iterable[str | int] | None = None, **options: Any
+    ) -> MapResult:
+        """The labeling of highest score; or of some variables, the others being summed out.
 
         Parameters
         ----------
         method : str, default="auto"
             Name of an oracle; ``auto`` takes the cheapest that proves its answer.
+        over : list of str or int, optional
+            Marginal MAP: the variables to label, by names or numbers. The score is the log of the
+            sum over all labelings of the others (a lower bound of it where
+            ``info["sums_exact"]`` is False), whose label is -1 then. Methods: ``auto``,
+            ``junction-tree`` (exact or refused), ``mini-buckets`` (bounds and a search).
         **options
             Passed to the oracle. ``auto`` takes ``seconds`` (return the best so far, with its
             bound), ``gap`` (stop when the bound is so close), ``max_memory``, ``max_operations``.
@@ -324,6 +331,8 @@ class FactorGraph(Shapes):
         >>> FactorGraph([3], [((0,), [0.0, 2.0, 1.0])]).map().labels
         array([1])
         """
+        if over is not None:
+            return self._oracles().marginal_map(self, over, method, options)  # type: ignore[no-any-return]
         return self._oracles().ask(self, "map", method, **options)  # type: ignore[no-any-return]
 
     def marginals(self, method: str = "auto", **options: Any) -> MarginalResult:

@@ -6,6 +6,9 @@ too large, they are dealt into mini-buckets, and each is summed by itself as a p
 inequality); with one weight above one and the others negative, a lower one. Before, the
 mini-buckets agree on what each says of the variable, which leaves their product as it is and
 makes the bound tighter. Without any split the value is exact.
+
+Some variables may be maximized instead, a power sum with a weight that vanishes: an upper bound of
+a marginal MAP, also where they come before variables that are summed out.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ import time
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.sizes import EPSILON, largest_finite
 from cliquewise.ragged import Floats, Ints
 
 
@@ -37,6 +42,19 @@ class TooLate(Exception):
     """The time is over before the last variable is eliminated."""
 
 
+class Remains(NamedTuple):
+    """What is left when some variables are eliminated, and what rounding may have done to it.
+
+    Lower bounds shift large numbers from one mini-bucket to another, and these grow from bucket to
+    bucket; upper bounds are averages, and round as sums of log-potentials do.
+    """
+
+    functions: list[Function]
+    constant: float
+    exact: bool
+    rounding: float
+
+
 def mini_bucket_bound(
     graph: FactorGraph, order: Ints, max_entries: float, upper: bool, deadline: float
 ) -> Bound:
@@ -44,11 +62,25 @@ def mini_bucket_bound(
 
     Tables of the graph that are larger themselves stay as they are.
     """
+    left = eliminate(graph, order, len(order), max_entries, upper, deadline)
+    return Bound(left.constant - left.rounding, left.exact)
+
+
+def eliminate(
+    graph: FactorGraph,
+    order: Ints,
+    count: int,
+    max_entries: float,
+    upper: bool,
+    deadline: float,
+    maximized: NDArray[np.bool_] | None = None,
+) -> Remains:
+    """Eliminate the first ``count`` variables of ``order``; an upper bound may maximize some."""
     cards = graph.cardinalities
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     buckets: list[list[Function]] = [[] for _ in order]
-    total, exact = 0.0, True
+    total, exact, sizes = 0.0, True, 0.0
     for scope, table in graph.factors:
         axes = sorted(range(len(scope)), key=lambda a: place[scope[a]])
         ordered = tuple(scope[a] for a in axes)
@@ -56,19 +88,22 @@ def mini_bucket_bound(
             total += float(table)
         else:
             buckets[place[ordered[0]]].append(Function(ordered, table.transpose(axes)))
-    for at, v in enumerate(order.tolist()):
+    for at, v in enumerate(order[:count].tolist()):
         if time.perf_counter() > deadline:
             raise TooLate
+        is_maximum = maximized is not None and bool(maximized[v])
         if not buckets[at]:
-            total += float(np.log(cards[v]))
+            total += 0.0 if is_maximum else float(np.log(cards[v]))
             continue
         parts = _deal(buckets[at], cards, max_entries)
         buckets[at] = []
         joined = [_joined(part, place, cards) for part in parts]
-        weights = _weights(len(joined), upper)
+        weights = [0.0] * len(joined) if is_maximum else _weights(len(joined), upper)
         if len(joined) > 1:
             exact = False
             joined = _matched(joined, weights)
+        if not (upper or exact):
+            sizes += _rounded(joined, weights)
         for function, weight in zip(joined, weights, strict=True):
             message = _power_sum(function.table, weight)
             scope = function.scope[1:]
@@ -76,7 +111,8 @@ def mini_bucket_bound(
                 buckets[place[scope[0]]].append(Function(scope, message))
             else:
                 total += float(message)
-    return Bound(total, exact)
+    left = [f for bucket in buckets[count:] for f in bucket]
+    return Remains(left, total, exact, EPSILON * sizes)
 
 
 def _deal(functions: list[Function], cards: Ints, max_entries: float) -> list[list[Function]]:
@@ -115,6 +151,14 @@ def _joined(part: list[Function], place: Ints, cards: Ints) -> Function:
     return Function(tuple(scope), total)
 
 
+def _rounded(joined: list[Function], weights: list[float]) -> float:
+    """Rounding errors of one bucket's power sums and shifts, in units of machine precision."""
+    total = 0.0
+    for f, w in zip(joined, weights, strict=True):
+        total += (8.0 + f.table.shape[0]) * (1.0 + abs(w)) * (1.0 + largest_finite(f.table))
+    return total * (1.0 + len(joined))
+
+
 def _weights(count: int, upper: bool) -> list[float]:
     """They sum to one: all equal, or the first above one and the others negative."""
     if upper or count == 1:
@@ -123,8 +167,10 @@ def _weights(count: int, upper: bool) -> list[float]:
 
 
 def _power_sum(table: Floats, weight: float, over_first: bool = True) -> Floats:
-    """``w log sum exp(f / w)`` over the first axis, or over all but the first."""
+    """``w log sum exp(f / w)`` over the first axis, or over all but the first; 0: the maximum."""
     axes = (0,) if over_first else tuple(range(1, table.ndim))
+    if weight == 0.0:
+        return np.asarray(table.max(axis=axes))
     scaled = table / weight if weight != 1.0 else table
     top = scaled.max(axis=axes, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
@@ -135,13 +181,19 @@ def _power_sum(table: Floats, weight: float, over_first: bool = True) -> Floats:
 
 def _matched(joined: list[Function], weights: list[float]) -> list[Function]:
     """Shift what each says of the first variable, so that their marginals agree."""
-    said = np.stack([
-        _power_sum(f.table, w, over_first=False) / w for f, w in zip(joined, weights, strict=True)
-    ])  # fmt: skip
+    said = np.stack(
+        [
+            _power_sum(f.table, w, over_first=False) / (w or 1.0)
+            for f, w in zip(joined, weights, strict=True)
+        ]
+    )
     # A state that one of them forbids has probability zero, whatever the others say.
     possible = np.isfinite(said).all(axis=0)
     said = np.where(possible, said, 0.0)
-    mean = np.asarray(weights) @ said
+    if not any(weights):  # maxima are matched as they are, with equal shares
+        mean, weights = said.mean(axis=0), [1.0] * len(weights)
+    else:
+        mean = np.asarray(weights) @ said
     shifted = []
     for f, w, own in zip(joined, weights, said, strict=True):
         shift = np.where(possible, w * (mean - own), -np.inf)

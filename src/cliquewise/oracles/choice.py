@@ -28,7 +28,10 @@ from cliquewise.oracles.base import (
     get,
     registered,
 )
+from cliquewise.oracles.marginal_map import marginal_map
 from cliquewise.tables import text_table
+
+__all__ = ["Choice", "ask", "choose", "good_score", "marginal_map"]
 
 #: Where elimination keeps what it found out about a structure.
 ORDERS = (("junction-tree", "sketch"), ("junction-tree", "hurried sketch"))

@@ -81,6 +81,34 @@ class Sketch(NamedTuple):
         return 8.0 * float(tables + self.sep_sizes.sum())
 
 
+def follow(structure: Structure, order: Ints, log_size: float) -> Sketch:
+    """What an order costs; -1 at its end says that it was given up at a table of this log size."""
+    if len(order) and order[-1] < 0:
+        none, empty = np.empty(0, dtype=np.int64), np.empty(0)
+        return Sketch(order, none, none, none, none, empty, empty, log_size)
+    s = structure
+    place, parent, sep_offsets, seps, clique_sizes, sep_sizes = elimination.separators(
+        order, s.cardinalities, s.scopes, s.scope_offsets
+    )
+    return Sketch(order, place, parent, sep_offsets, seps, clique_sizes, sep_sizes, log_size)
+
+
+def wired(structure: Structure, sketch: Sketch) -> Any:
+    """Flat wiring of a complete order for the kernels."""
+    s, sk = structure, sketch
+    cards = s.cardinalities[sk.order]
+    sep_sizes = sk.sep_sizes.astype(np.int64)
+    message_offsets = offsets_of(sep_sizes)[:-1]
+    wiring = elimination.operands(
+        sk.place, sk.parent, cards, sk.sep_offsets, sk.seps, message_offsets,
+        s.scopes, s.scope_offsets, s.table_offsets,
+    )  # fmt: skip
+    return elimination.Plan(
+        sk.order, cards, sk.parent, sk.sep_offsets, sk.seps,
+        sk.clique_sizes.astype(np.int64), sep_sizes, message_offsets, *wiring,
+    )  # fmt: skip
+
+
 class Elimination(Oracle):
     """Exact inference along an elimination order; subclasses say which order."""
 
@@ -102,7 +130,7 @@ class Elimination(Oracle):
             found = structure.memo.get(key)
             if found is None:
                 most = HURRIED_PART * seconds if hurried else MOST_SECONDS
-                found = self._sketch(structure, *self.order(structure, most))
+                found = follow(structure, *self.order(structure, most))
                 structure.memo[key] = found
         return found
 
@@ -132,34 +160,12 @@ class Elimination(Oracle):
         """Whether an order was found already."""
         return any((self.name, kind) in structure.memo for kind in ("sketch", "hurried sketch"))
 
-    @staticmethod
-    def _sketch(structure: Structure, order: Ints, log_size: float) -> Sketch:
-        if len(order) and order[-1] < 0:
-            none, empty = np.empty(0, dtype=np.int64), np.empty(0)
-            return Sketch(order, none, none, none, none, empty, empty, log_size)
-        s = structure
-        place, parent, sep_offsets, seps, clique_sizes, sep_sizes = elimination.separators(
-            order, s.cardinalities, s.scopes, s.scope_offsets
-        )
-        return Sketch(order, place, parent, sep_offsets, seps, clique_sizes, sep_sizes, log_size)
-
     def plan(self, structure: Structure) -> Any:
         """Flat wiring for the kernels; kept with the structure."""
         key, sk = (self.name, "plan"), self.known(structure)
         made_for, plan = structure.memo.get(key, (None, None))
         if made_for is not sk:
-            s = structure
-            cards = s.cardinalities[sk.order]
-            sep_sizes = sk.sep_sizes.astype(np.int64)
-            message_offsets = offsets_of(sep_sizes)[:-1]
-            wiring = elimination.operands(
-                sk.place, sk.parent, cards, sk.sep_offsets, sk.seps, message_offsets,
-                s.scopes, s.scope_offsets, s.table_offsets,
-            )  # fmt: skip
-            plan = elimination.Plan(
-                sk.order, cards, sk.parent, sk.sep_offsets, sk.seps,
-                sk.clique_sizes.astype(np.int64), sep_sizes, message_offsets, *wiring,
-            )  # fmt: skip
+            plan = wired(structure, sk)
             structure.memo[key] = sk, plan
         return plan
 
@@ -315,7 +321,7 @@ class JunctionTree(Elimination):
             # Ties are broken by number: other numbers, other ties.
             names = rng.permutation(len(logs)) if tried > 1 else np.arange(len(logs))
             limit = HOPELESS_LOG_SIZE if tried else HOPELESS_QUICK_ORDER
-            found = self._sketch(structure, *_greedy(adjacency, names, logs, rule, limit))
+            found = follow(structure, *_greedy(adjacency, names, logs, rule, limit))
             rule = elimination.MIN_FILL
             if best is None or found.operations < best.operations:
                 gained = (

@@ -89,7 +89,7 @@ class MiniBuckets(Oracle):
         trace = Trace(("seconds", "lower", "upper"))
         lower, upper = self._labeling(graph, nodes), self._free(graph)
         entries, exact = float(FIRST), False
-        order = _order(graph.structure)
+        order = elimination_order(graph.structure)
         spent = 0.0
         while not exact and upper - lower > gap and entries <= max_entries:
             begin = time.perf_counter()
@@ -128,7 +128,7 @@ class MiniBuckets(Oracle):
         return table_bound(graph) + float(np.log(graph.cardinalities.astype(float)).sum())
 
 
-def _order(structure: Structure) -> Ints:
+def elimination_order(structure: Structure) -> Ints:
     """Min-fill; on wide graphs min-weight as far as tables can be, then the degrees."""
     adjacency = structure.adjacency
     indptr, indices = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)

@@ -7,6 +7,7 @@ Result files (MAR, PR, MAP) are in :mod:`cliquewise.data.formats.uai_results`.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from decimal import Decimal
@@ -205,6 +206,42 @@ def read_uai_evidence(source: Source) -> dict[int, int]:
                 numbers.at - 1,
             )
     return evidence
+
+
+def read_uai_query(source: Source, n_variables: float = math.inf) -> list[int]:
+    """Read a query file: how many variables are to be labeled, and their numbers.
+
+    Parameters
+    ----------
+    source : path or binary file
+    n_variables : int, optional
+        Of the model; larger numbers in the file are an error then.
+
+    Examples
+    --------
+    >>> import io
+    >>> read_uai_query(io.BytesIO(b"4 0 4 8 17"))
+    [0, 4, 8, 17]
+    """
+    text, name = read_bytes(source)
+    numbers = Numbers(text, name)
+    if not numbers.left:
+        raise FormatError("the query file is empty; write 0 to sum out all variables", name)
+    k = numbers.count("the number of query variables")
+    first = numbers.at
+    asked = numbers.integers(k, "query variable number {}")
+    if k and asked.max() >= n_variables:
+        i = int(np.argmax(asked))
+        raise numbers.error(
+            f"the query names variable {asked[i]}, but the variables are 0..{n_variables - 1}; is "
+            "this the query of another model?", first + i
+        )  # fmt: skip
+    unique, places = np.unique(asked, return_index=True)
+    if len(unique) < k:
+        i = int(np.setdiff1d(np.arange(k), places)[0])
+        raise numbers.error(f"the query names variable {asked[i]} twice; keep one", first + i)
+    numbers.finish()
+    return [int(v) for v in asked]
 
 
 def _observe(graph: FactorGraph, source: Source) -> FactorGraph:

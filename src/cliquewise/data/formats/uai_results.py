@@ -1,11 +1,11 @@
-"""Result files of the UAI competitions: MAR (marginals), PR (log10 Z) and MAP (labelings)."""
+"""Result files of the UAI competitions: MAR (marginals), PR (log10 Z), MAP and MMAP (labels)."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 import numpy as np
@@ -152,6 +152,47 @@ def read_uai_map(source: Source) -> Ints:
     if not rows:
         raise FormatError("the file ends after its first word; it is truncated", name)
     return np.stack(rows)
+
+
+def write_uai_mmap(labels: Mapping[int, int], target: Target) -> None:
+    """Write the labels of some variables: ``MMAP``, then ``k v1 x1 .. vk xk``.
+
+    Parameters
+    ----------
+    labels : mapping of int to int
+        State of each query variable, in the order of the query.
+    target : path or text file
+
+    Examples
+    --------
+    >>> import sys
+    >>> write_uai_mmap({2: 0, 3: 1, 4: 0}, sys.stdout)
+    MMAP
+    3 2 0 3 1 4 0
+    """
+    words = [len(labels), *(number for pair in labels.items() for number in pair)]
+    _emit("MMAP\n" + " ".join(map(str, words)) + "\n", target)
+
+
+def read_uai_mmap(source: Source) -> dict[int, int]:
+    """Read the labels of the query variables.
+
+    Examples
+    --------
+    >>> import io
+    >>> read_uai_mmap(io.BytesIO(b"MMAP 3 2 0 3 1 4 0"))
+    {2: 0, 3: 1, 4: 0}
+    """
+    numbers = _after_word(source, "MMAP")
+    k = numbers.count("the number of query variables", each=2)
+    labels: dict[int, int] = {}
+    for i in range(k):
+        variable = numbers.integer(f"query variable number {i}")
+        if variable in labels:
+            raise numbers.error(f"variable {variable} is labeled twice; keep one", numbers.at - 1)
+        labels[variable] = numbers.integer(f"the state of variable {variable}")
+    numbers.finish()
+    return labels
 
 
 def _after_word(source: Source, word: str) -> Numbers:

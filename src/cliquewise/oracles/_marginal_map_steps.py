@@ -1,0 +1,389 @@
+"""The steps of a marginal MAP question: exact where sums are cheap; else bounds and a search.
+
+Sums come before maxima. Where the sums are cheap, what they leave is a MAP question like any
+other. Where not, mini-buckets leave one whose scores are all too high, or all too low: the best
+labels of either are good candidates, and the best score of the first is a bound.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
+from cliquewise.graph.evidence import INFEASIBLE
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
+from cliquewise.oracles._mini_buckets import Remains, TooLate, eliminate
+from cliquewise.oracles._pairwise import table_bound
+from cliquewise.oracles._sums_first import Mask, plan_sums, sum_out
+from cliquewise.oracles._sums_given import SumsGiven
+from cliquewise.oracles.base import get, over_limits
+from cliquewise.oracles.junction_tree import MAX_OPERATIONS, PACE
+from cliquewise.oracles.mini_buckets import FIRST, GROWTH, elimination_order
+from cliquewise.oracles.results import MapResult, tolerance
+from cliquewise.ragged import Ints, offsets_of
+
+#: Without a limit of time: seconds that exact sums may take, and that bounds and a search take.
+PATIENCE, SECONDS = 60.0, 20.0
+#: Exact sums may take this part of a limit.
+SHARE = 0.5
+#: Parts of the time: a first labeling, the last moment of bounds, and of the search (the rest is
+#: for a proof of its sum).
+START, BOUNDS, SEARCH = 0.1, 0.6, 0.85
+#: Part of the time in which the best labels of one relaxation are looked for.
+SOLVE = 0.05
+#: Largest table of a mini-bucket.
+MOST_ENTRIES = 2.0**22
+#: Labelings of the relaxation that are tried, best first; more at a time.
+FEW, MORE, MANY = 8, 8, 4096
+#: Part of the labels that a restart changes, and restarts without a gain that end a search.
+KICK, RESTARTS = 0.15, 100
+
+
+class Relaxed(NamedTuple):
+    """A MAP question whose scores, and a constant, are bounds of sums; order of its variables."""
+
+    graph: FactorGraph
+    variables: Ints
+    order: Ints
+    constant: float
+    exact: bool
+    rounding: float
+
+
+class MarginalMapSteps:
+    """The best labels and the smallest bound so far, and the steps that improve them."""
+
+    def __init__(
+        self, graph: FactorGraph, is_max: Mask, seconds: float | None, gap: float,
+        limits: dict[str, Any],
+    ):  # fmt: skip
+        self.graph, self.is_max, self.gap, self.limits = graph, is_max, gap, limits
+        self.seconds = seconds
+        self.started = time.perf_counter()
+        self.labels: Ints | None = None
+        self.score, self.bound = -math.inf, math.inf
+        self.exact, self.method = False, "local-search"
+        self.bound_by = "tables"
+        self.budget = self.deadline = math.inf
+        self.eliminating = 0.0
+        self.rounding = graph.rounding
+        self.sums_are_exact = True
+        self.steps: list[dict[str, Any]] = []
+
+    # ---- the order of the steps
+
+    def answer(self, method: str) -> None:
+        """Exact if it can be; the named method decides otherwise."""
+        refusal = None if method == "mini-buckets" else self.sums()
+        if method == "junction-tree" and refusal is not None:
+            raise refusal
+        if method == "mini-buckets" or refusal is not None:
+            self.budget = SECONDS if self.seconds is None else self.seconds
+            self.deadline = self.started + self.budget
+            self.bounded()
+        self.exact = self.exact or self.bound - self.score <= tolerance(self.score, self.bound)
+
+    def bounded(self) -> None:
+        """Bounds and a search."""
+        cards = self.graph.cardinalities[~self.is_max].astype(float)
+        self.offer_bound("tables", table_bound(self.graph) + float(np.log(cards).sum()))
+        self.first(START * self.budget)
+        self.sums_are_exact = False
+        if not self.is_over:
+            self.given = SumsGiven(self.graph, self.is_max, self.limits, self.deadline)
+            self.sums_are_exact = self.given.is_exact
+            if self.labels is not None:
+                self.offer("map", self.labels)
+            self.improve()
+        if self.labels is None:
+            raise UnsupportedError(
+                "no labels of positive probability were found, and it is not proved that there "
+                "are none; give it more time (seconds=)"
+            )
+
+    def improve(self) -> None:
+        """What has time for it, from the quickest to the most patient."""
+        relaxed = self.tighten()
+        if relaxed is not None and self.sums_are_exact and not self.is_over:
+            self.best_first(relaxed)
+        if self.labels is None:
+            self.first(SHARE * self.left)
+        if not self.is_over:
+            self.search()
+        if not self.sums_are_exact and not self.is_over:
+            self.prove_sum()
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self.deadline - time.perf_counter())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to do any more, or no time for it."""
+        slack = max(self.gap, tolerance(self.score, self.bound))
+        return self.bound - self.score <= slack or self.left == 0.0
+
+    def until(self, part: float) -> float:
+        """The moment when this part of the time is over."""
+        return self.started + part * self.budget
+
+    def offer_bound(self, method: str, bound: float) -> None:
+        """Keep it if it is smaller."""
+        if bound == -math.inf:
+            raise InfeasibleError(INFEASIBLE)
+        if bound < self.bound:
+            self.bound, self.bound_by = bound, method
+            self._note(method)
+
+    def offer(self, method: str, labels: Ints) -> float:
+        """Keep the labels if their sum is larger; its value."""
+        value = self.given.value(labels)
+        self.keep(method, labels, value)
+        return value
+
+    def keep(self, method: str, labels: Ints, value: float) -> None:
+        """Keep the labels if their sum, at least ``value``, is larger than the best one."""
+        if value > self.score:
+            self.labels, self.score, self.method = labels.copy(), value, method
+            self._note(method)
+
+    def _note(self, method: str) -> None:
+        seconds = time.perf_counter() - self.started
+        self.steps.append(
+            {"method": method, "seconds": seconds, "score": self.score, "bound": self.bound}
+        )
+
+    # ---- exact sums
+
+    def sums(self) -> TooLargeError | None:
+        """Sums, then the MAP of what they leave; or why not."""
+        limit = PATIENCE if self.seconds is None else SHARE * self.seconds
+        most = math.inf if self.seconds is None else self.seconds
+        plan = plan_sums(self.graph.structure, self.is_max, most)
+        if plan is None:
+            return TooLargeError(
+                "the sums need tables beyond any memory: a connected part of the variables that "
+                "are summed out touches too many of the others", math.inf, math.inf,
+            )  # fmt: skip
+        refusal = over_limits(
+            "marginal MAP", plan.memory, plan.operations, self.limits, MAX_OPERATIONS
+        )
+        seconds = PACE["sample"] * plan.operations
+        if refusal is None and seconds > limit:
+            refusal = TooLargeError(
+                f"the sums take about {seconds:.2g} s of the {limit:.2g} s that there are",
+                plan.memory, plan.operations,
+            )  # fmt: skip
+        if refusal is not None:
+            return refusal
+        rest, constant = sum_out(self.graph, self.is_max, plan)
+        if constant == -math.inf:
+            raise InfeasibleError(INFEASIBLE)
+        best = self._best(rest, self.seconds)
+        self.labels = self._whole(np.flatnonzero(self.is_max), best.labels)
+        self.score, self.bound = best.score + constant, best.upper_bound + constant
+        self.rounding += best.rounding
+        self.exact = best.exact
+        own = best.method in ("junction-tree", "tree", "chain") or not rest.n_variables
+        self.method = "junction-tree" if own else f"junction-tree, maximum by {best.method}"
+        self.bound_by = self.method
+        self._note(self.method)
+        return None
+
+    def _best(self, graph: FactorGraph, seconds: float | None) -> MapResult:
+        """The MAP of what sums have left."""
+        limits: dict[str, Any] = {**self.limits, "gap": self.gap}
+        if seconds is not None:
+            limits["seconds"] = max(0.0, seconds - (time.perf_counter() - self.started))
+        return graph.map(**limits)
+
+    def _whole(self, variables: Ints, labels: Ints) -> Ints:
+        """Labels of some variables among those that are known; zero elsewhere."""
+        n = self.graph.n_variables
+        whole = np.zeros(n, dtype=np.int64) if self.labels is None else self.labels.copy()
+        whole[variables] = labels
+        return whole
+
+    # ---- bounds and a search
+
+    def first(self, seconds: float) -> None:
+        """The labels that the best labeling of all variables has: its score is a lower bound."""
+        try:
+            best = self.graph.map(seconds=seconds, **self.limits)
+        except UnsupportedError:
+            return
+        self.keep("map", best.labels, best.score)
+
+    def tighten(self) -> Relaxed | None:
+        """Mini-buckets of growing size; the last relaxation of all sums is returned."""
+        s = self.graph.structure
+        plain = elimination_order(s)
+        late = np.concatenate([plain[~self.is_max[plain]], plain[self.is_max[plain]]])
+        count = int((~self.is_max).sum())
+        entries, spent, last = float(FIRST), 0.0, None
+        until = self.deadline  # the first ones are for all who have no bound yet
+        while not self.is_over and entries <= MOST_ENTRIES:
+            begin = time.perf_counter()
+            if begin + GROWTH * spent > until:
+                break
+            self.eliminating = 0.0
+            try:
+                found = self._relax(late, count, entries, True, until)
+                last = found
+                self._bound(found, entries, until)
+                if found.exact or self.is_over:
+                    break
+                self._candidate(self._relax(late, count, entries, False, until))
+                mixed, kept = mixed_order(s, self.is_max, math.log(entries))
+                self._bound(self._relax(mixed, kept, entries, True, until), entries, until)
+            except TooLate:
+                break
+            spent, until = self.eliminating, self.until(BOUNDS)
+            entries *= GROWTH
+        return last
+
+    def _relax(self, order: Ints, count: int, entries: float, upper: bool, until: float) -> Relaxed:
+        maximized = self.is_max if upper else None
+        left = self._eliminate(self.graph, order, count, entries, upper, until, maximized)
+        return _as_graph(self.graph, order[count:], left)
+
+    def _eliminate(self, *question: Any) -> Remains:
+        """Mini-buckets, and the time they take: it grows with their size."""
+        begin = time.perf_counter()
+        left = eliminate(*question)
+        self.eliminating += time.perf_counter() - begin
+        return left
+
+    def _bound(self, relaxed: Relaxed, entries: float, until: float) -> None:
+        """Its best score is a bound, by mini-buckets or better; its best labels are a candidate."""
+        g = relaxed.graph
+        every = np.ones(g.n_variables, dtype=bool)
+        rest = self._eliminate(g, relaxed.order, g.n_variables, entries, True, until, every)
+        self.offer_bound("mini-buckets", rest.constant + relaxed.constant)
+        best = self._candidate(relaxed)
+        if best is not None:
+            error = best.rounding if best.exact else 0.0
+            self.offer_bound("mini-buckets", best.upper_bound + error + relaxed.constant)
+
+    def _candidate(self, relaxed: Relaxed) -> MapResult | None:
+        """The best labels of a relaxation."""
+        try:
+            best = relaxed.graph.map(seconds=min(SOLVE * self.budget, self.left), **self.limits)
+        except (UnsupportedError, InfeasibleError):  # whether it is infeasible, bounds say
+            return None
+        self.offer("mini-buckets", self._whole(relaxed.variables, best.labels))
+        return best
+
+    def best_first(self, relaxed: Relaxed) -> None:
+        """Labels in the order of their bounds, until the next one is below a sum that is known."""
+        tree, k, tried = get("junction-tree"), FEW, 0
+        s = relaxed.graph.structure
+        small = {**self.limits, "max_operations": 1e7}
+        if not len(relaxed.variables):
+            return
+        if tree.too_large(s, "top_k", {**small, "seconds": self.left}) is not None:
+            return
+        top = -math.inf
+        while not self.is_over and k <= MANY:
+            found = relaxed.graph.top_k(k, "junction-tree")
+            for one in found[tried:]:
+                if time.perf_counter() > self.until(SEARCH):
+                    return
+                labels = self._whole(relaxed.variables, one.labels)
+                top = max(top, self.offer("mini-buckets", labels))
+            last = found[-1].score + found[-1].rounding + relaxed.constant
+            # All others have a bound no larger than the last; those tried have their sums.
+            self.offer_bound("best-first", max(top, last if len(found) == k else -math.inf))
+            if len(found) < k:
+                return
+            tried, k = len(found), k * MORE
+
+    def search(self) -> None:
+        """Climb, then change some labels at random and climb again."""
+        rng, until = np.random.default_rng(0), self.until(SEARCH)
+        if self.sums_are_exact:
+            until = self.deadline
+        variables, failed = self.given.kept, 0
+        labels = self._whole(variables[:0], variables[:0])
+        while len(variables) and failed < RESTARTS:
+            whole = self.given.climb(labels, rng, until)
+            before = self.score
+            self.offer("local-search", labels)
+            failed = 0 if self.score > before else failed + 1
+            if not whole or self.is_over or time.perf_counter() >= until:
+                return
+            labels = self._whole(variables[:0], variables[:0])
+            changed = max(2, int(KICK * rng.random() * len(variables)))
+            some = rng.choice(variables, min(changed, len(variables)), replace=False)
+            labels[some] = rng.integers(0, self.graph.cardinalities[some])
+
+    def prove_sum(self) -> None:
+        """A better lower bound of the sum of the best labels, in the time that is left."""
+        if self.labels is None:
+            return
+        fixed = {int(v): int(self.labels[v]) for v in np.flatnonzero(self.is_max)}
+        found = self.graph.condition(fixed).marginals(seconds=self.left, **self.limits)
+        if found.bounds_certified[0] and found.log_z_bounds[0] > self.score:
+            self.score = found.log_z_bounds[0]
+            self._note(found.method)
+
+
+def _as_graph(graph: FactorGraph, order: Ints, left: Remains) -> Relaxed:
+    """What an elimination left, as a graph of the variables that it left, in their order."""
+    variables = np.sort(order)
+    renumber = np.full(graph.n_variables, -1, dtype=np.int64)
+    renumber[variables] = np.arange(len(variables))
+    scopes = [renumber[list(f.scope)] for f in left.functions]
+    structure = Structure.from_arrays(
+        graph.cardinalities[variables],
+        np.concatenate([np.empty(0, dtype=np.int64), *scopes]),
+        offsets_of([len(scope) for scope in scopes]),
+    )
+    flat = np.concatenate([np.empty(0), *(f.table.ravel() for f in left.functions)])
+    smaller = FactorGraph.from_structure(structure, flat)
+    return Relaxed(smaller, variables, renumber[order], left.constant, left.exact, left.rounding)
+
+
+def mixed_order(structure: Structure, is_max: Mask, most: float) -> tuple[Ints, int]:
+    """Sums first as long as tables have a log size of at most ``most``; then maxima, which
+    makes an upper bound. Returns also how many come before the last maxima.
+    """
+    n, adjacency = structure.n_variables, structure.adjacency
+    logs = np.log(structure.cardinalities.astype(float)).tolist()
+    neighbors = [
+        set(adjacency.indices[adjacency.indptr[v] : adjacency.indptr[v + 1]].tolist())
+        for v in range(n)
+    ]
+    weight = [logs[v] + sum(logs[u] for u in neighbors[v]) for v in range(n)]
+    heaps: tuple[list[tuple[float, int]], ...] = ([], [])
+    for v in range(n):
+        heaps[int(is_max[v])].append((weight[v], v))
+    for heap in heaps:
+        heapq.heapify(heap)
+    done, order = [False] * n, []
+    while True:
+        for heap in heaps:
+            while heap and (done[heap[0][1]] or heap[0][0] != weight[heap[0][1]]):
+                heapq.heappop(heap)
+        fits = [heap for heap in heaps if heap and heap[0][0] <= most]
+        if not fits or not heaps[0]:
+            break
+        v = heapq.heappop(fits[0])[1]
+        done[v] = True
+        order.append(v)
+        for u in neighbors[v]:
+            new = neighbors[v] - neighbors[u] - {u}
+            neighbors[u] |= new
+            neighbors[u].discard(v)
+            weight[u] += sum(logs[w] for w in new) - logs[v]
+            heapq.heappush(heaps[int(is_max[u])], (weight[u], u))
+    rest = sorted((v for v in range(n) if not done[v]), key=lambda v: (is_max[v], weight[v]))
+    order += rest
+    return np.array(order, dtype=np.int64), n - sum(1 for v in rest if is_max[v])

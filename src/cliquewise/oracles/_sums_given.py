@@ -1,0 +1,176 @@
+"""The log of the sum over some variables, given the states of the others: part by part.
+
+The parts of the variables to sum out that are connected depend on the others that they touch, and
+on nothing else. A change of one label is a new sum over the parts around it; sums are kept.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from cliquewise._kernels.graphs import junction_tree as passes
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
+from cliquewise.oracles._mini_buckets import TooLate, mini_bucket_bound
+from cliquewise.oracles._sums_first import Mask, Parts
+from cliquewise.oracles.base import get
+from cliquewise.oracles.icm import climb, unary_labels
+from cliquewise.oracles.junction_tree import JunctionTree
+from cliquewise.oracles.mini_buckets import elimination_order
+from cliquewise.ragged import Floats, Ints
+
+#: A sum of more seconds than this is bounded from below instead.
+LONG = 0.5
+#: Table entries of that bound.
+ENTRIES = 4096
+#: Sums that are kept of one part.
+KEPT = 100_000
+
+
+class Part:
+    """One connected part, and the factors that hold its variables; or a factor without any."""
+
+    def __init__(self, graph: FactorGraph, sums: Ints, factors: Ints, limits: dict[str, Any]):
+        s = graph.structure
+        self.flat = graph.tables
+        local = {v: i for i, v in enumerate(sums.tolist())}
+        scopes: list[list[int]] = []
+        entries, sizes, links = [np.empty(0, dtype=np.int64)], [], []
+        for row, f in enumerate(factors.tolist()):
+            at, scope = s.table_offsets[f : f + 1], s.scope(f).tolist()
+            strides = s.strides[s.scope_offsets[f] : s.scope_offsets[f + 1]].tolist()
+            for v, stride in zip(scope, strides, strict=True):
+                if v in local:
+                    steps = stride * np.arange(s.cardinalities[v])
+                    at = (at[:, None] + steps).ravel()
+                else:
+                    links.append((row, v, stride))
+            scopes.append([local[v] for v in scope if v in local])
+            entries.append(at)
+            sizes.append(len(at))
+        self.entries, self.sizes = np.concatenate(entries), np.array(sizes, dtype=np.int64)
+        rows, touched, strides = np.array(links, dtype=np.int64).reshape(-1, 3).T
+        self.rows, self.touched, self.strides = rows, touched, strides
+        self.around = np.unique(touched)
+        self.structure = Structure(s.cardinalities[sums], scopes) if len(sums) else None
+        self.known: dict[bytes, float] = {}
+        self.plan: Any = None
+        self.is_exact = True
+        if self.structure is not None:
+            self._prepare(limits)
+
+    def _prepare(self, limits: dict[str, Any]) -> None:
+        tree = get("junction-tree")
+        assert isinstance(tree, JunctionTree) and self.structure is not None
+        s = self.structure
+        self.is_exact = (
+            tree.too_large(s, "marginals", limits) is None
+            and tree.cost(s, "marginals").seconds <= LONG
+        )
+        if self.is_exact:
+            self.plan = tree.plan(s)
+            self.room = tree._room(self.plan)
+            self.nowhere = np.zeros(len(self.plan.order), dtype=np.int64)
+        else:
+            self.order = elimination_order(s)
+
+    def tables(self, labels: Ints) -> Floats:
+        """Those of the part, given the labels of the others."""
+        steps = np.bincount(
+            self.rows, weights=self.strides * labels[self.touched], minlength=len(self.sizes)
+        )
+        return self.flat[self.entries + np.repeat(steps.astype(np.int64), self.sizes)]
+
+    def value(self, labels: Ints, deadline: float) -> float:
+        """The log of its sum; a lower bound where that takes too long."""
+        key = labels[self.around].tobytes()
+        found = self.known.get(key)
+        if found is None:
+            if len(self.known) >= KEPT:
+                self.known.clear()
+            found = self.known[key] = self._value(self.tables(labels), deadline)
+        return found
+
+    def _value(self, tables: Floats, deadline: float) -> float:
+        if self.structure is None:
+            return float(tables.sum())
+        if self.plan is not None:
+            return float(passes.upward_sum(self.plan, tables, *self.room, self.nowhere, False))
+        graph = FactorGraph.from_structure(self.structure, tables)
+        best = float(graph.score(climb(graph, unary_labels(graph), max_sweeps=5)[0]))
+        try:
+            low = mini_bucket_bound(graph, self.order, ENTRIES, False, deadline).value
+        except TooLate:
+            return best
+        return max(best, low) if low < math.inf else best
+
+
+class SumsGiven:
+    """The value of labels of the kept variables, and a search for better ones."""
+
+    def __init__(self, graph: FactorGraph, is_kept: Mask, limits: dict[str, Any], deadline: float):
+        s, found = graph.structure, Parts.of(graph.structure, is_kept)
+        self.deadline = deadline
+        self.cards, self.kept = graph.cardinalities, np.flatnonzero(is_kept)
+        places = found.structure.scope_offsets[:-1]
+        summed = np.minimum.reduceat(found.structure.scopes, places) if len(places) else places
+        members = _grouped(found.sums, found.part)
+        factors = _grouped(found.factors, found.part[summed])
+        alone = np.empty(0, dtype=np.int64)
+        self.parts = [Part(graph, members[p], factors.get(p, alone), limits) for p in members]
+        for f in np.setdiff1d(np.arange(s.n_factors), found.factors).tolist():
+            self.parts.append(Part(graph, alone, np.array([f]), limits))
+        self.holders: list[list[Part]] = [[] for _ in range(s.n_variables)]
+        for part in self.parts:
+            for v in part.around.tolist():
+                self.holders[v].append(part)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether values are sums, not lower bounds of them."""
+        return all(part.is_exact for part in self.parts)
+
+    def value(self, labels: Ints) -> float:
+        """The log of the sum with these labels (those of summed variables do not count)."""
+        return math.fsum(part.value(labels, self.deadline) for part in self.parts)
+
+    def _around(self, labels: Ints, v: int) -> float:
+        return math.fsum(part.value(labels, self.deadline) for part in self.holders[v])
+
+    def climb(self, labels: Ints, rng: np.random.Generator, deadline: float) -> bool:
+        """Change one label at a time, as long as the value rises; whether that was to the end."""
+        still, order = 0, rng.permutation(self.kept)
+        while still < len(order):
+            for v in order.tolist():
+                if time.perf_counter() >= deadline:
+                    return False
+                still = 0 if self._improve(labels, v) else still + 1
+                if still >= len(order):
+                    break
+        return True
+
+    def _improve(self, labels: Ints, v: int) -> bool:
+        """The best state of one variable, all others fixed."""
+        old = int(labels[v])
+        best, state = self._around(labels, v), old
+        slack = 1e-12 * max(1.0, abs(best)) if best > -math.inf else 0.0
+        for x in range(int(self.cards[v])):
+            if x == old:
+                continue
+            labels[v] = x
+            found = self._around(labels, v)
+            if found > best + slack:
+                best, state = found, x
+        labels[v] = state
+        return state != old
+
+
+def _grouped(items: Ints, group: Ints) -> dict[int, Ints]:
+    """The items of each group."""
+    order = np.argsort(group, kind="stable")
+    names, starts = np.unique(group[order], return_index=True)
+    return dict(zip(names.tolist(), np.split(items[order], starts[1:]), strict=bool(len(names))))

@@ -1,0 +1,167 @@
+"""Marginal MAP: the best labels of some variables, where the others are summed out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cliquewise.errors import GraphError, InfeasibleError, UnsupportedError
+from cliquewise.graph.evidence import INFEASIBLE, Core
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.support import Support
+from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved
+from cliquewise.oracles._marginal_map_steps import MarginalMapSteps
+from cliquewise.oracles._sums_first import Mask
+from cliquewise.oracles.results import MapResult, tolerance
+from cliquewise.ragged import Ints
+
+METHODS = ("auto", "junction-tree", "mini-buckets")
+OPTIONS = ("seconds", "gap", "max_memory", "max_operations")
+#: The label of a variable that was summed out.
+SUMMED = -1
+
+
+def marginal_map(graph: FactorGraph, over: Any, method: str, options: dict[str, Any]) -> MapResult:
+    """The best labels of the variables ``over``, by the log of the sum over all others.
+
+    Examples
+    --------
+    >>> g = FactorGraph([2, 3], [((0, 1), [[1.0, 1.0, 1.0], [1.5, 0.0, 0.0]])])
+    >>> g.map().labels, g.map(over=[0]).labels
+    (array([1, 0]), array([ 0, -1]))
+    """
+    asked = _asked(graph, over)
+    core = graph.core
+    if core.constant == -np.inf:
+        raise InfeasibleError(INFEASIBLE)
+    is_max = asked[core.free]
+    if is_max.all():
+        found = graph.map(method, **options)
+        return replace(found, labels=np.where(asked | _observed(graph), found.labels, SUMMED))
+    _check(method, options)
+    inner = _Inner.of(core.graph)
+    labels, answer = inner.ask(is_max, method, options)
+    whole = np.full(graph.n_variables, SUMMED, dtype=np.int64)
+    for v, state in graph.evidence.items():
+        whole[v] = state
+    whole[core.free[is_max]] = labels[is_max]
+    shifted: MapResult = core.translate("map", replace(answer, labels=labels))
+    return replace(shifted, labels=whole)
+
+
+def _asked(graph: FactorGraph, over: Any) -> Mask:
+    """Which variables are maximized."""
+    listed = [over] if isinstance(over, str | int) else over
+    if not isinstance(listed, Iterable):
+        raise GraphError(f"over = {over!r}; it is a list of variables, by numbers or names")
+    numbers = [graph.variable(v) for v in listed]
+    if len(set(numbers)) < len(numbers):
+        raise GraphError("a variable is named twice in over=; name each once")
+    asked = np.zeros(graph.n_variables, dtype=bool)
+    asked[numbers] = True
+    return asked
+
+
+def _observed(graph: FactorGraph) -> Mask:
+    observed = np.zeros(graph.n_variables, dtype=bool)
+    observed[list(graph.evidence)] = True
+    return observed
+
+
+def _check(method: str, options: dict[str, Any]) -> None:
+    if method not in METHODS:
+        raise UnsupportedError(
+            f"method {method!r} cannot sum variables out; with over= the methods are: "
+            f"{', '.join(METHODS)}"
+        )
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise UnsupportedError(
+            f"with over=, map has no option {unknown[0]!r}; it takes {', '.join(OPTIONS)}"
+        )
+    for name in OPTIONS:
+        value = options.get(name)
+        if value is not None and not (isinstance(value, int | float) and value >= 0):
+            raise UnsupportedError(f"{name} = {value!r}; it must be a number, not negative")
+
+
+@dataclass(frozen=True)
+class _Inner:
+    """A graph without impossible states, and without the variables that they determine."""
+
+    graph: FactorGraph
+    support: Support
+    core: Core
+
+    @classmethod
+    def of(cls, graph: FactorGraph) -> _Inner:
+        support = Support.of(graph)
+        core = support.graph.condition(support.determined).core
+        if core.constant == -np.inf:
+            raise InfeasibleError(INFEASIBLE)
+        return cls(graph, support, core)
+
+    def ask(self, is_max: Mask, method: str, options: dict[str, Any]) -> tuple[Ints, MapResult]:
+        """Labels of all variables (any of those that are summed out), and the answer."""
+        inner = self.core.graph
+        leveled = Leveled.of(inner) if inner.largest > PLAIN else None
+        answer = _answer(
+            inner if leveled is None else leveled.graph, is_max[self.core.free], method, options
+        )
+        if leveled is not None:
+            check_resolved(answer.score)
+            error = leveled.rounding(answer.score, only_adds=True)
+            bound = leveled.restored(answer.upper_bound, 0.0 if answer.exact else error)
+            score = leveled.restored(answer.score)
+            answer = replace(
+                answer, score=score, upper_bound=max(score, bound), rounding=answer.rounding + error
+            )
+        whole = self.core.translate("map", answer)
+        labels = [x[label] for x, label in zip(self.support.states, whole.labels, strict=True)]
+        return np.array(labels, dtype=np.int64), whole
+
+
+def _answer(graph: FactorGraph, is_max: Mask, method: str, options: dict[str, Any]) -> MapResult:
+    """The answer about a graph in which everything is possible and open."""
+    given = {name: value for name, value in options.items() if value is not None}
+    seconds, gap = given.pop("seconds", None), float(given.pop("gap", 0.0))
+    if not is_max.any():
+        return _log_z(graph, seconds, gap, given)
+    steps = MarginalMapSteps(graph, is_max, seconds, gap, given)
+    steps.answer(method)
+    assert steps.labels is not None
+    score, bound = steps.score, steps.bound
+    if steps.exact:
+        bound = max(bound, score)
+    else:
+        score -= 0.0 if steps.sums_are_exact else steps.rounding
+        bound = max(score, bound + steps.rounding)
+    how = steps.method
+    if not how.startswith(steps.bound_by):
+        how = f"{how}, bounds by {steps.bound_by}"
+    info = {"steps": steps.steps, "bound_by": steps.bound_by, "sums_exact": steps.sums_are_exact}
+    return MapResult(steps.labels, score, bound, steps.exact, how, info, steps.rounding)
+
+
+def _log_z(
+    graph: FactorGraph, seconds: float | None, gap: float, limits: dict[str, Any]
+) -> MapResult:
+    """Nothing to choose: log Z, or its bounds."""
+    if seconds is not None:
+        limits = {**limits, "seconds": seconds}
+    found = graph.marginals(gap=gap, **limits)
+    labels = np.zeros(graph.n_variables, dtype=np.int64)
+    if found.exact:
+        return MapResult(
+            labels, found.log_z, found.log_z, True, found.method, rounding=found.rounding
+        )
+    certified, (lower, upper) = found.bounds_certified, found.log_z_bounds
+    proved = (lower if certified[0] else -math.inf, upper if certified[1] else math.inf)
+    closed = proved[1] - proved[0] <= tolerance(*proved)
+    return MapResult(
+        labels, proved[0], proved[1], closed, found.method, {"sums_exact": False}, found.rounding
+    )
