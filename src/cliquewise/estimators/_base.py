@@ -74,11 +74,19 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 raise DataError(f"{name} = {value!r}; it must be {least}")
         check_ranges(_plain_parameters(self.get_params(deep=False)))
 
+    def _wanted(self) -> Any:
+        """The solver to train with: a name or an instance."""
+        return self.solver
+
+    def _most_epochs(self) -> float:
+        """Passes after which training stops, whatever it has reached."""
+        return self.max_epochs
+
     def _train(
         self, problem: Problem, callback: Callable[..., Any] | None = None, **options: Any
     ) -> Fit:
         """Run a solver on a problem and keep what it proves; ``options`` are those of `run`."""
-        choice = choose(problem, self.solver, self.max_memory * 2**30)
+        choice = choose(problem, self._wanted(), self.max_memory * 2**30)
         with training_line(self.verbose, self.tol) as show:
 
             def report(row: dict[str, float]) -> None:
@@ -90,7 +98,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 problem,
                 choice.solver,
                 tol=self.tol,
-                max_epochs=self.max_epochs,
+                max_epochs=self._most_epochs(),
                 max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
                 random_state=self.random_state,
                 callback=report,

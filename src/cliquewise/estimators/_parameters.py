@@ -16,7 +16,15 @@ from cliquewise.graph.oriented_trees import ENTROPIES
 from cliquewise.models.pairwise import PAIRWISE
 
 #: Parameters that stay out of files. (A template is a part of the encoder, and comes back with it.)
-NOT_SAVED = {"n_jobs", "verbose", "checkpoint", "checkpoint_seconds", "resume", "template"}
+NOT_SAVED = {
+    "n_jobs",
+    "device",
+    "verbose",
+    "checkpoint",
+    "checkpoint_seconds",
+    "resume",
+    "template",
+}
 
 
 class Rule(NamedTuple):

@@ -15,6 +15,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.entries import Entries
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.estimators._device import on_device
 from cliquewise.estimators._inputs import bounded_k, check_sample_weight, threads
 from cliquewise.graph.sizes import largest_finite
 from cliquewise.metrics import token_accuracy
@@ -26,7 +27,7 @@ from cliquewise.ragged import Floats, Ints, offsets_of
 BLOCK = 8_000_000
 
 #: What prediction keeps of the weights.
-CACHED = ("_packed", "_sparse_transitions", "_tables")
+CACHED = ("_packed", "_sparse_transitions", "_tables", "_predictor")
 
 #: From so many labels on, and with at most this share of nonzero transitions, the exact Viterbi
 #: that reads the nonzero ones alone is used.
@@ -52,6 +53,7 @@ class ChainPrediction:
     classes_: list[Any]
     loss: str
     n_jobs: int | None
+    device: str | None
     max_memory: float
 
     @cached_property
@@ -91,6 +93,13 @@ class ChainPrediction:
         constants[1, :k][~model.begin_allowed] = -np.inf
         constants[2, :k][~model.end_allowed] = -np.inf
         return Tables(w, constants, trans, largest)
+
+    @cached_property
+    def _predictor(self) -> Any:
+        """The weights on the device; None without one, and where they are too large for it."""
+        if self.device is None or largest_finite(self._packed) > PLAIN:
+            return None
+        return on_device().predictor_on(self.device, self.model_, self.coef_)
 
     def _check_fitted(self) -> None:
         if "coef_" not in self.__dict__:
@@ -190,6 +199,11 @@ class ChainPrediction:
             raise DataError(f'decoding is "viterbi" or "marginal", not {decoding!r}')
 
         self._check_fitted()
+        if self._predictor is not None:
+            data = self._encode(X, allowed)
+            labels, scores = self._predictor.best(data)
+            self._check_feasible(scores)
+            return self.labels_.decode(labels, data.offsets)
         if allowed is None and self._tables is not None:
             return self._tag(self.encoder_.entries(X), self._tables)
         return self._best(self._encode(X, allowed))
@@ -286,7 +300,11 @@ class ChainPrediction:
             batch_forward_backward(nodes, offsets, trans, part, edges, np.empty((0, k)), log_z)
             self._check_probable(log_z, first)
 
-        self._each_block(data, work)
+        if pairwise or self._predictor is None:
+            self._each_block(data, work)
+        else:
+            nodes_out, log_z = self._predictor.marginals(data)
+            self._check_feasible(log_z)
         parts = np.split(nodes_out, data.offsets[1:-1])[: len(data)]
         if as_dicts:
             return [[dict(zip(self.classes_, row)) for row in part.tolist()] for part in parts]

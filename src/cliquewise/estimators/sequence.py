@@ -27,6 +27,7 @@ from cliquewise.estimators._base import (
 )
 from cliquewise.estimators._chain_files import pack_chain, unpack_chain
 from cliquewise.estimators._crfsuite import translates_crfsuite
+from cliquewise.estimators._device import on_device
 from cliquewise.estimators._inputs import (
     check_sample_weight,
     class_weights,
@@ -39,6 +40,7 @@ from cliquewise.estimators._shards import encoded, kept, problem_on_disk
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.ragged import Floats
+from cliquewise.solvers.base import Start
 
 
 @translates_crfsuite
@@ -62,6 +64,7 @@ class SequenceTagger(ChainInspection, Estimator):
     tol : float, default=1e-3
         Stop at this relative duality gap.
     max_epochs : float, default=100
+        With a ``device`` the default is 1000: its passes are quick, and prove less.
     max_seconds : float, optional
         Stop earlier, with a ``ConvergenceWarning`` that states the gap.
     feature_pairs : {"all", "seen"}, default="all"
@@ -85,6 +88,10 @@ class SequenceTagger(ChainInspection, Estimator):
         Weight of an example: the mean weight of its labels.
     n_jobs : int, default=1
         Threads for prediction and for passes over all examples; -1 takes all processors.
+    device : {"cuda", "cuda:1", ..., "cpu"}, optional
+        Train, predict and find marginals there by PyTorch (extra ``torch``): loss ``log``, at most
+        128 labels, by ``lbfgs``. On a GPU what is free bounds the memory: data that do not fit come
+        in batches. Without it everything runs on the CPU, compiled.
     max_memory : float, default=8.0
         GiB that the solver's state may take; ``auto`` chooses a leaner solver beyond it.
     checkpoint : path, optional
@@ -142,6 +149,7 @@ class SequenceTagger(ChainInspection, Estimator):
     min_count: int = 1
     class_weight: Any = None
     n_jobs: int | None = 1
+    device: str | None = None
     checkpoint: Any = None
     checkpoint_seconds: float = 60.0
     resume: bool = False
@@ -196,7 +204,7 @@ class SequenceTagger(ChainInspection, Estimator):
     ) -> SequenceTagger:
         """Train from nothing."""
         self._check_parameters()
-        if self.loss == "log":
+        if self.loss == "log" and self.device is None:
             compile_ahead("chain.plan")
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
         data = encoder.fit_transform(X)
@@ -262,8 +270,21 @@ class SequenceTagger(ChainInspection, Estimator):
                 resume=bool(self.resume),
             )
         self._set(encoder, labels, model, fit.weights)
-        self._training = (data, partial, fit.state)
+        # A state on a device would keep its memory.
+        state = fit.state if self.device is None else Start(fit.weights)
+        self._training = (data, partial, state)
         return self
+
+    def _wanted(self) -> Any:
+        """On a device one solver works."""
+        return (
+            self.solver if self.device is None else on_device().solver_on(self.device, self.solver)
+        )
+
+    def _most_epochs(self) -> float:
+        """The default is that of the solvers on the CPU, which prove more in a pass."""
+        is_default = self.max_epochs == SequenceTagger.max_epochs
+        return 10 * self.max_epochs if self.device is not None and is_default else self.max_epochs
 
     def _fit_like(self, other: SequenceTagger, callback: Callable[..., Any] | None) -> None:
         """Train on the examples of another tagger, from where its training ended."""

@@ -1,0 +1,245 @@
+"""Labeled chains on a device: the sum of their losses and its gradient, without waiting.
+
+Weights are rows of all labels, one per attribute, then the K rows of the transitions. Chains lie
+one after the other, as in the data. With Triton nothing is padded and one launch does all
+chains of a batch; plain PyTorch takes groups of chains of similar length.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cliquewise.torch import _plain
+from cliquewise.torch._products import Entries, Product, uses_triton
+from cliquewise.torch._scores import Scores
+
+#: More labels than this have no kernel on a GPU.
+MAX_LABELS = 128
+#: Groups of chains by length, where they are padded.
+GROUPS = 3
+
+
+def table_of(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """An array on the device."""
+    return torch.from_numpy(np.ascontiguousarray(values)).to(device=device, dtype=dtype)
+
+
+def padded_groups(offsets: Tensor, groups: int = GROUPS) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """(chains, places of their tokens (B, T), which exist) of chains of similar length."""
+    lengths = offsets.diff()
+    order = torch.sort(lengths, stable=True).indices
+    order = order[lengths[order] > 0]
+    found = []
+    for part in torch.tensor_split(order, groups):
+        if not len(part):
+            continue
+        own = lengths[part]
+        at = torch.arange(int(own.max()), device=offsets.device)
+        mask = at < own[:, None]
+        places = torch.where(mask, offsets[part][:, None] + at, offsets[part][:, None])
+        found.append((part, places, mask))
+    return found
+
+
+class Batch:
+    """Some chains: their features both ways, labels and weights; on the device or ready to go."""
+
+    def __init__(self, chains: Any, first: int, last: int, device: torch.device) -> None:
+        begin, end = int(chains.offsets[first]), int(chains.offsets[last])
+        entries = slice(int(chains.indptr[begin]), int(chains.indptr[end]))
+        self.first, self.last = first, last
+        self.offsets = table_of(chains.offsets[first : last + 1] - begin, device)
+        self.tags = table_of(chains.labels[begin:end], device, torch.int64)
+        starts = table_of(chains.indptr[begin : end + 1] - chains.indptr[begin], device)
+        values = chains.values[entries] if len(chains.values) else None
+        self.entries = Entries(
+            starts,
+            table_of(chains.indices[entries], device, torch.int32),
+            None if values is None else table_of(values, device),
+            0,
+        )
+        self.allowed = None
+        if len(chains.allowed):
+            self.allowed = table_of(chains.allowed[begin:end], device)
+        weights = chains.weights[first:last]
+        self.weights = None if np.all(weights == 1.0) else table_of(weights, device)
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens."""
+        return len(self.tags)
+
+    @property
+    def n_chains(self) -> int:
+        """Number of chains."""
+        return len(self.offsets) - 1
+
+    def prepare(self, n_attributes: int, first_spare: int) -> Batch:
+        """With everything that follows from the data, on the device where they are."""
+        self.entries = self.entries._replace(n_columns=n_attributes)
+        self.product = Product(self.entries)
+        self.adjoint = Product(self.entries.transposed(), first_spare)
+        lengths = self.offsets.diff()
+        self.order = torch.sort(lengths, descending=True, stable=True).indices.to(torch.int32)
+        self.token_weights = None
+        if self.weights is not None:
+            self.token_weights = torch.repeat_interleave(self.weights, lengths)
+        if not uses_triton(self.tags.device):
+            self.groups = padded_groups(self.offsets)
+        follows = torch.ones(self.n_tokens, dtype=torch.bool, device=self.tags.device)
+        follows[self.offsets[:-1][lengths > 0]] = False
+        self.followers = follows.nonzero()[:, 0]
+        return self
+
+
+class Evaluator:
+    """Sum of the weighted losses of all chains, and its gradient, in one type of numbers.
+
+    Parameters
+    ----------
+    model : ChainModel
+    batches : Batches, prepared
+    dtype : torch.dtype
+    room : Tensor of float64
+        Scratch, shared with other evaluators.
+    spare : int
+        Rows that the adjoint needs beside those of the weights.
+
+    Attributes
+    ----------
+    weights : Tensor (d,)
+        Where they are read from.
+    sums : Tensor (d,)
+        Where the gradient of the sum of the losses is left; not zero where there is no weight.
+    total : float64 Tensor ()
+        Where the sum is left.
+    """
+
+    def __init__(
+        self, model: Any, batches: Any, dtype: torch.dtype, room: Tensor, spare: int
+    ) -> None:
+        self.k, self.n_attributes = model.n_labels, model.n_attributes
+        self.batches, self.dtype, self.room = batches, dtype, room.view(dtype)
+        rows = self.n_attributes + self.k
+        device = room.device
+        self.weights = torch.zeros(rows * self.k, dtype=dtype, device=device)
+        self.rows = torch.zeros((rows + spare, self.k), dtype=dtype, device=device)
+        self.sums = self.rows[:rows].view(-1)
+        self.total = torch.zeros((), dtype=torch.float64, device=device)
+        self.part = self.rows if len(batches) == 1 else torch.zeros_like(self.rows)
+        self.possible = None
+        if len(model.edge_allowed):
+            self.possible = table_of(model.edge_allowed, device)
+
+    def __call__(self) -> None:
+        """Losses and gradient at the weights; nothing is waited for."""
+        table = self.weights.view(-1, self.k)
+        trans = table[self.n_attributes :]
+        if self.possible is not None:
+            trans = trans.masked_fill(~self.possible, -torch.inf)
+        if len(self.batches) != 1:
+            self.total.zero_()
+            self.rows.zero_()
+        for batch in self.batches:
+            if len(self.batches) != 1:
+                self.part.zero_()
+            marginals, edges, total = self._chains(batch, table, trans)
+            self.part[self.n_attributes : self.n_attributes + self.k] = edges
+            batch.adjoint(marginals, self.part)
+            if len(self.batches) == 1:
+                self.total.copy_(total)
+            else:
+                self.rows += self.part
+                self.total += total
+
+    def _chains(self, batch: Batch, table: Tensor, trans: Tensor) -> tuple[Tensor, ...]:
+        """Marginals less the truth, the same of pairs (summed), and the sum of the losses."""
+        n, k = batch.n_tokens, self.k
+        # Spare rows of the product lie where the chains have their scratch later.
+        scores = self.room[: (n + batch.product.spare) * k].view(-1, k)
+        nodes = scores[:n]
+        nodes.zero_()
+        batch.product(table, scores)
+        if batch.allowed is not None:
+            nodes.masked_fill_(~batch.allowed, -torch.inf)
+        rest = self.room[n * k :]
+        if n and uses_triton(nodes.device) and _fits(k, self.dtype):
+            return self._by_triton(batch, nodes, trans.contiguous(), rest)
+        return self._by_groups(batch, nodes, trans, rest)
+
+    def _by_triton(self, batch: Batch, nodes: Tensor, trans: Tensor, rest: Tensor) -> Any:
+        import triton.language as tl
+
+        from cliquewise.torch import _triton
+        from cliquewise.torch._triton_ragged import ragged_finish, ragged_scan
+
+        n, k, b = batch.n_tokens, self.k, batch.n_chains
+        values = torch.empty(b, dtype=torch.float64, device=nodes.device)
+        trusts = torch.empty(b, dtype=torch.int32, device=nodes.device)
+        arguments = (
+            nodes, trans, batch.offsets, batch.order, _triton.fault_word(nodes.device),
+            batch.tags, values, trusts, rest, n, b, k,
+        )  # fmt: skip
+        padded = max(16, 1 << (k - 1).bit_length())
+        wide = self.dtype == torch.float64
+        options: dict[str, Any] = {
+            "KP": padded, "TB": 128, "F": tl.float64 if wide else tl.float32,
+            "LIMIT": 1e200 if wide else 1e18, "ROWS": _triton._ROWS[padded],
+            "MERGED": padded <= _triton._MERGED,
+        }  # fmt: skip
+        ragged_scan[(b,)](*arguments, **options, num_warps=_triton._WARPS[padded])
+        if not options["MERGED"]:
+            warps = _triton._FINISH_WARPS[padded]
+            ragged_finish[(b,)](*arguments, **options, num_warps=warps)
+        marginals = rest[2 * n * k : 3 * n * k].view(n, k)
+        edges = rest[3 * n * k : 3 * n * k + b * k * k].view(b, k * k)
+        if batch.weights is None:
+            return marginals, edges.sum(0).view(k, k), -values.sum()
+        assert batch.token_weights is not None
+        marginals *= batch.token_weights[:, None].to(self.dtype)
+        summed = batch.weights.to(self.dtype) @ edges
+        return marginals, summed.view(k, k), -(batch.weights @ values)
+
+    def _by_groups(self, batch: Batch, nodes: Tensor, trans: Tensor, rest: Tensor) -> Any:
+        n, k = batch.n_tokens, self.k
+        marginals = rest[2 * n * k : 3 * n * k].view(n, k)
+        edges = torch.zeros_like(trans)
+        total = torch.zeros((), dtype=torch.float64, device=nodes.device)
+        one = torch.ones((), dtype=torch.float64, device=nodes.device)
+        for chains, places, mask in padded_groups_of(batch):
+            weights = one.expand(len(chains)) if batch.weights is None else batch.weights[chains]
+            scores = Scores(nodes[places], trans, None, None, mask)
+            value, found, fine = _plain.scaled(scores, weights.to(self.dtype))
+            if not fine:
+                value, found = _plain.log_domain(scores, weights.to(self.dtype))
+            assert found is not None
+            marginals[places[mask]] = found.nodes[mask]
+            edges += found.trans
+            total += weights @ value.double()
+        tokens = torch.arange(n, device=nodes.device)
+        own = one.expand(n) if batch.token_weights is None else batch.token_weights
+        marginals[tokens, batch.tags] -= own.to(self.dtype)
+        at = batch.followers
+        left, right = batch.tags[at - 1], batch.tags[at]
+        counts = torch.zeros(k * k, dtype=torch.float64, device=nodes.device)
+        counts.index_add_(0, left * k + right, own[at].contiguous())
+        edges -= counts.view(k, k).to(self.dtype)
+        gold = own @ nodes[tokens, batch.tags].double() + own[at] @ trans[left, right].double()
+        return marginals, edges, total - gold
+
+
+def padded_groups_of(batch: Batch) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """The groups of a batch, made when they are first asked for."""
+    if not hasattr(batch, "groups"):
+        batch.groups = padded_groups(batch.offsets)
+    return batch.groups
+
+
+def _fits(k: int, dtype: torch.dtype) -> bool:
+    from cliquewise.torch._triton import MAX_LABELS as by_type
+
+    return k <= by_type[dtype]

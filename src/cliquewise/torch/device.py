@@ -1,0 +1,239 @@
+"""Linear chains on a GPU: ``SequenceTagger(device="cuda")`` trains and predicts by this.
+
+L-BFGS in float32, with features, weights and corrections on the device; proofs in float64. Where
+float32 gets no further, float64 goes on. ``device="cpu"`` takes the same way in plain PyTorch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cliquewise.certificate import Certificate
+from cliquewise.errors import UnsupportedError
+from cliquewise.models.chain import ChainModel
+from cliquewise.problems.base import Problem
+from cliquewise.ragged import Floats
+from cliquewise.solvers.base import ALL_BUT_MODEL, Info, Solver, Start, State, at_least, one_of
+from cliquewise.solvers.checked import check, checked
+from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.torch._descent import Descent
+from cliquewise.torch._device_chains import MAX_LABELS
+from cliquewise.torch._device_data import DeviceData, Needs, device_of
+from cliquewise.torch._device_prediction import DevicePredictor
+
+#: Weights of rare attributes are searched in longer steps: their curvature to this power.
+POWER = -0.25
+#: Steps without a better bound after which float32 has shown what it can.
+PATIENCE = 25
+
+TYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass
+class DeviceIterate(State):
+    """Everything of a run on a device."""
+
+    data: DeviceData
+    descent: Descent
+    best: Tensor  # the weights whose gradient proves most
+    dual: float = -np.inf  # what it proves, by the numbers of the descent
+    idle: int = 0
+
+
+@dataclass(frozen=True)
+class DeviceLBFGS(Solver):
+    """L-BFGS with all vectors on a GPU (or on the CPU, by PyTorch).
+
+    Parameters
+    ----------
+    device : str, default="cuda"
+    history : int, default=10
+        Number of corrections kept.
+    start : {"float32", "float64"}, default="float32"
+        Numbers to begin with; certificates always take float64.
+    graph : bool, default=True
+        Replay the launches of an evaluation as a CUDA graph.
+    memory_gib : float, optional
+        GiB of the device that may be taken; by default what is free there.
+    """
+
+    name: ClassVar[str] = "lbfgs"
+    works_on: ClassVar[dict[str, frozenset[str]]] = {"chain": frozenset({"log"})}
+    carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL
+    device: str = "cuda"
+    history: int = 10
+    start: str = "float32"
+    graph: bool = True
+    memory_gib: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 1, "history")
+        one_of(self, "start", *TYPES)
+
+    # ---- which problems
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Only what its kernels know."""
+        reason = super().refuses(problem)
+        if reason is not None:
+            return f"on device {self.device!r} {reason}"
+        labels = problem.model.n_labels  # type: ignore[attr-defined]
+        if labels > MAX_LABELS:
+            return (
+                f"on device {self.device!r} takes at most {MAX_LABELS} labels, and there are "
+                f"{labels}; leave device out"
+            )
+        if not problem.is_convex:
+            return f"on device {self.device!r} needs every label to be known; leave device out"
+        return None
+
+    def memory(self, problem: Any) -> float:
+        """In main memory: the weights, and what PyTorch on a CPU takes there, too."""
+        host = 3 * 8.0 * problem.dimension
+        if device_of(self.device).type == "cuda" or self.memory_gib is not None:
+            return host
+        return host + sum(Needs.of(problem, self.history, True))
+
+    # ---- the algorithm
+
+    def init(self, problem: Any, warm: Any = None) -> DeviceIterate:
+        """Zero weights, or those of ``warm``, and all data on the device."""
+        w = np.zeros(problem.dimension)
+        if isinstance(warm, Start) and len(warm.w) == len(w):
+            w = warm.w
+        return self._begin(problem, w)
+
+    def _begin(self, problem: Any, w: Floats) -> DeviceIterate:
+        free = None if self.memory_gib is None else self.memory_gib * 2**30
+        data = DeviceData(problem, device_of(self.device), self.history, free)
+        return self._descend(data, data.upload(w), TYPES[self.start])
+
+    def _descend(self, data: DeviceData, weights: Tensor, dtype: torch.dtype) -> DeviceIterate:
+        """A descent from weights, with nothing learned."""
+        problem = data.problem
+        scale = curvature_scale(data).to(dtype)
+        graph = self.graph and data.plan.resident
+        n = max(problem.n_examples, 1)
+        descent = Descent(data.evaluator(dtype), scale, self.history, n, problem.lam, graph)
+        zero = torch.zeros((), dtype=torch.float64, device=scale.device)
+        descent.start(torch.where(data.free, weights / scale.double(), zero).to(dtype))
+        state = DeviceIterate(data, descent, descent.evaluator.weights.clone())
+        self._look(state)
+        return state
+
+    def _look(self, state: DeviceIterate) -> None:
+        """Keep the weights if they prove more than those before."""
+        m, lam = state.descent.now, state.descent.lam
+        dual = m.value - m.raw / (2.0 * lam)
+        state.idle += 1
+        if dual > state.dual:
+            state.dual, state.idle = dual, 0
+            state.best.copy_(state.descent.evaluator.weights)
+
+    def step(
+        self, problem: Any, state: DeviceIterate, rng: np.random.Generator
+    ) -> tuple[DeviceIterate, Info]:
+        """One iteration: a direction and a line search along it."""
+        before = state.descent.evaluations
+        fine = state.descent.step()
+        spent = state.descent.evaluations - before
+        self._look(state)
+        if not fine or state.idle >= PATIENCE:
+            if state.descent.evaluator.dtype == torch.float32:
+                weights = state.descent.evaluator.weights.double()
+                state = self._descend(state.data, weights, torch.float64)
+                spent += state.descent.evaluations
+            elif not fine:
+                calls = spent * problem.n_examples
+                proof = self.certify(problem, state)
+                return state, Info(float(spent), calls, certificate=proof, finished=True)
+        value = state.descent.now.value
+        estimate = (value - state.dual) / max(abs(value), 1e-12)
+        return state, Info(float(spent), spent * problem.n_examples, estimate)
+
+    def check_cost(self, state: DeviceIterate) -> float:
+        """Two passes in float64, which takes twice as long."""
+        return 4.0
+
+    def certify(self, problem: Any, state: DeviceIterate) -> Certificate:
+        """The objective at the weights, and the best of what two gradients prove; in float64."""
+        weights = state.descent.evaluator.weights
+        kept = state.descent.evaluator.dtype == torch.float64
+        # In float64 the descent and the proof share their evaluator, whose sums are still needed.
+        here = weights.clone() if kept else weights
+        value, bound = state.data.prove(here)
+        m = state.descent.now
+        if m.value - m.raw / (2.0 * state.descent.lam) < state.dual:
+            _, other = state.data.prove(state.best)
+            bound = max(bound, other)
+        if kept:
+            weights.copy_(here)
+        return Certificate(value, bound.value, "exact", bound.rounding)
+
+    def weights(self, problem: Any, state: DeviceIterate) -> Floats:
+        """The iterate."""
+        return state.data.download(state.descent.evaluator.weights)
+
+    # ---- files
+
+    def pack(self, state: DeviceIterate) -> dict[str, np.ndarray[Any, Any]]:
+        """The iterate; corrections are learned again."""
+        return {"w": self.weights(None, state)}
+
+    def unpack(self, problem: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> DeviceIterate:
+        """Back from :meth:`pack`."""
+        w = checked(arrays, "w", (problem.dimension,))
+        state = self._begin(problem, w)
+        m = state.descent.now
+        check(np.isfinite([m.value, m.raw]).all(), "its weights are too large")
+        return state
+
+
+def curvature_scale(data: DeviceData) -> Tensor:
+    """By weight: how long steps are along it; 0 where there is no weight.
+
+    From the diagonal of the Hessian at zero, which is known from counts.
+    """
+    problem, k = data.problem, data.k
+    chains, model = problem.chains, problem.model
+    n = max(problem.n_examples, 1)
+    squares = None if not len(chains.values) else chains.values**2
+    counts = np.bincount(chains.indices, squares, minlength=model.n_attributes)
+    spread = (1.0 - 1.0 / k) / k if k > 1 else 1.0
+    links = max(problem.data.n_tokens - n, 0)
+    rows = np.append(counts * spread, np.full(k, links / k**2)) / n
+    scale = np.repeat((problem.lam + rows) ** POWER, k)
+    scale /= scale.max(initial=1e-300)
+    zero = torch.zeros((), dtype=torch.float64, device=data.device)
+    return torch.where(data.free, torch.from_numpy(scale).to(data.device), zero)
+
+
+# ---- what a tagger asks for
+
+
+def solver_on(device: str, solver: Any) -> Solver:
+    """The solver that a tagger wants, on its device."""
+    if isinstance(solver, DeviceLBFGS):
+        return replace(solver, device=device)
+    if isinstance(solver, LBFGS):
+        return DeviceLBFGS(device, solver.history)
+    if isinstance(solver, str) and solver in ("auto", "lbfgs"):
+        return DeviceLBFGS(device)
+    name = solver.name if isinstance(solver, Solver) else solver
+    raise UnsupportedError(
+        f'solver {name!r} does not work with device={device!r}, only "lbfgs" does ("auto" takes '
+        "it); leave device out for the others"
+    )
+
+
+def predictor_on(device: str, model: ChainModel, coef: Floats) -> DevicePredictor | None:
+    """What predicts there; None for models that it does not know."""
+    if model.n_edge_attributes or model.n_labels > MAX_LABELS:
+        return None
+    return DevicePredictor(model, coef, device_of(device))
