@@ -101,12 +101,59 @@ def test_rho_updates_and_the_marginal_polytope_tighten_the_bound():
         graph = clique(8, 3.0, seed)
         upper = {}
         for updates in (0, 10):
-            upper[updates] = graph.marginals("barrier-fw", rho_updates=updates).log_z_bounds[1]
-        local = graph.marginals("barrier-fw", polytope="local", rho_updates=0, max_calls=100)
+            found = graph.marginals("barrier-fw", rho_updates=updates, parts=1)
+            upper[updates] = found.log_z_bounds[1]
+        local = graph.marginals(
+            "barrier-fw", polytope="local", rho_updates=0, max_calls=100, parts=1
+        )
         gained.append(upper[0] - upper[10])
         over_local.append(local.log_z_bounds[1] - upper[0])
     assert np.mean(gained) > 0.2 and min(gained) > -0.5
     assert np.mean(over_local) > 1.0 and min(over_local) > -0.5
+
+
+def machine(seed: int) -> FactorGraph:
+    """A restricted Boltzmann machine of strong couplings, where trees miss most."""
+    rng = np.random.default_rng(seed)
+    factors = [((v,), rng.normal(size=2)) for v in range(15)]
+    factors += [((i, 7 + j), 2.0 * rng.normal(size=(2, 2))) for i in range(7) for j in range(8)]
+    return FactorGraph([2] * 15, factors)
+
+
+def test_parts_give_tighter_bounds_and_better_marginals_than_any_edge_probabilities():
+    errors: dict[int, list[list[float]]] = {1: [], 2: [], 8: []}
+    for seed in range(4):
+        graph = machine(seed)
+        truth = graph.marginals("junction-tree")
+        for parts in errors:
+            found = graph.marginals("barrier-fw", parts=parts)
+            low, high = found.log_z_bounds
+            assert low <= truth.log_z <= high and found.bounds_certified == (True, True)
+            assert np.all(found.trace.upper >= truth.log_z - 1e-9)
+            assert found.info["parts"] >= parts or high - low < 0.5
+            wrong = float(np.abs(found.nodes.flat - truth.nodes.flat).mean())
+            errors[parts].append([high - truth.log_z, truth.log_z - low, wrong])
+            for f, (scope, _) in enumerate(graph.factors):
+                for axis, v in enumerate(scope):
+                    others = tuple(a for a in range(len(scope)) if a != axis)
+                    summed = found.factors[f].sum(axis=others)
+                    np.testing.assert_allclose(summed, found.nodes[v], atol=1e-9)
+    whole, two, eight = (np.mean(errors[parts], axis=0) for parts in errors)
+    assert (eight < two).all() and (two < whole).all()
+    assert eight[0] < 0.5 * whole[0]
+
+
+def test_parts_without_any_labeling_are_left_out():
+    apart = np.array([[-np.inf, 0.0], [0.0, -np.inf]])
+    tied = np.array([[0.5, -np.inf], [-np.inf, 0.0]])
+    scopes = [((0, 1), tied), ((1, 2), tied), ((0, 2), tied), ((2, 3), apart), ((3, 4), apart),
+              ((2, 4), tied), ((0, 4), tied)]  # fmt: skip
+    graph = FactorGraph([2] * 5, scopes)
+    truth = Reference(graph)
+    found = graph.marginals("barrier-fw", parts=8, gap=0.01)
+    low, high = found.log_z_bounds
+    assert low <= truth.log_z + 1e-9 and truth.log_z - 1e-9 <= high <= truth.log_z + 0.05
+    np.testing.assert_allclose(found.nodes.flat, truth.node_marginals, atol=0.03)
 
 
 def test_the_local_polytope_meets_tree_reweighted_belief_propagation():
@@ -114,7 +161,7 @@ def test_the_local_polytope_meets_tree_reweighted_belief_propagation():
     bp = graph.marginals("trw-bp", rho="weighted", tol=1e-10, max_iterations=20_000, damping=0.5)
     assert bp.info["converged"]
     fw = graph.marginals(
-        "barrier-fw", polytope="local", rho_updates=0, gap=0.02, max_calls=400, seconds=60
+        "barrier-fw", polytope="local", rho_updates=0, gap=0.02, max_calls=400, parts=1
     )
     assert fw.info["stopped"] == "gap"
     assert fw.info["primal"] <= bp.log_z + 1e-9
@@ -151,7 +198,7 @@ def test_the_slope_of_the_line_search_is_the_derivative():
 def test_the_iterate_is_the_mixture_that_its_weights_say():
     graph = clique(6, 2.0, 0)
     seen = []
-    result = graph.marginals("barrier-fw", callback=lambda row: seen.append(row) and False)
+    result = graph.marginals("barrier-fw", parts=1, callback=lambda row: seen.append(row) and False)
     assert len(seen) == len(result.trace) == result.info["map_calls"]
     assert [row["upper"] for row in seen] == result.trace.upper.tolist()
     assert np.all(np.diff(result.trace.dual) <= 0)
@@ -234,6 +281,7 @@ def test_a_wanted_gap_of_zero_ends_all_the_same():
         ({"rho": "best"}, "rho"),
         ({"rho": np.ones(10)}, "spanning-tree"),
         ({"map_method": "nothing"}, "nothing"),
+        ({"parts": 0}, "parts"),
         ({"speed": 3}, "speed"),
     ],
 )

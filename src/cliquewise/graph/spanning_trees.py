@@ -16,7 +16,6 @@ from scipy.sparse.csgraph import (
     breadth_first_order,
     connected_components,
     maximum_flow,
-    minimum_spanning_tree,
 )
 
 from cliquewise.errors import GraphError
@@ -125,16 +124,12 @@ def maximum_spanning_tree(n_nodes: int, edges: ArrayLike, weights: ArrayLike) ->
     >>> maximum_spanning_tree(3, [(0, 1), (1, 2), (0, 2)], [3.0, 1.0, 2.0])
     array([1., 0., 1.])
     """
+    from cliquewise._kernels.graphs.spanning_trees import kruskal
+
     pairs, _ = _checked(n_nodes, edges, None)
     values = np.asarray(weights, dtype=np.float64)
     chosen = np.zeros(len(pairs))
-    if len(pairs):
-        # Ranks instead of weights: scipy takes a zero for a missing edge.
-        rank = np.empty(len(pairs))
-        rank[np.argsort(-values, kind="stable")] = np.arange(1, len(pairs) + 1)
-        cost = csr_array((rank, (pairs[:, 0], pairs[:, 1])), shape=(n_nodes, n_nodes))
-        by_rank = np.argsort(rank)
-        chosen[by_rank[minimum_spanning_tree(cost).data.astype(np.int64) - 1]] = 1.0
+    kruskal(np.argsort(-values, kind="stable"), pairs, n_nodes, chosen)
     return chosen
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from cliquewise.errors import TooLargeError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import parent_probabilities
+from cliquewise.oracles._barrier_parts import Parts
 from cliquewise.oracles._barrier_run import Run, Settings
 from cliquewise.oracles._trw import Mapper, Problem, interaction, problem
 from cliquewise.oracles.base import Oracle, get
@@ -39,6 +40,8 @@ TIGHTEN = 0.25
 UPDATES, WORTH, SLOWER = 20, 0.01, 10.0
 #: Frank-Wolfe is not started for less time than this.
 WORTHWHILE = 0.5
+#: It splits the graph into so many parts, if the time allows it.
+PARTS = 64
 #: Seconds for factors of three or more variables where no limit is given.
 ANY_ORDER = 10.0
 #: Looking for variables to fix takes about so many seconds.
@@ -226,10 +229,10 @@ class MarginalSteps:
             None,
         )  # fmt: skip
         mapper = Mapper("auto", {}, self.p.structure, self.left)
-        run = Run(self.p, mapper, settings, time.perf_counter())
-        run.rho = self.rho
-        run.whole()
-        found = run.result(self.graph, "barrier-fw")
+        run = Run(self.p, mapper, settings, time.perf_counter(), self.rho)
+        parts = Parts(run)
+        parts.whole(PARTS, settings.rho_updates, settings.gap)
+        found = parts.result(self.graph, "barrier-fw")
         lower, upper = found.log_z_bounds
         self.offer("barrier-fw", lower, upper, "barrier-fw")
-        self.info["map_calls"] = run.mapper.calls
+        self.info |= {"map_calls": found.info["map_calls"], "parts": found.info["parts"]}

@@ -15,7 +15,6 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._trw import Mapper, Problem, entries_of, log_sum_of
 from cliquewise.oracles.icm import climb
 from cliquewise.oracles.milp import solve_relaxation
-from cliquewise.oracles.results import MarginalResult
 from cliquewise.ragged import Floats, Ints, first_best
 from cliquewise.trace import Trace
 
@@ -27,6 +26,12 @@ INSIDE = 1e-9
 CORRECTIONS, LOOSE, TIGHT = 100, 0.5, 0.05
 #: Steps of a local search.
 LOCAL_STEPS = 10
+#: Between two updates of rho with MAP calls, it moves so often towards the best tree with the
+#: labelings met so far alone. It is settled where that lowers the objective by less than this part
+#: of the gap, and a move ends them that changes it by less than that.
+MOVES, WORTH, STILL = 10, 0.2, 0.02
+#: All maximizations but the last end at this gap.
+ROUGH = 1.0
 
 COLUMNS = (
     "seconds", "epochs", "oracle_calls", "primal", "dual", "gap", "upper", "lower",
@@ -69,9 +74,19 @@ class Run:
     mapper: Mapper
     settings: Settings
     started: float
-    rho: Floats = field(default_factory=lambda: np.empty(0))
+    rho: Floats
+    trace: Trace = field(default_factory=lambda: Trace(COLUMNS))
+    #: The bound of the whole graph, from that of this part of it.
+    overall: Callable[[float], float] = lambda bound: bound
     rho_certified: bool = True
     stopped: str = "gap"
+    is_settled: bool = False  # rho no longer pays
+    is_reached: bool = False  # the last gap asked for
+    moves: int = 0
+    gap: float = math.inf
+    primal: float = math.inf
+    enough: float = -math.inf  # a bound below this is good enough
+    last: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         n, size = self.p.topology.n_nodes, len(self.p.theta)
@@ -92,7 +107,6 @@ class Run:
         self.upper = math.inf
         self.lower = -math.inf
         self.correction_gap = math.inf
-        self.trace = Trace(COLUMNS)
         for row in self.p.labelings:
             self.visit(row)
 
@@ -128,40 +142,52 @@ class Run:
 
     # ---- the three loops
 
-    def whole(self) -> None:
-        """Improve x for the current rho, then rho, and so on; Ctrl-C ends it."""
-        try:
-            for update in range(self.settings.rho_updates + 1):
-                self.coef = self.p.coefficients(self.rho)
-                if update:
-                    self.improve(-1, self.corrections)
-                self.maximize(update)
-                if self.stopped != "gap" or not self.p.topology.n_edges:
-                    break
-                if update < self.settings.rho_updates:
-                    tree = self.p.best_tree(self.x)
-                    self.rho = self.rho + 2.0 / (update + 3.0) * (tree - self.rho)
-        except KeyboardInterrupt:
-            self.stopped = "interrupted"
+    def whole(self, updates: int, gap: float, part: float = 1.0) -> None:
+        """Improve x for the current rho, then rho, and so on; x to this gap at the end.
 
-    def maximize(self, update: int) -> None:
-        """Frank-Wolfe over the polytope until the gap is small enough."""
-        share = self._share(update)
+        ``part`` is the part of the calls and of the time left that it may take.
+        """
+        calls, seconds = self.left
+        self.last = calls * (1.0 - part), seconds * (1.0 - part)
+        for left in range(updates, -1, -1):
+            self.coef = self.p.coefficients(self.rho)
+            if self.n_atoms:
+                self.improve(-1, self.corrections)
+            is_last = left == 0 or self.is_settled or not self.p.topology.n_edges
+            self.maximize(0 if is_last else left, gap if is_last else max(gap, ROUGH))
+            if self.stopped != "gap" or is_last or self.upper < self.enough:
+                return
+            self.improve_rho()
+
+    def improve_rho(self) -> None:
+        """Move rho towards trees of large mutual information, over the labelings met so far."""
+        first = value = self.p.gradient(self.x, self.coef)[1]
+        for _ in range(MOVES if self.corrections else 1):
+            self.rho = self.rho + 2.0 / (self.moves + 3.0) * (self.p.best_tree(self.x) - self.rho)
+            self.moves += 1
+            self.coef = self.p.coefficients(self.rho)
+            self.improve(-1, self.corrections)
+            last, value = value, self.p.gradient(self.x, self.coef)[1]
+            if abs(last - value) < STILL * self.settings.gap or self.left[1] <= 0.0:
+                break
+        self.is_settled = self.corrections > 0 and first - value < WORTH * self.settings.gap
+
+    def maximize(self, left: int, goal: float) -> None:
+        """Frank-Wolfe over the polytope until the gap is at most ``goal``; ``left`` more follow."""
+        is_spent = self._share(left)
         while True:
             if self._is_over():
                 return
             g, trw, new, value, bound = self.ask()
-            gap = value - trw
+            self.gap = value - trw
+            self.primal = trw
             self.upper = min(self.upper, bound)
-            self._record(update, trw, gap, bound)
-            if gap <= max(self.settings.gap, 1e-12 * abs(trw)):
-                self.stopped = "gap"
-                return
-            if self.stopped == "callback" or self._is_over() or share(gap):
+            self._record(bound)
+            self.is_reached = self.gap <= max(goal, 1e-12 * abs(trw)) or self.upper < self.enough
+            if self.is_reached or self.stopped == "callback" or self._is_over() or is_spent():
                 return
             if self.settings.delta == "adaptive":
-                self._shrink(max(gap, min(self.correction_gap, 1e300)), g, trw)
-            self.gap = gap
+                self._shrink(max(self.gap, min(self.correction_gap, 1e300)), g, trw)
             before = self.weights.copy()
             step = self.improve(new, self.corrections)
             if self.settings.local_search and not self.is_local:
@@ -169,48 +195,46 @@ class Run:
             if step == 0.0 and np.array_equal(before, self.weights):
                 return  # neither a step nor a correction moves x any more
 
-    gap: float = math.inf
-
     @property
     def tolerance(self) -> float:
         """Of the corrections; finer where the wanted gap is finer than the authors'."""
         base = TIGHT if self.gap < 1.0 else LOOSE
         return base * min(1.0, self.settings.gap / 0.5)
 
-    def _share(self, update: int) -> Callable[[float], bool]:
-        """Whether one rho has used its part of the calls and of the time."""
-        left = self.settings.rho_updates - update + 1
-        part = 1.0 if left == 1 else max(0.5 if update == 0 else 0.0, 1.0 / left)
-        calls = self.mapper.calls + part * (self.settings.max_calls - self.mapper.calls)
+    @property
+    def left(self) -> tuple[float, float]:
+        """Calls and seconds until all must end."""
         now = time.perf_counter() - self.started
-        until = now + part * (self.settings.seconds - now)
-        return lambda gap: (
-            left > 1 and (self.mapper.calls >= calls or time.perf_counter() - self.started >= until)
-        )
+        return self.settings.max_calls - self.mapper.tally.calls, self.settings.seconds - now
+
+    def _share(self, left: int) -> Callable[[], bool]:
+        """Whether one rho has used its part of the calls and of the time."""
+        part = 1.0 if left == 0 else max(0.0 if self.moves else 0.5, 1.0 / (left + 1))
+        until = [last + (1.0 - part) * (now - last)
+                 for now, last in zip(self.left, self.last, strict=True)]  # fmt: skip
+        return lambda: any(now <= end for now, end in zip(self.left, until, strict=True))
 
     def _is_over(self) -> bool:
-        if self.mapper.calls >= self.settings.max_calls:
-            self.stopped = "max_calls"
-        elif time.perf_counter() - self.started >= self.settings.seconds:
-            self.stopped = "seconds"
-        else:
-            return False
-        return True
+        calls, seconds = self.left
+        if calls <= 0 or seconds <= 0.0:
+            self.stopped = "max_calls" if calls <= 0 else "seconds"
+        return self.stopped != "gap"
 
-    def _record(self, update: int, trw: float, gap: float, bound: float) -> None:
+    def _record(self, bound: float) -> None:
+        upper = self.overall(bound)
         row = {
             "seconds": time.perf_counter() - self.started,
-            "epochs": float(update),
-            "oracle_calls": float(self.mapper.calls),
-            "primal": trw,
-            "dual": self.upper,
-            "gap": gap,
-            "upper": bound,
+            "epochs": float(self.moves),
+            "oracle_calls": float(self.mapper.tally.calls),
+            "primal": self.primal,
+            "dual": self.overall(self.upper),
+            "gap": self.gap,
+            "upper": upper,
             "lower": self.lower,
-            "certified": float(self.p.certified and self.rho_certified and bound < math.inf),
+            "certified": float(self.p.certified and self.rho_certified and upper < math.inf),
             "delta": self.delta,
             "atoms": float(self.n_atoms),
-            "map_seconds": self.mapper.seconds,
+            "map_seconds": self.mapper.tally.seconds,
         }
         self.trace.append(**row)
         if self.settings.callback is not None and self.settings.callback(row):
@@ -249,8 +273,8 @@ class Run:
         started = time.perf_counter()
         answer = solve_relaxation(graph, math.inf)
         assert answer is not None
-        self.mapper.calls += 1
-        self.mapper.seconds += time.perf_counter() - started
+        self.mapper.tally.calls += 1
+        self.mapper.tally.seconds += time.perf_counter() - started
         point = answer.columns.copy()
         repair(point, self.p.pairwise.arrays)
         point[~self.p.possible] = 0.0
@@ -302,37 +326,20 @@ class Run:
 
     # ---- the answer
 
-    def result(self, graph: FactorGraph, method: str) -> MarginalResult:
-        """Marginals, bounds and the course."""
-        t = self.p.topology
-        n_states = int(t.node_offsets[-1])
-        self._bound_without_calls()
-        lower = max(log_sum_of(self.scores), self.p.mean_field(self.x[:n_states]))
-        lower = min(lower, self.upper)
-        primal = self.trace[-1]["primal"] if len(self.trace) else self.upper
-        certified = self.p.certified and self.rho_certified
-        info = {
-            "stopped": self.stopped,
-            "rho": self.rho,
-            "map_method": "linear relaxation" if self.is_local else self.mapper.name,
-            "map_calls": self.mapper.calls,
-            "map_seconds": self.mapper.seconds,
-            "primal": primal,
-            "gap": self.trace[-1]["gap"] if len(self.trace) else math.inf,
-        }
-        return MarginalResult.from_flat(
-            graph, self.x[:n_states].copy(), self.x[t.targets],
-            min(max(primal, lower), self.upper), method, (lower, self.upper),
-            bounds_certified=(True, certified), trace=self.trace, info=info,
-        )  # fmt: skip
+    @property
+    def nodes(self) -> Floats:
+        """Marginals of the variables."""
+        return self.x[: int(self.p.topology.node_offsets[-1])]
 
-    def _bound_without_calls(self) -> None:
+    def sum_below(self) -> float:
+        """A lower bound of log Z: a sum over the labelings met, or mean-field's."""
+        return min(max(log_sum_of(self.scores), self.p.mean_field(self.nodes)), self.upper)
+
+    def bound_without_calls(self) -> None:
         """A bound even where no time was left for a call: each table at its largest entry."""
         if self.upper < math.inf:
             return
-        if not hasattr(self, "coef"):
-            self.coef = self.p.coefficients(self.rho)
-        g, _ = self.p.gradient(self.p.inner, self.coef)
+        g, _ = self.p.gradient(self.p.inner, self.p.coefficients(self.rho))
         g[~self.p.possible] = -np.inf
         starts = self.p.structure.table_offsets[:-1]
         upper = float(np.maximum.reduceat(g, starts).sum()) if len(starts) else 0.0

@@ -19,6 +19,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,8 +93,7 @@ class Problem:
     def coefficients(self, rho: Floats) -> Floats:
         """The entropy's coefficient of each entry's table; 0 at impossible entries."""
         t = self.topology
-        per_node = np.ones(t.n_nodes)
-        np.subtract.at(per_node, t.edges.ravel(), np.repeat(rho, 2))
+        per_node = 1.0 - np.bincount(t.edges.ravel(), np.repeat(rho, 2), minlength=t.n_nodes)
         flat = np.concatenate(
             [np.repeat(per_node, t.cards), np.repeat(rho, np.diff(t.edge_offsets))]
         )
@@ -111,14 +111,18 @@ class Problem:
         sizes = np.abs(gradient[self.possible])
         return rounding_of(self.structure, self.structure.n_factors * float(sizes.max(initial=0)))
 
-    def best_tree(self, x: Floats) -> Floats:
-        """The tree of largest mutual information at x, which lowers the bound most."""
+    def information(self, x: Floats) -> Floats:
+        """Mutual information of the ends of each edge at x."""
         from cliquewise._kernels.graphs.barrier_fw import mutual_information
 
-        t = self.topology
-        information = np.zeros(t.n_edges)
+        information = np.zeros(self.topology.n_edges)
         mutual_information(x, self.pairwise.arrays, information)
-        return maximum_spanning_tree(t.n_nodes, t.edges, information)
+        return information
+
+    def best_tree(self, x: Floats) -> Floats:
+        """The tree of largest mutual information at x, which lowers the bound most."""
+        t = self.topology
+        return maximum_spanning_tree(t.n_nodes, t.edges, self.information(x))
 
     def anything(self) -> float:
         """An upper bound of log Z without any work: all labelings at the sum of the maxima."""
@@ -136,6 +140,14 @@ class Problem:
         return float(mean_field(nodes.copy(), sweeps, self.pairwise.arrays))
 
 
+@dataclass
+class Tally:
+    """Calls of a MAP method, and their time."""
+
+    calls: int = 0
+    seconds: float = 0.0
+
+
 class Mapper:
     """A MAP method with its options; counts its calls and their time."""
 
@@ -145,12 +157,15 @@ class Mapper:
         options: dict[str, Any],
         structure: Structure,
         seconds: float = math.inf,
+        parent: Mapper | None = None,
     ):
         self.method = method
         self.options = dict(options)
-        self.calls = 0
-        self.seconds = 0.0
-        self._oracle = self._find(structure, seconds)
+        self.tally: Tally = parent.tally if parent else Tally()
+        if parent is not None and parent.name != "portfolio":
+            self._oracle: Oracle = parent._oracle  # what is quick on a graph is so on its parts
+        else:
+            self._oracle = self._find(structure, seconds)
         known = inspect.signature(self._oracle.map).parameters
         self._takes_seconds = "seconds" in known and "seconds" not in self.options
         self._takes_init = "init" in known and "init" not in self.options
@@ -165,10 +180,14 @@ class Mapper:
             return get(self.method)
         return exact_map(structure, seconds) or get("portfolio")
 
+    def on(self, structure: Structure, seconds: float = math.inf) -> Mapper:
+        """The same for a part of its graph; its calls are counted with these."""
+        return Mapper(self.method, self.options, structure, seconds, self)
+
     def __call__(
         self, graph: FactorGraph, seconds: float = math.inf, init: Ints | None = None
     ) -> MapResult:
-        if self.calls == 0 and self.method != "auto":
+        if self.tally.calls == 0 and self.method != "auto":
             choose(graph, "map", self.method, self.options)  # raises where it does not fit
         options = dict(self.options)
         if self._takes_seconds and min(seconds, self._most) < math.inf:
@@ -177,8 +196,8 @@ class Mapper:
             options["init"] = init
         started = time.perf_counter()
         answer = self._oracle.map(graph, **options)
-        self.seconds += time.perf_counter() - started
-        self.calls += 1
+        self.tally.seconds += time.perf_counter() - started
+        self.tally.calls += 1
         return answer
 
     @property
@@ -203,7 +222,9 @@ def exact_map(structure: Structure, seconds: float = math.inf) -> Oracle | None:
     return elimination if elimination.too_large(structure, "map", limits) is None else None
 
 
-def problem(graph: FactorGraph, mapper_of: Any, seconds: float = math.inf) -> Problem:
+def problem(
+    graph: FactorGraph, mapper_of: Any, seconds: float = math.inf, known: Sequence[Ints] = ()
+) -> Problem:
     """Compile a graph; where entries are forbidden, find which of the others are possible.
 
     Parameters
@@ -213,17 +234,19 @@ def problem(graph: FactorGraph, mapper_of: Any, seconds: float = math.inf) -> Pr
     mapper_of : callable
         ``mapper_of(structure)`` gives the Mapper that finds possible labelings.
     seconds : float
+    known : sequence of ndarray
+        Possible labelings.
     """
-    pairwise, known = compile_pairwise(graph), graph.structure.once(_merged)
+    pairwise, merged = compile_pairwise(graph), graph.structure.once(_merged)
     t = pairwise.topology
     theta = np.concatenate([pairwise.nodes, pairwise.tables])
     finite = theta > -np.inf
     if finite.all():
-        return Problem(pairwise, known, theta, finite, uniform(t), True, [])
-    found = _support(t, known, finite, mapper_of(known), seconds)
-    possible, inner, certified, rows = found or (finite, uniform(t), True, [])
+        return Problem(pairwise, merged, theta, finite, uniform(t), True, list(known))
+    found = _support(t, merged, finite, mapper_of(merged), seconds, known)
+    possible, inner, certified, rows = found or (finite, uniform(t), True, list(known))
     return Problem(
-        pairwise, known, np.where(possible, theta, 0.0), possible, inner, certified, rows
+        pairwise, merged, np.where(possible, theta, 0.0), possible, inner, certified, rows
     )
 
 
@@ -249,7 +272,12 @@ def entries_of(t: Topology, labels: Ints) -> Ints:
 
 
 def _support(
-    t: Topology, structure: Structure, finite: Any, mapper: Mapper, seconds: float
+    t: Topology,
+    structure: Structure,
+    finite: Any,
+    mapper: Mapper,
+    seconds: float,
+    known: Sequence[Ints] = (),
 ) -> tuple[Any, Floats, bool, list[Ints]] | None:
     """Entries that occur in possible labelings, and the mean of labelings that cover them.
 
@@ -260,6 +288,11 @@ def _support(
     seen = np.zeros(len(finite), dtype=bool)
     total = np.zeros(len(finite))
     rows: list[Ints] = []
+    for row in known:
+        entries = entries_of(t, row)
+        seen[entries] = True
+        total[entries] += 1.0
+        rows.append(row)
     while True:
         reward = np.where(finite, np.where(seen, 0.0, 1.0), -np.inf)
         left = max(MOMENT, deadline - time.perf_counter())
@@ -312,10 +345,12 @@ def start_rho(pairwise: Pairwise, kind: str = "weighted", random_state: Any = 0)
 
 
 def log_sum_of(scores: list[float]) -> float:
-    """log sum exp of the scores of different labelings: a lower bound of log Z."""
+    """log sum exp, of the scores of different labelings for example: a lower bound of log Z."""
     values = np.array(scores)
     values = values[values > -np.inf]
     if not len(values):
         return -math.inf
     top = float(values.max())
+    if top == math.inf:
+        return top
     return top + math.log(float(np.exp(values - top).sum()))

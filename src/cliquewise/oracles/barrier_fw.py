@@ -18,6 +18,7 @@ from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
 from cliquewise.graph.structure import Structure
+from cliquewise.oracles._barrier_parts import Parts
 from cliquewise.oracles._barrier_run import Run, Settings
 from cliquewise.oracles._pairwise import PairwiseOracle
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
@@ -44,6 +45,7 @@ class BarrierFW(PairwiseOracle):
         polytope: str = "marginal",
         rho_updates: int = 10,
         gap: float = 0.5,
+        parts: int = 2,
         correction: bool = True,
         local_search: bool = False,
         max_calls: int = 1000,
@@ -69,9 +71,14 @@ class BarrierFW(PairwiseOracle):
         polytope : {"marginal", "local"}, default="marginal"
             ``local``: the linear relaxation takes the place of the MAP method.
         rho_updates : int, default=10
-            How often the edge probabilities are improved.
+            How often the edge probabilities are improved with new MAP calls; fewer if they no
+            longer pay.
         gap : float, default=0.5
-            Duality gap at which each maximization stops.
+            Duality gap at which the last maximization stops.
+        parts : int, default=2
+            The graph is split into so many parts or a few more, each with some variables fixed,
+            and their bounds are summed: tighter than edge probabilities alone can be, and the
+            more so the more parts. 1: it stays whole, as in the paper.
         correction : bool, default=True
             Re-optimize over all visited labelings after each call (away-step Frank-Wolfe).
         local_search : bool, default=False
@@ -97,7 +104,7 @@ class BarrierFW(PairwiseOracle):
             bounds. The upper bound is the smallest over all calls; it is certified if the MAP
             method was exact or gave an upper bound of its own. The lower bound is a sum over
             the labelings met, or mean-field's, whichever is larger; it is certified. ``trace``
-            has one row per MAP call.
+            has one row per MAP call: ``upper`` is the bound of all parts together.
 
         Examples
         --------
@@ -110,6 +117,8 @@ class BarrierFW(PairwiseOracle):
         (True, (True, True))
         """
         self.reject(options)
+        if parts < 1:
+            raise UnsupportedError(f"parts = {parts}; a graph has at least one part")
         settings = Settings(
             delta, polytope, rho_updates, gap, correction, local_search, max_calls, seconds,
             callback,
@@ -123,10 +132,11 @@ class BarrierFW(PairwiseOracle):
             return found[0]
 
         p = problem(graph, mapper_of, seconds)
-        run = Run(p, mapper_of(p.structure), settings, started)
-        run.rho, run.rho_certified = _first_rho(p, rho, random_state)
-        run.whole()
-        return run.result(graph, self.name)
+        first, is_certified = _first_rho(p, rho, random_state)
+        run = Run(p, mapper_of(p.structure), settings, started, first, rho_certified=is_certified)
+        whole = Parts(run)
+        whole.whole(parts, rho_updates, gap)
+        return whole.result(graph, self.name)
 
 
 def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:

@@ -1,4 +1,4 @@
-"""Random spanning trees by loop-erased random walks (Wilson 1996)."""
+"""Spanning trees: random ones by loop-erased walks (Wilson 1996), the best one by Kruskal."""
 
 import numpy as np
 
@@ -38,3 +38,21 @@ def wilson(n_trees, seed, order, starts, links, others, steps, counts):
                 in_tree[v] = True
                 counts[links[way[v]]] += 1
                 v = others[way[v]]
+
+
+@kernel
+def kruskal(order, edges, n_nodes, chosen):
+    """Mark the edges, taken in ``order``, that join what is not joined yet."""
+    parent = np.arange(n_nodes)
+    for at in range(len(order)):
+        e = order[at]
+        i, j = edges[e, 0], edges[e, 1]
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        while parent[j] != j:
+            parent[j] = parent[parent[j]]
+            j = parent[j]
+        if i != j:
+            parent[i] = j
+            chosen[e] = 1.0
