@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,10 +97,6 @@ class MarginalMapSteps:
         self.first(START * self.budget)
         self.sums_are_exact = False
         if not self.is_over:
-            self.given = SumsGiven(self.graph, self.is_max, self.limits, self.deadline)
-            self.sums_are_exact = self.given.is_exact
-            if self.labels is not None:
-                self.offer("map", self.labels)
             self.improve()
         if self.labels is None:
             raise UnsupportedError(
@@ -110,7 +107,9 @@ class MarginalMapSteps:
     def improve(self) -> None:
         """What has time for it, from the quickest to the most patient."""
         relaxed = self.tighten()
-        if relaxed is not None and self.sums_are_exact and not self.is_over:
+        if self.is_over:
+            return
+        if relaxed is not None and self.given.is_exact and not self.is_over:
             self.best_first(relaxed)
         if self.labels is None:
             self.first(SHARE * self.left)
@@ -118,6 +117,16 @@ class MarginalMapSteps:
             self.search()
         if not self.sums_are_exact and not self.is_over:
             self.prove_sum()
+
+    @cached_property
+    def given(self) -> SumsGiven:
+        """Who knows what labels are worth; to ask takes a while on large graphs."""
+        given = SumsGiven(self.graph, self.is_max, self.limits, self.deadline)
+        self.sums_are_exact = given.is_exact
+        if self.labels is not None:
+            self.score = max(self.score, given.value(self.labels))
+            self._note(self.method)
+        return given
 
     @property
     def left(self) -> float:
@@ -274,11 +283,14 @@ class MarginalMapSteps:
 
     def _candidate(self, relaxed: Relaxed) -> MapResult | None:
         """The best labels of a relaxation."""
+        if self.is_over:
+            return None
         try:
             best = relaxed.graph.map(seconds=min(SOLVE * self.budget, self.left), **self.limits)
         except (UnsupportedError, InfeasibleError):  # whether it is infeasible, bounds say
             return None
-        self.offer("mini-buckets", self._whole(relaxed.variables, best.labels))
+        if self.left > 0.0:
+            self.offer("mini-buckets", self._whole(relaxed.variables, best.labels))
         return best
 
     def best_first(self, relaxed: Relaxed) -> None:

@@ -119,21 +119,26 @@ def _deal(functions: list[Function], cards: Ints, max_entries: float) -> list[li
     """Large tables first, each to the first part that stays within the limit."""
     parts: list[list[Function]] = []
     scopes: list[set[int]] = []
+    sizes: list[float] = []
     for function in sorted(functions, key=lambda f: -f.table.size):
-        for part, scope in zip(parts, scopes, strict=True):
-            wider = scope | set(function.scope)
-            if len(wider) == len(scope) or _size(wider, cards) <= max_entries:
-                part.append(function)
-                scope |= wider
-                break
+        for p, scope in enumerate(scopes):
+            more = 1.0
+            if not scope.issuperset(function.scope):
+                if 2.0 * sizes[p] > max_entries:
+                    continue  # it is full
+                for v in function.scope:
+                    more *= 1.0 if v in scope else float(cards[v])
+                if sizes[p] * more > max_entries and more > 1.0:
+                    continue
+            parts[p].append(function)
+            scope.update(function.scope)
+            sizes[p] *= more
+            break
         else:
             parts.append([function])
             scopes.append(set(function.scope))
+            sizes.append(float(function.table.size))
     return parts
-
-
-def _size(scope: set[int], cards: Ints) -> float:
-    return float(np.prod(cards[list(scope)].astype(float)))
 
 
 def _joined(part: list[Function], place: Ints, cards: Ints) -> Function:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,21 @@ from cliquewise.oracles.junction_tree import JunctionTree
 from cliquewise.oracles.mini_buckets import elimination_order
 from cliquewise.ragged import Floats, Ints
 
+#: A part with so few labelings (their logarithm) needs no look at its order, which else may take
+#: a tenth of so many seconds.
+SMALL, ORDER = 12.0, 10.0
 #: A sum of more seconds than this is bounded from below instead.
 LONG = 0.5
 #: Table entries of that bound.
 ENTRIES = 4096
 #: Sums that are kept of one part.
 KEPT = 100_000
+
+
+def _tree() -> JunctionTree:
+    tree = get("junction-tree")
+    assert isinstance(tree, JunctionTree)
+    return tree
 
 
 class Part:
@@ -58,25 +68,32 @@ class Part:
         self.around = np.unique(touched)
         self.structure = Structure(s.cardinalities[sums], scopes) if len(sums) else None
         self.known: dict[bytes, float] = {}
-        self.plan: Any = None
         self.is_exact = True
         if self.structure is not None:
             self._prepare(limits)
 
     def _prepare(self, limits: dict[str, Any]) -> None:
-        tree = get("junction-tree")
-        assert isinstance(tree, JunctionTree) and self.structure is not None
-        s = self.structure
-        self.is_exact = (
-            tree.too_large(s, "marginals", limits) is None
-            and tree.cost(s, "marginals").seconds <= LONG
-        )
-        if self.is_exact:
-            self.plan = tree.plan(s)
-            self.room = tree._room(self.plan)
-            self.nowhere = np.zeros(len(self.plan.order), dtype=np.int64)
-        else:
-            self.order = elimination_order(s)
+        tree, s = _tree(), self.structure
+        assert s is not None
+        if float(np.log(s.cardinalities.astype(float)).sum()) > SMALL:
+            quickly = {**limits, "seconds": ORDER}
+            self.is_exact = (
+                tree.too_large(s, "marginals", quickly) is None
+                and tree.cost(s, "marginals").seconds <= LONG
+            )
+
+    @cached_property
+    def wiring(self) -> tuple[Any, ...]:
+        """What sums need; made when the first is asked for."""
+        assert self.structure is not None
+        plan = _tree().plan(self.structure)
+        return plan, _tree().room(plan), np.zeros(len(plan.order), dtype=np.int64)
+
+    @cached_property
+    def order(self) -> Ints:
+        """Of mini-buckets."""
+        assert self.structure is not None
+        return elimination_order(self.structure)
 
     def tables(self, labels: Ints) -> Floats:
         """Those of the part, given the labels of the others."""
@@ -98,8 +115,9 @@ class Part:
     def _value(self, tables: Floats, deadline: float) -> float:
         if self.structure is None:
             return float(tables.sum())
-        if self.plan is not None:
-            return float(passes.upward_sum(self.plan, tables, *self.room, self.nowhere, False))
+        if self.is_exact:
+            plan, room, nowhere = self.wiring
+            return float(passes.upward_sum(plan, tables, *room, nowhere, False))
         graph = FactorGraph.from_structure(self.structure, tables)
         best = float(graph.score(climb(graph, unary_labels(graph), max_sweeps=5)[0]))
         try:

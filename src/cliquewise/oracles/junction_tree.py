@@ -217,7 +217,7 @@ class Elimination(Oracle):
     # ---- the questions
 
     @staticmethod
-    def _room(plan: Any) -> tuple[Floats, Floats]:
+    def room(plan: Any) -> tuple[Floats, Floats]:
         """Uninitialized messages, and one table."""
         return (
             np.empty(int(plan.sep_sizes.sum())),
@@ -225,7 +225,7 @@ class Elimination(Oracle):
         )
 
     def _upward_max(self, graph: FactorGraph, plan: Any) -> tuple[Floats, Floats, float]:
-        messages, work = self._room(plan)
+        messages, work = self.room(plan)
         score = passes.upward_max(plan, graph.tables, messages, work)
         if score == -np.inf:
             raise InfeasibleError(INFEASIBLE)
@@ -252,7 +252,7 @@ class Elimination(Oracle):
     def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
         """Sum-product up and down."""
         plan = self._start(graph, "marginals", options)
-        messages, work = self._room(plan)
+        messages, work = self.room(plan)
         nowhere = np.zeros(len(plan.order), dtype=np.int64)
         log_z = passes.upward_sum(plan, graph.tables, messages, work, nowhere, False)
         if log_z == -np.inf:
@@ -275,7 +275,7 @@ class Elimination(Oracle):
     def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
         """Sum-product up, and draws on the way down."""
         plan = self._start(graph, "sample", options)
-        messages, cliques = self._room(plan)[0], np.empty(int(plan.clique_sizes.sum()))
+        messages, cliques = self.room(plan)[0], np.empty(int(plan.clique_sizes.sum()))
         starts = offsets_of(plan.clique_sizes)[:-1]
         log_z = passes.upward_sum(plan, graph.tables, messages, cliques, starts, True)
         if log_z == -np.inf:

@@ -143,7 +143,8 @@ def _answer(graph: FactorGraph, is_max: Mask, method: str, options: dict[str, An
     how = steps.method
     if not how.startswith(steps.bound_by):
         how = f"{how}, bounds by {steps.bound_by}"
-    info = {"steps": steps.steps, "bound_by": steps.bound_by, "sums_exact": steps.sums_are_exact}
+    sums_exact = steps.exact or steps.sums_are_exact
+    info = {"steps": steps.steps, "bound_by": steps.bound_by, "sums_exact": sums_exact}
     return MapResult(steps.labels, score, bound, steps.exact, how, info, steps.rounding)
 
 
