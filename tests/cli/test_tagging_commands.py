@@ -123,6 +123,18 @@ def test_fit_goes_on_from_a_checkpoint(folder, tmp_path):
 # ---- predict
 
 
+def test_fit_encodes_a_file_larger_than_memory_into_a_folder(folder, tmp_path):
+    options = "--quiet", "--max-memory", "0.5"
+    given = folder / "train", "--model", tmp_path / "m.cw", "--cache", tmp_path / "cache"
+    report = good("fit", *given, *options)
+    assert "sequences    2 with 7 tokens" in report
+    assert (tmp_path / "cache" / "manifest.json").exists()
+    good("fit", *given, *options, "--resume")
+    plain = good("predict", folder / "train", "--model", folder / "m.cw")
+    assert good("predict", folder / "train", "--model", tmp_path / "m.cw") == plain
+    assert "--cache DIR" in bad("fit", folder / "train", "--model", tmp_path / "m.cw", "--resume")
+
+
 def test_predict_adds_the_tag_to_the_columns_with_or_without_labels(folder):
     out = good("predict", "--model", folder / "m.cw", folder / "train")
     expected = [f"{line} {line.split()[-1]}" if line else "" for line in TRAIN.split("\n")]

@@ -28,7 +28,7 @@ from cliquewise.cli.tagging import (
         "Files": "model form template tabs encoding",
         "Model": "loss C feature_pairs transitions n_hash min_count no_intercept no_boundaries",
         "Training": "tol solver max_epochs max_seconds seed jobs",
-        "Long runs": "checkpoint checkpoint_seconds resume quiet",
+        "Long runs": "cache max_memory checkpoint checkpoint_seconds resume quiet",
     },
 )
 @click.argument("train", type=click.Path(exists=True, dir_okay=False))
@@ -94,6 +94,13 @@ from cliquewise.cli.tagging import (
 @click.option("--no-boundaries", is_flag=True, help="No begin and end weights per label.")
 @click.option("--jobs", default=1, show_default=True, help="Threads for passes over all data.")
 @click.option(
+    "--cache",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Keep large data here, on disk.",
+)
+@click.option("--max-memory", default=8.0, show_default=True, help="In GiB.")
+@click.option(
     "--checkpoint", metavar="FILE", type=click.Path(dir_okay=False), help="Keep the state here."
 )
 @click.option("--checkpoint-seconds", default=60.0, show_default=True, help="How often.")
@@ -113,6 +120,7 @@ def command(
     quiet: bool,
     tabs: bool,
     encoding: str | None,
+    cache: str | None,
     **parameters: Any,
 ) -> None:
     """Train a tagger on TRAIN (.gz, .xz and .bz2 too) and write it to a file.
@@ -121,21 +129,27 @@ def command(
     and a blank line after each sentence. CRFsuite's format has the label first, then
     attributes, apart by tabs. A template FILE is CRF++'s or Wapiti's. The transitions BIO
     and BIOES forbid impossible ones. Ctrl-C ends training early and keeps what there is.
+    With --cache data and dual variables beyond --max-memory stay on disk.
     """
     from sklearn.exceptions import ConvergenceWarning
 
+    from cliquewise.data import Shards
     from cliquewise.data.builtin_templates import DEFAULT
     from cliquewise.estimators.sequence import SequenceTagger
     from cliquewise.persistence import check_target
 
-    if parameters["resume"] and not parameters["checkpoint"]:
-        raise click.UsageError("--resume needs --checkpoint FILE")
+    if parameters["resume"] and not (parameters["checkpoint"] or cache):
+        raise click.UsageError("--resume needs --checkpoint FILE or --cache DIR")
     if form == "crfsuite" and template is not None:
         raise click.UsageError("CRFsuite's files hold attributes already; --template has no use")
     check_target(model, "the model")
     encoding, tabs = writing_of(None, encoding, tabs)
-    with waiting(f"reading {train}"):
-        data = read_labeled(train, form, tabs, encoding)
+    data: Any
+    if cache is not None:
+        data = Shards(train, cache, form=form, separator="\t" if tabs else None, encoding=encoding)
+    else:
+        with waiting(f"reading {train}"):
+            data = read_labeled(train, form, tabs, encoding)
     if form == "conll" and template is None:
         template = DEFAULT
     tagger = SequenceTagger(
@@ -150,7 +164,10 @@ def command(
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        tagger.fit(data.X, data.y, data.weights)
+        if cache is not None:
+            tagger.fit(data)
+        else:
+            tagger.fit(data.X, data.y, data.weights)
     seconds = time.perf_counter() - start
     first = lines_of(train, encoding) if os.path.isfile(train) else iter(())  # a pipe is empty now
     separator = next(filter(None, map(separator_of, first)), " ")
@@ -170,7 +187,8 @@ def command(
 def _report(tagger: Any, data: Any, template: str | None, path: str, seconds: float) -> None:
     """What was trained and what is proved about it."""
     c, m = tagger.certificate_, tagger.model_
-    click.echo(f"sequences    {len(data.y)} with {data.n_tokens} tokens")
+    sequences, tokens = data.counts
+    click.echo(f"sequences    {sequences} with {tokens} tokens")
     click.echo(f"labels       {len(tagger.classes_)}")
     features = f"{tagger.encoder_.n_features} attributes, {m.dimension} weights"
     click.echo(f"features     {features}" + (f" (template {template})" if template else ""))

@@ -55,6 +55,11 @@ class Examples:
         """Number of tokens."""
         return sum(map(len, self.y))
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Numbers of sequences and of tokens."""
+        return len(self.y), self.n_tokens
+
 
 def read_labeled(path: str, form: str, tabs: bool, encoding: str) -> Examples:
     """A training or test file: the label is the last column (conll) or the first (crfsuite)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -146,7 +146,12 @@ class ShardCache:
 
 
 def open_cache(
-    shards: Shards, template: Any, n_hash: int | None, min_count: int, max_bytes: float
+    shards: Shards,
+    template: Any,
+    n_hash: int | None,
+    min_count: int,
+    max_bytes: float,
+    progress: Callable[[int], None] | None = None,
 ) -> ShardCache:
     """The encoded form of a source: as found in its folder, or encoded now.
 
@@ -157,6 +162,8 @@ def open_cache(
         As `SequenceEncoder` takes them.
     max_bytes : float
         What the dictionary of attributes may take.
+    progress : callable, optional
+        Called with the number of tokens that are encoded.
     """
     try:
         shards.cache.mkdir(parents=True, exist_ok=True)
@@ -174,7 +181,8 @@ def open_cache(
     _check_same(shards, manifest, settings)
     if not manifest["complete"]:
         with explained(shards.cache):
-            Writer(shards, manifest, (template, n_hash), max_bytes).write(min_count)
+            writer = Writer(shards, manifest, (template, n_hash), max_bytes)
+            writer.write(min_count, progress)
     return ShardCache(shards.cache, manifest)
 
 

@@ -10,7 +10,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,14 @@ class Writer:
         for name, index in (("names", self.names), ("edge_names", self.edge_names)):
             index.numbers(read_names(self.folder / name, manifest[name]))
 
-    def write(self, min_count: int) -> None:
+    def write(self, min_count: int, progress: Callable[[int], None] | None) -> None:
         """All blocks that are missing; then without rare attributes."""
         self._truncate()
         done = max(self.manifest["sizes"].get("offsets", 0) - 1, 0)
         for block in self.shards.blocks(skip=done):
             self._append(block)
+            if progress is not None:
+                progress(self.manifest["sizes"].get("labels", 0))
         if not self.manifest["sizes"].get("labels", 0):
             raise DataError("the source holds no labeled tokens")
         if min_count > 1 and self.n_hash is None and self.manifest["names"]:

@@ -15,6 +15,7 @@ from cliquewise.data.formats.conll import Columns, iter_conll
 from cliquewise.data.formats.crfsuite import parse_lines
 from cliquewise.data.formats.parquet import iter_parquet
 from cliquewise.data.formats.text import numbered, read_lines
+from cliquewise.data.shard_files import read_manifest
 from cliquewise.errors import DataError, FormatError
 
 #: Tokens of a block, about: what is in memory at once as lists.
@@ -101,6 +102,12 @@ class Shards:
             stat = path.stat()
             known.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])
         return known
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Numbers of sequences and of tokens, once they are encoded; zeros before."""
+        sizes = (read_manifest(self.cache) or {"sizes": {}})["sizes"]
+        return max(sizes.get("offsets", 1) - 1, 0), sizes.get("labels", 0)
 
     def blocks(self, skip: int = 0) -> Iterator[Block]:
         """The sequences, some thousand tokens at a time, without the first ``skip`` of them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -34,6 +35,31 @@ def training_line(verbose: int, tol: float) -> Iterator[Show]:
     finally:
         if terminal:
             sys.stderr.write("\n" if rows else "\r\x1b[2K")
+
+
+@contextmanager
+def encoding_line(verbose: int) -> Iterator[Callable[[int], None] | None]:
+    """Show how many tokens are encoded, every two seconds."""
+    if not verbose:
+        yield None
+        return
+    started = shown = time.perf_counter()
+    terminal = sys.stderr.isatty()
+
+    def show(tokens: int) -> None:
+        nonlocal shown
+        now = time.perf_counter()
+        if now - shown >= 2.0:
+            shown = now
+            text = f"encoded {tokens} tokens  {now - started:.0f} s"
+            sys.stderr.write(f"\r\x1b[2K{text}" if terminal else f"{text}\n")
+            sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if terminal:
+            sys.stderr.write("\r\x1b[2K")
 
 
 def _left(rows: list[tuple[float, float]], tol: float) -> str:

@@ -39,6 +39,14 @@ class Order:
         """Whether the visits make whole passes."""
         return self.visits % n == 0
 
+    def ends_pass(self, n: int, count: int) -> bool:
+        """Whether the last ``count`` visits ended a pass."""
+        return self.visits % n < count
+
+    def is_due(self, n: int, count: int) -> bool:
+        """Whether the gap may be estimated now; a certificate may follow."""
+        return True
+
     def next(
         self,
         n: int,

@@ -158,10 +158,10 @@ class SDCA(Solver):
         calls = blocks.visit(chosen, rng.random(count), step)
         state.averaged = False
         estimate = np.nan
-        if order.visits >= n:
+        if order.visits >= n and order.is_due(n, count):
             (dual, slack), gap = blocks.dual(), blocks.gap()
             estimate = (gap + slack) / max(abs(dual + gap), 1e-12)
-            if problem.loss == "hinge" and order.visits % n < count:
+            if problem.loss == "hinge" and order.ends_pass(n, count):
                 self._anneal(state, gap, slack)
         return state, Info(count / n, calls, estimate)
 

@@ -85,7 +85,7 @@ class DualStore:
         """Of all examples."""
         return self._map("gaps", 0, self.problem.n_examples)  # type: ignore[no-any-return]
 
-    def part(self, part: int, by_gap: bool) -> Any:
+    def part(self, part: int) -> Any:
         """The distributions of one part, as the kernels take them."""
         from cliquewise._kernels.chain.sdca import Duals
 
@@ -93,12 +93,11 @@ class DualStore:
         tokens = self.problem.cache.offsets[[a, b]].tolist()
         tables = self._tables[a : b + 1]
         rows = np.where(np.diff(tables) > 0, tables[:-1] - tables[0], -1)
-        leaves = 1 << max(b - a - 1, 1).bit_length() if by_gap else 0
         edges = int(tables[0]), int(tables[-1])
         return Duals(
             self._map("theta", *tokens), self._map("theta_edges", *edges),
             self._map("mu", *tokens), self._map("mu_edges", *edges),
-            self._map("log_z", a, b), self._map("gaps", a, b), np.zeros(2 * leaves), rows,
+            self._map("log_z", a, b), self._map("gaps", a, b), np.empty(0), rows,
         )  # fmt: skip
 
 

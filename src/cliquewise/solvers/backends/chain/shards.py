@@ -20,7 +20,7 @@ from cliquewise.solvers.backends.chain.dual_store import DualStore
 from cliquewise.solvers.backends.chain.duals import ChainDuals, Totals
 from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.checked import number_of
-from cliquewise.solvers.sampling import DRAW, Order
+from cliquewise.solvers.sampling import Order
 
 
 @dataclass
@@ -48,25 +48,37 @@ class ShardWalk(Order):
         self.at = self.left.pop()
         first, last = int(self.cuts[self.at]), int(self.cuts[self.at + 1])
         is_first, count = self.visits < n, last - first
-        self.visits += count
-        if sampling == "cyclic":
-            return np.arange(first, last)
-        if sampling == "permuted" or (sampling == "gap" and is_first):
-            return first + rng.permutation(count)
-        order = rng.integers(first, last, count)
-        if sampling == "gap":
-            order[rng.random(count) >= uniform_share] = DRAW
-        return order
+        if sampling == "uniform":
+            order = rng.integers(0, count, count)
+        elif sampling == "cyclic":
+            order = np.arange(count)
+        else:
+            order = rng.permutation(count)
+        if sampling == "gap" and not is_first and gaps is not None:
+            # At most once: the gap of an example is small right after its visit, which nothing
+            # knows before the next one. Drawn again and again, few would take half of the visits.
+            own = gaps[first:last]
+            mean = float(gaps.mean())
+            share = uniform_share + (1 - uniform_share) * own / mean if mean > 0 else 1.0
+            order = order[(rng.random(count) < share)[order]]
+        self.visits += len(order)
+        return first + order
+
+    def ends_pass(self, n: int, count: int) -> bool:
+        """Whether all parts had their turn."""
+        return not self.left
+
+    is_due = ends_pass
 
 
 class ShardedDuals:
     """Dual distributions of all sequences in files, and the weights they give."""
 
-    draws: ClassVar[bool] = True
+    draws: ClassVar[bool] = False
     course: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, problem: ShardedChainProblem, start: float, gamma: float, by_gap: bool):
-        self.problem, self.start, self.gamma, self.by_gap = problem, start, gamma, by_gap
+        self.problem, self.start, self.gamma = problem, start, gamma
         self.w = problem.form.zeros()
         self.store = DualStore(problem)
         self.totals: list[Totals | None] = [None] * len(problem)
@@ -89,7 +101,7 @@ class ShardedDuals:
 
     def _open(self, part: int, w: Floats) -> ChainDuals:
         problem = self.problem.open(part)
-        return ChainDuals.over(problem, self.store.part(part, self.by_gap), w, self.gamma)
+        return ChainDuals.over(problem, self.store.part(part), w, self.gamma)
 
     # ---- from elsewhere
 
@@ -138,14 +150,9 @@ class ShardedDuals:
             self.totals[part] = duals.totals()
 
     def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
-        from cliquewise._kernels.common.sum_tree import rebuild_tree
-
         part = self.walk.at
         duals = self._open(part, self.w)
-        if self.by_gap:
-            rebuild_tree(duals.arrays.tree, duals.arrays.gaps)
-        first = int(self.problem.cuts_at[part])
-        calls = duals.visit(np.where(order == DRAW, DRAW, order - first), uniforms, step)
+        calls = duals.visit(order - int(self.problem.cuts_at[part]), uniforms, step)
         self.totals[part] = duals.totals()
         return calls
 
