@@ -94,20 +94,46 @@ class ChainModel:
             Names of the labels, for the schemes.
         intercept, boundaries : bool
         """
-        from cliquewise.models.label_schemes import scheme_masks
-
         given = [data] if isinstance(data, Dataset) else data
         first = next(iter(given))
         parts = (augment(part, intercept, boundaries) for part in given)
         n_attributes = first.n_features + intercept + 2 * boundaries
+        seen = None
+        if isinstance(transitions, str) and transitions == "seen":
+            seen = seen_transitions(given, n_labels)
+        return cls.of_sizes(
+            n_labels, n_attributes, 0 if first.edges is None else first.edges.n_features,
+            label_pairs(parts, n_attributes, n_labels, feature_pairs), seen,
+            transitions=transitions, forbidden=forbidden, classes=classes,
+            intercept=intercept, boundaries=boundaries,
+        )  # fmt: skip
+
+    @classmethod
+    def of_sizes(
+        cls,
+        n_labels: int,
+        n_attributes: int,
+        n_edge_attributes: int,
+        pairs: tuple[Ints, NDArray[np.int32]],
+        seen: Mask | None,
+        *,
+        transitions: str | NDArray[Any],
+        forbidden: Sequence[tuple[Any, Any]],
+        classes: Sequence[Any],
+        intercept: bool,
+        boundaries: bool,
+    ) -> ChainModel:
+        """The same from what the data show: sizes, (attribute, label) pairs, transitions."""
+        from cliquewise.models.label_schemes import scheme_masks
+
         everything = np.ones(n_labels, dtype=bool)
         free = np.ones((n_labels, n_labels), dtype=bool)
         allowed = np.empty((0, n_labels), dtype=bool)
         begin, end = everything, everything
-        if isinstance(transitions, str):
-            if transitions == "seen":
-                free = seen_transitions(given, n_labels)
-            elif transitions != "all":
+        if seen is not None:
+            free = seen
+        elif isinstance(transitions, str):
+            if transitions != "all":
                 allowed, begin, end = scheme_masks(transitions, classes)
                 free = allowed
         else:
@@ -122,11 +148,9 @@ class ChainModel:
             possible = without_transitions(forbidden, classes)
             allowed = possible & allowed if len(allowed) else possible
             free = free & possible
-        start, label = label_pairs(parts, n_attributes, n_labels, feature_pairs)
-        n_edges = 0 if first.edges is None else first.edges.n_features
         return cls(
-            n_labels, n_attributes, start, label, np.ascontiguousarray(free),
-            np.ascontiguousarray(allowed), begin, end, intercept, boundaries, n_edges,
+            n_labels, n_attributes, *pairs, np.ascontiguousarray(free),
+            np.ascontiguousarray(allowed), begin, end, intercept, boundaries, n_edge_attributes,
         )  # fmt: skip
 
     # ---- the weight vector

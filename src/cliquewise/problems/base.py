@@ -129,6 +129,12 @@ class Problem:
 
     def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
         """The objective and its gradient (of the hinge loss: a subgradient)."""
+        loss, slope = self.losses_and_gradient(w)
+        gradient = self.lam * w + slope / max(self.n_examples, 1)
+        return self.value(float(w @ w), loss), gradient
+
+    def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
+        """The weighted sum of the losses and its (sub)gradient: what parts of the data add up."""
         raise NotImplementedError
 
     def certificate(self, w: Floats) -> Certificate:
@@ -164,10 +170,19 @@ class Problem:
         """By row: C times all features that weights may be the sum of, each times its roundings."""
         raise NotImplementedError
 
+    @property
+    def doubts(self) -> tuple[Floats, float]:
+        """Roundings of the sum of the losses: by row, for each unit of its largest weight; others.
+
+        Like :attr:`summands`, they add up over parts of the data.
+        """
+        return self.summands / self.C, 0.0
+
     def doubt(self, w: Floats) -> float:
         """By how much the objective at ``w`` may be wrong."""
+        by_row, others = self.doubts
         with np.errstate(over="ignore"):
-            return UNIT * self.lam * float(self.largest(w) @ self.summands)
+            return UNIT * (float(self.largest(w) @ by_row) + others) / max(self.n_examples, 1)
 
     def bound(
         self, linear: float, w: Floats, doubt: float = 0.0, summands: Floats | None = None

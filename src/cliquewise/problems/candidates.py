@@ -187,10 +187,9 @@ class CandidateProblem(ExampleProblem):
         """Exact loss of every example."""
         return self._pass(w)[0]
 
-    def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """The objective and a (sub)gradient."""
+    def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
+        """The weighted sum of the losses and a (sub)gradient."""
         losses, mu = self._pass(w)
         gradient = np.zeros(self.dimension)
         self.model.accumulate(mu, self.data, gradient)
-        gradient = gradient / max(self.n_examples, 1) + self.lam * w
-        return self.value(float(w @ w), float(losses.sum())), gradient
+        return float(losses.sum()), gradient

@@ -242,14 +242,8 @@ class ChainProblem(ChainSizes):
             return self.primal_and_gradient(w)[0]
         return self.value(float(w @ w), float(self.chains.weights @ self.losses(w)))
 
-    def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """The objective and its gradient (of the hinge loss: a subgradient)."""
-        n = max(self.n_examples, 1)
-        total, slope = self.losses_and_gradient(w)
-        return self.value(float(w @ w), total), self.lam * w + slope / n
-
     def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """The weighted sum of the losses and its gradient."""
+        """The weighted sum of the losses and its gradient (of the hinge loss: a subgradient)."""
         from cliquewise._kernels.chain import edges as chain_edges
         from cliquewise._kernels.chain.gradient import gradient
         from cliquewise._kernels.chain.hinge import subgradient

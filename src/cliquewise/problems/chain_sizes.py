@@ -13,7 +13,6 @@ import numpy as np
 
 from cliquewise.models.chain import ChainForm, ChainModel
 from cliquewise.problems.base import Problem
-from cliquewise.problems.rounding import UNIT
 from cliquewise.ragged import Floats
 
 
@@ -107,7 +106,7 @@ class ChainSizes(Problem):
         """By row: C times all features, each times its roundings and those of the sum."""
         return self.summands_of(np.inf)
 
-    def doubt(self, w: Floats) -> float:
+    @property
+    def doubts(self) -> tuple[Floats, float]:
         """Errors of scores and log partition functions, and of their sum over the sequences."""
-        deep = float(self.largest(w) @ self.features.deep)
-        return UNIT * (deep + self.own_doubt) / max(self.n_examples, 1)
+        return self.features.deep, self.own_doubt

@@ -19,7 +19,7 @@ from cliquewise.graph.oriented_trees import check_entropy, gini_curvatures
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.base import check_weights
 from cliquewise.problems.examples import ExampleProblem
-from cliquewise.problems.rounding import EXP, SUM, UNIT
+from cliquewise.problems.rounding import EXP, SUM
 from cliquewise.ragged import Floats, Ints, offsets_of
 
 LOSSES = ("log", "softmax_margin", "hinge")
@@ -240,10 +240,11 @@ class CliqueProblem(ExampleProblem):
         features = float(np.diff(self.cliques.indptr).max(initial=0))
         return 4.0 * SUM + 8.0 * (largest * (states + EXP) + features)
 
-    def doubt(self, w: Floats) -> float:
+    @property
+    def doubts(self) -> tuple[Floats, float]:
         """Also what exponentials and logarithms do to log partition functions."""
         each = 2.0 * self.temperatures @ np.bincount(self.owners, minlength=self.n_examples)
-        return super().doubt(w) + UNIT * self.roundings * self.value(0.0, float(each))
+        return self.summands / self.C, self.roundings * float(each)
 
     @property
     def row_entries(self) -> float:

@@ -235,11 +235,10 @@ class ExampleProblem(Problem):
         """The objective."""
         return self.value(float(w @ w), float(self.losses(w).sum()))
 
-    def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """The objective and a subgradient."""
+    def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
+        """The sum of the losses and a subgradient."""
         total, gradient = 0.0, np.zeros(self.dimension)
         for scores, rows in self.top_k_all(w, 1):
             total += float(scores[0])
             rows.add_to(gradient, 0)
-        gradient /= max(self.n_examples, 1)
-        return self.value(float(w @ w), total), gradient + self.lam * w
+        return total, gradient

@@ -115,14 +115,13 @@ class GraphProblem(CliqueProblem):
         """The exact objective."""
         return self.primal_and_gradient(w)[0]
 
-    def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """The exact objective and a (sub)gradient, by inference on every graph."""
+    def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
+        """The sum of the exact losses and a (sub)gradient, by inference on every graph."""
         scores = self.potentials(w)
         mu, values = self.inference(scores + self.costs)
         grad = np.zeros(self.dimension)
         self.accumulate(mu - self.truth, grad)
-        grad = self.lam * w + grad / max(self.n_examples, 1)
-        return self.value(float(w @ w), float(values.sum() - scores @ self.truth)), grad
+        return float(values.sum() - scores @ self.truth), grad
 
     # ---- one example
 

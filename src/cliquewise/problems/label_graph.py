@@ -23,7 +23,7 @@ from cliquewise.errors import DataError
 from cliquewise.models.label_sets import multilabel_data, multilabel_model
 from cliquewise.oracles.label_rows import LabelRows
 from cliquewise.problems.base import Problem, check_weights
-from cliquewise.problems.rounding import EXP, SUM, UNIT
+from cliquewise.problems.rounding import EXP, SUM
 from cliquewise.ragged import Floats, Ints
 
 
@@ -188,15 +188,14 @@ class LabelGraphProblem(Problem):
         both, left, right = c @ (a * b), c @ (a * (1 - b)), c @ ((1 - a) * b)
         return np.stack([c.sum() - both - left - right, right, left, both], axis=1)
 
-    def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """The objective and its gradient, by exact inference on all rows."""
+    def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
+        """The weighted sum of the losses and its gradient, by exact inference on all rows."""
         V, tables = self.unpack(w)
         found = self.over_examples(lambda first, last: self._part(V, tables, first, last))
         loss = sum(part[0] for part in found) - float((tables * self._paired).sum())
         on = np.sum([part[1] for part in found], axis=0)
         pairs = np.sum([part[2] for part in found], axis=0) - self._paired
-        gradient = self.lam * w + self.pack(on, pairs) / max(self.n_examples, 1)
-        return self.value(float(w @ w), loss), gradient
+        return loss, self.pack(on, pairs)
 
     def _part(self, V: Floats, tables: Floats, first: int, last: int) -> tuple[Any, ...]:
         """Loss (but for the true pairs), X' (p - y), and expected pairs, of some rows."""
@@ -229,11 +228,12 @@ class LabelGraphProblem(Problem):
         """By weight: C times all features, each times its roundings and those of the sum."""
         return self.C * (self.n_examples + 2.0 * self.roundings) * self.reach
 
-    def doubt(self, w: Floats) -> float:
+    @cached_property
+    def doubts(self) -> tuple[Floats, float]:
         """Also what exponentials and logarithms do to log partition functions."""
         factors = self.n_labels + len(self.pairs)
         each = 2.0 * self.gamma * float(self.weights.sum()) * factors
-        return super().doubt(w) + UNIT * self.roundings * self.value(0.0, each)
+        return self.summands / self.C, self.roundings * each
 
     # ---- who it is
 
@@ -288,11 +288,10 @@ class LabelsProblem(LabelGraphProblem):
     def _cost_of(self, labels: slice | NDArray[Any]) -> Floats | float:
         return self.costs if isinstance(self.costs, float) else self.costs[:, labels]
 
-    def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """The objective and its gradient, without any inference."""
+    def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
+        """The weighted sum of the losses and its gradient, without any inference."""
         V, tables = self.unpack(w)
         on, every = self.features.scores(V), slice(None)
         loss = float(self.losses(on, every).sum())
         slope = self.features.adjoint(self.slopes(on, every)[0])
-        gradient = self.lam * w + self.pack(slope, tables) / max(self.n_examples, 1)
-        return self.value(float(w @ w), loss), gradient
+        return loss, self.pack(slope, tables)

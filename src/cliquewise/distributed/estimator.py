@@ -1,0 +1,99 @@
+"""What the estimators of a cluster share: client, `to_local`, prediction over partitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from dask.delayed import delayed
+
+from cliquewise.distributed.cluster import Cluster, client_of
+from cliquewise.distributed.inputs import partitions
+from cliquewise.distributed.problem import ClusterProblem
+from cliquewise.errors import UnsupportedError
+from cliquewise.estimators._base import Estimator
+from cliquewise.solvers.base import Start
+from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.solvers.run import Fit
+
+
+class ClusterEstimator:
+    """To be mixed into an estimator; ``_local`` is that of one machine."""
+
+    _local: ClassVar[type[Estimator]]
+    _kind: ClassVar[str]  # of the problem
+    client: Any
+    solver: Any
+    loss: str
+
+    @property
+    def client_(self) -> Any:
+        """The client that is given, or else the one that is there."""
+        return client_of(self.client)
+
+    def _cluster(self) -> Cluster:
+        """The workers, checked."""
+        self._check_parameters()  # type: ignore[attr-defined]
+        if not isinstance(self.solver, LBFGS) and self.solver not in ("auto", "lbfgs"):
+            raise UnsupportedError(
+                f"solver {self.solver!r} needs the examples one by one; on a cluster these work "
+                'with the sums of partitions: "lbfgs" (which "auto" takes)'
+            )
+        losses = LBFGS.works_on[self._kind]
+        if self.loss not in losses:
+            raise UnsupportedError(
+                f"loss {self.loss!r} has no gradient to add up over partitions; on a cluster there "
+                f"is {' or '.join(sorted(losses))}"
+            )
+        return Cluster(self.client_)
+
+    def _train_on(self, problem: ClusterProblem, **options: Any) -> Fit:
+        """Run L-BFGS, from where the partitions by themselves would end."""
+        given = self.solver
+        try:
+            self.solver = given if isinstance(given, LBFGS) else LBFGS()
+            warm = Start(problem.start()) if problem.is_convex else None
+            fit: Fit = self._train(problem, warm=warm, **options)  # type: ignore[attr-defined]
+        finally:
+            self.solver = given
+        self.traffic_ = {
+            "rounds": problem.rounds,
+            "bytes_sent": problem.cluster.sent,
+            "bytes_received": problem.cluster.received,
+        }
+        return fit
+
+    def to_local(self) -> Any:
+        """The same model as an estimator of one machine; it needs no cluster any more."""
+        parameters = {
+            name: value
+            for name, value in self.get_params(deep=False).items()  # type: ignore[attr-defined]
+            if name != "client"
+        }
+        local = self._local(**parameters)
+        state = {name: value for name, value in self.__dict__.items() if name not in parameters}
+        local.__dict__.update({n: v for n, v in state.items() if n not in ("client", "traffic_")})
+        return local
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, as that of one machine; see :func:`cliquewise.load`."""
+        self.to_local().save(path)
+
+    def _over(self, name: str, X: Any, *arguments: Any, **options: Any) -> list[Any]:
+        """A method of the local model on every partition, as delayed objects."""
+        model = delayed(self.to_local(), pure=False)  # sent once, not with every partition
+        answer = delayed(_ask, pure=False)
+        return [answer(model, name, x, arguments, options) for x in partitions(X, "X")]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()
+        return {**state, "client": None}  # which no other process can use
+
+
+def _ask(model: Any, name: str, X: Any, arguments: Any, options: Any) -> Any:
+    """Call a method on one partition."""
+    from cliquewise.distributed.chains import unlabeled
+
+    if isinstance(X, str):
+        X = unlabeled(X, model)
+    return getattr(model, name)(X, *arguments, **options)

@@ -1,0 +1,66 @@
+"""Worker processes: two, four, and some that are killed. One cluster for all, for it is slow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from dask_cases import TOL, agree, bags, sequences
+from distributed import Client, LocalCluster
+
+import cliquewise as cw
+from cliquewise.distributed import DaskSequenceTagger
+from cliquewise.errors import UnsupportedError
+
+#: Rounds in which a worker is killed; `python -m benchmarks.distributed` has ten.
+KILLS = 2
+
+
+@pytest.fixture(scope="module")
+def workers():
+    with (
+        LocalCluster(2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield cluster, client
+
+
+def test_without_a_client_fit_says_how_to_get_one():
+    with pytest.raises(UnsupportedError, match="no Dask client"):
+        DaskSequenceTagger().fit(*bags(*sequences(0), 2))
+
+
+@pytest.fixture(scope="module")
+def local():
+    return cw.SequenceTagger(tol=TOL).fit(*sequences(0))
+
+
+def test_two_and_four_worker_processes_reach_the_optimum_of_one_machine(workers, local):
+    cluster, client = workers
+    two = DaskSequenceTagger(tol=TOL, client=client).fit(*bags(*sequences(0), 6))
+    agree(two, local)
+    cluster.scale(4)
+    client.wait_for_workers(4)
+    four = DaskSequenceTagger(tol=TOL, client=client).fit(*bags(*sequences(0), 6))
+    assert np.array_equal(two.coef_, four.coef_)  # sums are in the order of the partitions
+
+
+def test_a_worker_killed_in_each_round_costs_no_more_than_time(workers, local):
+    _, client = workers
+    rounds = []
+
+    def kill(row):
+        rounds.append(row["epochs"])
+        if len(rounds) > KILLS:
+            return
+        process = sorted(client.run(os.getpid).values())[0]
+        late = threading.Timer(0.05 * (len(rounds) - 1), os.kill, (process, signal.SIGKILL))
+        late.start()  # between rounds, and within one
+
+    tagger = DaskSequenceTagger(tol=TOL, client=client)
+    tagger.fit(*bags(*sequences(0), 6), callback=kill)
+    assert len(rounds) > KILLS
+    agree(tagger, local)
