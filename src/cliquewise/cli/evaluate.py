@@ -31,7 +31,7 @@ from cliquewise.cli.tagging import (
     help="Of what is printed.",
 )
 @click.option("--json", "form", flag_value="json", hidden=True)
-@click.option("--jobs", default=1, show_default=True, help="Threads.")
+@click.option("--jobs", default=1, show_default=True, help="Threads; -1 for all processors.")
 @reading_options("as of the training file")
 @debug_option
 def command(

@@ -92,7 +92,9 @@ from cliquewise.cli.tagging import (
 @click.option("--min-count", default=1, show_default=True, help="Leave out rarer ones.")
 @click.option("--no-intercept", is_flag=True, help="No weight per label alone.")
 @click.option("--no-boundaries", is_flag=True, help="No begin and end weights per label.")
-@click.option("--jobs", default=1, show_default=True, help="Threads for passes over all data.")
+@click.option(
+    "--jobs", default=1, show_default=True, help="Threads to train in; -1 for all processors."
+)
 @click.option(
     "--cache",
     metavar="DIR",

@@ -31,7 +31,7 @@ Rows = list[list[str]]
 @click.option("--marginals", is_flag=True, help="Add the probability of every label.")
 @click.option("--top-k", type=click.IntRange(min=1), metavar="K", help="The K best labelings.")
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="File to write.")
-@click.option("--jobs", default=1, show_default=True, help="Threads.")
+@click.option("--jobs", default=1, show_default=True, help="Threads; -1 for all processors.")
 @click.option(
     "--batch",
     type=click.IntRange(min=1),

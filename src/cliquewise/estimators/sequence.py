@@ -86,8 +86,10 @@ class SequenceTagger(ChainInspection, Estimator):
         Leave out attributes seen fewer times.
     class_weight : dict or "balanced", optional
         Weight of an example: the mean weight of its labels.
-    n_jobs : int, default=1
-        Threads for prediction and for passes over all examples; -1 takes all processors.
+    n_jobs : int or None, default=1
+        Threads; None is 1, and -1 takes all processors. ``sdca`` trains in them, all solvers make
+        certificates in them, and prediction runs in them. With several, training gives
+        other bits each time (its certificate is true all the same); with one it never does.
     device : {"cuda", "cuda:1", ..., "cpu"}, optional
         Train, predict and find marginals there by PyTorch (extra ``torch``): loss ``log``, at most
         128 labels, by ``lbfgs``. On a GPU what is free bounds the memory: data that do not fit come
@@ -105,7 +107,7 @@ class SequenceTagger(ChainInspection, Estimator):
     smoother : {"l2", "entropy"}, default="l2"
         ``l2`` shares the maximum among the five best labelings, ``entropy`` among all.
     random_state : int or Generator, optional
-        The same seed gives the same bits.
+        The same seed gives the same bits (``n_jobs`` above 1: about the same).
     verbose : int, default=0
         1 shows a live line with the certificate.
 

@@ -302,6 +302,11 @@ class ChainForm:
         return model.n_attributes * model.n_labels if self.rows else model.n_emissions
 
     @property
+    def pair_start(self) -> int:
+        """Where the weights of token pairs begin."""
+        return self.edge_start + self.model.n_labels**2
+
+    @property
     def size(self) -> int:
         """Length of a packed vector."""
         return self.edge_start + self.model.dimension - self.model.n_emissions + PADDING

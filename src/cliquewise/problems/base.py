@@ -251,11 +251,15 @@ class Problem:
         In the order of the examples whichever thread was first: sums have the same bits always.
         """
         n, jobs = self.n_examples, max(1, self.n_jobs)
-        if jobs == 1 or n < 2 * jobs:
-            return [part(0, n)]
-        cuts = self.cuts(jobs)
-        with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(part, cuts[:-1], cuts[1:]))
+        return between([0, n] if jobs == 1 or n < 2 * jobs else self.cuts(jobs), part)
+
+
+def between(cuts: list[int], part: Callable[[int, int], T]) -> list[T]:
+    """``part(first, last)`` from each cut to the next, in a thread each; the results in order."""
+    if len(cuts) == 2:
+        return [part(*cuts)]
+    with ThreadPoolExecutor(len(cuts) - 1) as pool:
+        return list(pool.map(part, cuts[:-1], cuts[1:]))
 
 
 def check_weights(weights: Any, n: int) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -11,12 +11,15 @@ import numpy as np
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel, Mask
+from cliquewise.problems.base import between
 from cliquewise.problems.chain_sizes import ChainSizes, FeatureSizes
 from cliquewise.problems.rounding import EXP, SUM
 from cliquewise.ragged import Floats
 
 #: Most work (tokens times squared labels) in one call of a kernel: about two seconds.
 WORK = 400_000_000
+#: Entries of the data that show how work is shared among attributes.
+SAMPLE = 1 << 16
 #: The losses of chains.
 LOSSES = ("log", "hinge", "smooth_hinge")
 
@@ -115,6 +118,16 @@ class ChainProblem(ChainSizes):
         cuts = np.searchsorted(self.data.offsets, marks)
         cuts[0], cuts[-1] = 0, self.n_examples
         return cuts.tolist()  # type: ignore[no-any-return]
+
+    def over_attributes(self, part: Callable[[int, int], None]) -> None:
+        """``part(first, last)`` over all attributes, in ``n_jobs`` threads of about equal work."""
+        n, indices = self.model.n_attributes, self.chains.indices
+        cuts = [0, n]
+        if self.n_jobs > 1 and len(indices):
+            sample = np.sort(indices[:: -(-len(indices) // SAMPLE)])
+            marks = np.linspace(0, len(sample), self.n_jobs + 1)[1:-1].astype(int)
+            cuts = sorted({0, *sample[marks].tolist(), n})
+        between(cuts, part)
 
     def content(self, n: int) -> Iterator[tuple[str, Any]]:
         """Features, labels, constraints and weights of the first sequences, and the model."""
@@ -308,9 +321,9 @@ class ChainProblem(ChainSizes):
         edges = np.zeros_like(mass)
         edges[followers] = mass[followers] + mass[followers - 1]
         own, pairs = np.zeros((model.n_attributes, 4)), np.zeros((model.n_edge_attributes, 4))
-        feature_sizes(self.chains, mass, depths, own)
+        self.over_attributes(lambda *part: feature_sizes(self.chains, mass, depths, *part, own))
         if self.edge_chains is not None:
-            feature_sizes(self.edge_chains, edges, depths, pairs)
+            feature_sizes(self.edge_chains, edges, depths, 0, len(pairs), pairs)
         transitions = [[edges.sum(), edges @ depths, 2.0, 2.0 * len(followers)]]
         out = np.ascontiguousarray(np.concatenate([own, transitions, pairs]).T)
         out[3] += 8.0

@@ -145,6 +145,8 @@ def _restore_run(run: Any, rows: Any, header: dict[str, Any]) -> None:
 
 def _restore_course(solver: Solver, state: Any, arrays: Arrays, numbers: dict[str, Any]) -> None:
     for path in _leaves(state, solver.course(state)):
+        if path not in numbers:  # of a run in another number of threads
+            continue
         value = numbers[path]
         if COURSE + path not in arrays:
             _put(state, path, value)

@@ -142,7 +142,7 @@ class SAG(Solver):
 
         form = problem.form
         state = Averages(memory, form.zeros(), form.zeros(), Order(visits))
-        weights_of_duals(form.chains, memory, -1.0, state.d)
+        weights_of_duals(form.chains, memory, -1.0, state.d, 0, problem.model.n_attributes)
         return state
 
     # ---- one step

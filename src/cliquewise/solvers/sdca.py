@@ -20,7 +20,7 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
-from cliquewise.solvers.backends.base import Distributions
+from cliquewise.solvers.backends.base import Distributions, scaled
 from cliquewise.solvers.backends.chain.duals import ChainDuals
 from cliquewise.solvers.backends.chain.shards import ShardedDuals
 from cliquewise.solvers.backends.graph.duals import GraphDuals
@@ -161,6 +161,7 @@ class SDCA(Solver):
         if order.visits >= n and order.is_due(n, count):
             (dual, slack), gap = blocks.dual(), blocks.gap()
             estimate = (gap + slack) / max(abs(dual + gap), 1e-12)
+            blocks.watch(dual + slack)
             if problem.loss == "hinge" and order.ends_pass(n, count):
                 self._anneal(state, gap, slack)
         return state, Info(count / n, calls, estimate)
@@ -182,7 +183,7 @@ class SDCA(Solver):
         blocks = state.blocks
         blocks.refresh()
         bound = blocks.bound()
-        primal, _ = blocks.primal(blocks.gamma * blocks.w)
+        primal, _ = blocks.primal(scaled(blocks))
         state.averaged = False
         if len(state.average):
             other, _ = blocks.primal(state.average)
@@ -193,7 +194,7 @@ class SDCA(Solver):
     def weights(self, problem: Any, state: DualAscent) -> Floats:
         """Weights of the dual point, or their average if that was certified."""
         blocks = state.blocks
-        return blocks.unpacked(state.average if state.averaged else blocks.gamma * blocks.w)
+        return blocks.unpacked(state.average if state.averaged else scaled(blocks))
 
     def pack(self, state: DualAscent) -> Arrays:
         """The dual distributions and the average; the rest follows from them."""

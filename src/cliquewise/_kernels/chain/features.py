@@ -57,10 +57,16 @@ def n_attributes_of(chains):
 
 
 @kernel(inline=True)
-def mask_rows(chains, w):
-    """Set the weights that are not free to zero."""
+def start_of(chains, a):
+    """Where the weights of attribute ``a`` begin."""
+    return a * chains.allowed.shape[1] if chains.pair_start.shape[0] == 0 else chains.pair_start[a]
+
+
+@kernel(inline=True)
+def mask_rows(chains, w, begin, end):
+    """Set the weights of the attributes ``begin : end`` that are not free to zero."""
     n_labels = chains.allowed.shape[1]
-    for a in range(chains.row_mask.shape[0]):
+    for a in range(begin, min(end, chains.row_mask.shape[0])):
         for j in range(0, n_labels, LANES):
             row = keep_bits(load(w, a * n_labels + j), chains.row_mask[a] >> j)
             store_first(w, a * n_labels + j, n_labels - j, row)
@@ -101,6 +107,12 @@ def node_scores(chains, w, first, last, out):
 @kernel(helper=True)
 def add_features(chains, first, last, delta, factor, out):
     """out += factor * sum over tokens of (attributes of the token) (outer) delta[t]."""
+    add_rows(chains, first, last, delta, factor, out, 0, n_attributes_of(chains))
+
+
+@kernel(helper=True)
+def add_rows(chains, first, last, delta, factor, out, begin, end):
+    """`add_features` of the attributes ``begin : end`` alone: what one of several threads adds."""
     n_labels = chains.allowed.shape[1]
     indptr, indices, values = chains.indptr, chains.indices, chains.values
     ones = values.shape[0] == 0
@@ -109,15 +121,17 @@ def add_features(chains, first, last, delta, factor, out):
     start, label = chains.pair_start, chains.pair_label
     for t in range(last - first):
         for e in range(indptr[first + t], indptr[first + t + 1]):
+            a = indices[e]
+            if not begin <= a < end:
+                continue
             x = factor if ones else out.dtype.type(factor * values[e])
             if dense:
-                row = indices[e] * n_labels
+                row = a * n_labels
                 for j in range(0, n_labels, LANES):
                     d = load_first(delta, t * n_labels + j, n_labels - j, none)
                     y = fma(splat(x), d, load(out, row + j))
                     store_first(out, row + j, n_labels - j, y)
             else:
-                a = indices[e]
                 for p in range(start[a], start[a + 1]):
                     out[p] += x * delta[t, label[p]]
 
@@ -140,8 +154,8 @@ def largest_weights(chains, w, out):
 
 
 @kernel
-def feature_sizes(chains, mass, depths, out):
-    """Sizes of the values of each attribute.
+def feature_sizes(chains, mass, depths, begin, end, out):
+    """Sizes of the values of each of the attributes ``begin : end``.
 
     Their sum times the tokens' masses, and that times their depths; the largest; their number.
     """
@@ -149,6 +163,8 @@ def feature_sizes(chains, mass, depths, out):
     for t in range(mass.shape[0]):
         for e in range(chains.indptr[t], chains.indptr[t + 1]):
             a, x = chains.indices[e], 1.0 if ones else abs(chains.values[e])
+            if not begin <= a < end:
+                continue
             # The four are one row, so that an attribute costs one line of cache.
             row = out[a]
             row[0] += mass[t] * x

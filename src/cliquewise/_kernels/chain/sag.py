@@ -331,5 +331,5 @@ def epoch(chains, memory, w, d, lam, order, uniforms):
             _pay_all(chains, moved, caught, scale, d, w)
             scale, moved = 1.0, 0.0
     _pay_all(chains, moved, caught, scale, d, w)
-    mask_rows(chains, d)
+    mask_rows(chains, d, 0, chains.row_mask.shape[0])
     return calls

@@ -35,18 +35,19 @@ import numpy as np
 from cliquewise._kernels import REASSOCIATE, kernel
 from cliquewise._kernels.chain.features import (
     add_compact,
-    add_features,
+    add_rows,
     assign_slots,
     compact_features,
     compact_room,
     mask_rows,
     node_scores,
+    start_of,
     transitions_of,
 )
 from cliquewise._kernels.chain.inference import infer, inference_room
 from cliquewise._kernels.chain.sums import longest
+from cliquewise._kernels.chain.threads import draw_member, exchange, exchange_when_due, keep_gap
 from cliquewise._kernels.common.simd import copy
-from cliquewise._kernels.common.sum_tree import draw_leaf, set_leaf
 
 #: Dual state of all examples: see the head of this file.
 Duals = namedtuple(
@@ -236,7 +237,7 @@ def _ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fix
 
 
 @kernel
-def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step):
+def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part):
     """Visit examples, one dual ascent step each.
 
     Parameters
@@ -256,6 +257,8 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step):
         A number in [0, 1) for each such draw.
     fixed_step : float
         Step length; 0 for the line search.
+    part : Part
+        What of all this one of several threads does.
 
     Returns
     -------
@@ -267,8 +270,9 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step):
     calls = 0
     for step in range(order.shape[0]):
         i = order[step]
+        exchange_when_due(part, w, step)
         if i < 0:
-            i = draw_leaf(duals.tree, uniforms[step], n)
+            i = draw_member(duals, part, uniforms[step], n)
         block = _block_of(chains, duals, i)
         first, last, cells = block.first, block.last, block.mu.size
         if first == last:
@@ -288,9 +292,7 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step):
         at_mu, at_p = at_mu + x, at_p + y
         gap = max(log_z - duals.log_z[i] - at_mu, 0.0)
         v = at_p - at_mu
-        duals.gaps[i] = weight * gap
-        if duals.tree.shape[0] > 0:
-            set_leaf(duals.tree, i, weight * gap)
+        keep_gap(duals, part, i, weight * gap)
         if not v > 1e-14 * (1.0 + abs(log_z)) or weight == 0.0:
             continue
         count, used = assign_slots(chains, first, last, room.compact)
@@ -301,6 +303,8 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step):
         calls += _ascend(
             chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fixed_step > 0.0
         )
+    if part.every > 0:
+        exchange(part, w, 0)
     return calls
 
 
@@ -324,10 +328,17 @@ def infer_all(chains, duals):
 
 
 @kernel
-def weights_of_duals(chains, duals, strength, w):
-    """w = strength * sum_i c_i (F_i - B mu_i), afresh."""
+def weights_of_duals(chains, duals, strength, w, begin, end):
+    """w = strength * sum_i c_i (F_i - B mu_i), afresh.
+
+    Those of the attributes ``begin : end``, for one of several threads; whose attributes begin
+    with the first has the transitions, too.
+    """
     n_labels = chains.allowed.shape[1]
-    w[:] = 0.0
+    for k in range(start_of(chains, begin), start_of(chains, end)):
+        w[k] = 0.0
+    for k in range(chains.edge_start, w.size if begin == 0 else 0):
+        w[k] = 0.0
     delta = np.empty((longest(chains.offsets), n_labels), w.dtype)
     edges = np.empty((n_labels, n_labels), w.dtype)
     trans = transitions_of(chains, w)
@@ -341,8 +352,8 @@ def weights_of_duals(chains, duals, strength, w):
             for j in range(n_labels):
                 delta[t, j] = -duals.mu[first + t, j]
             delta[t, chains.labels[first + t]] += 1.0
-        add_features(chains, first, last, delta[:size], factor, w)
-        if size > 1:
+        add_rows(chains, first, last, delta[:size], factor, w, begin, end)
+        if size > 1 and begin == 0:
             # One addition per sequence and not per token: the fewer, the better the bound.
             copy(duals.mu_edges[duals.edge_row[i]], edges)
             for t in range(first + 1, last):
@@ -350,11 +361,11 @@ def weights_of_duals(chains, duals, strength, w):
             for a in range(n_labels):
                 for b in range(n_labels):
                     trans[a, b] -= factor * edges[a, b]
-    for a in range(n_labels):
+    for a in range(n_labels if begin == 0 else 0):
         for b in range(n_labels):
             if not chains.edge_free[a, b]:
                 trans[a, b] = 0.0
-    mask_rows(chains, w)
+    mask_rows(chains, w, begin, end)
 
 
 @kernel(fastmath=REASSOCIATE, helper=True)

@@ -32,8 +32,8 @@ from cliquewise._kernels.chain.sums import (
     transition_tables,
     workspace,
 )
+from cliquewise._kernels.chain.threads import draw_member, exchange, exchange_when_due, keep_gap
 from cliquewise._kernels.common.simd import copy
-from cliquewise._kernels.common.sum_tree import draw_leaf, set_leaf
 
 #: A distribution over the labelings of one chain: flat, those of edges one after the other.
 Point = namedtuple("Point", ["nodes", "edges", "mu", "mu_edges"])
@@ -98,14 +98,14 @@ def _infer(chains, first, last, nodes, edges, room, mu, mu_edges):
 
 
 @kernel(helper=True)
-def _score(chains, pairs, w, first, last, point):
+def _score(chains, pairs, w, first, last, point, start):
     """Scores of a chain under the weights."""
     size, k = last - first, chains.allowed.shape[1]
     square = k * k
     node_scores(chains, w, first, last, point.nodes[: size * k].reshape(size, k))
     trans = transitions_of(chains, w).ravel()
     rows = point.edges[: (size - 1) * square].reshape(size - 1, square)
-    node_scores(pairs, w[chains.edge_start + square :], first + 1, last, rows)
+    node_scores(pairs, w[start:], first + 1, last, rows)
     for t in range(size - 1):
         for j in range(square):
             rows[t, j] += trans[j]
@@ -168,17 +168,15 @@ def _accept(chains, w, dual, room, slots, pull):
 
 
 @kernel(helper=True)
-def _visit(chains, pairs, duals, i, w, strength, fixed_step, room):
+def _visit(chains, pairs, duals, i, w, strength, fixed_step, room, part):
     """One dual ascent step; the number of inferences."""
     first, last, weight = chains.offsets[i], chains.offsets[i + 1], chains.weights[i]
     dual, model, tried, pull = _dual_point(chains, duals, i), room.model, room.tried, 0.0
-    _score(chains, pairs, w, first, last, model)
+    _score(chains, pairs, w, first, last, model, part.pairs)
     top = _infer(chains, first, last, model.nodes, model.edges, room, model.mu, model.mu_edges)
     at_mu, at_p = _dots(model, dual, dual, model)
     gap, v = max(top - duals.log_z[i] - at_mu, 0.0), at_p - at_mu
-    duals.gaps[i] = weight * gap
-    if duals.tree.shape[0] > 0:
-        set_leaf(duals.tree, i, weight * gap)
+    keep_gap(duals, part, i, weight * gap)
     if weight == 0.0 or not v > 1e-14 * (1.0 + abs(top)):
         return 1
     pull = weight * strength
@@ -202,8 +200,7 @@ def _visit(chains, pairs, duals, i, w, strength, fixed_step, room):
         longer = grow > 0.0 and eta < 0.25 and q < 0.1 * (1.0 - eta) * (at_new - at_mu)
         if fixed_step > 0.0 or (risen and not longer):
             _accept(chains, w, dual, room, slots, pull)
-            own = w[chains.edge_start + room.total.size :]
-            add_compact(pairs, room.pairs, slots[2], -pull, own)
+            add_compact(pairs, room.pairs, slots[2], -pull, w[part.pairs :])
             duals.log_z[i] = log_z
             return attempt + 2
         if not risen:
@@ -213,15 +210,18 @@ def _visit(chains, pairs, duals, i, w, strength, fixed_step, room):
 
 
 @kernel
-def epoch(chains, pairs, duals, w, strength, order, uniforms, fixed_step):
+def epoch(chains, pairs, duals, w, strength, order, uniforms, fixed_step, part):
     """As `sdca.epoch`, for a likelihood; ``pairs`` are the attributes of token pairs."""
     room, calls = _make_room(chains, pairs, w), 0
     for step in range(order.shape[0]):
         i = order[step]
+        exchange_when_due(part, w, step)
         if i < 0:
-            i = draw_leaf(duals.tree, uniforms[step], chains.offsets.shape[0] - 1)
+            i = draw_member(duals, part, uniforms[step], chains.offsets.shape[0] - 1)
         if chains.offsets[i] < chains.offsets[i + 1]:
-            calls += _visit(chains, pairs, duals, i, w, strength, fixed_step, room)
+            calls += _visit(chains, pairs, duals, i, w, strength, fixed_step, room, part)
+    if part.every > 0:
+        exchange(part, w, 0)
     return calls
 
 
@@ -264,7 +264,7 @@ def weights_of_duals(chains, pairs, duals, strength, w):
         _sum_edges(chains, room.delta_edges, size, room.total)
         for j in range(trans.size if size > 1 else 0):
             trans[j] += factor * room.total[j]
-    mask_rows(chains, w)
+    mask_rows(chains, w, 0, chains.row_mask.shape[0])
 
 
 @kernel

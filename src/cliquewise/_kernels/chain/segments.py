@@ -229,5 +229,5 @@ def weights_of_segments(chains, pool, strength, w):
                 total += share * pool.length[a]
                 add_features_of(chains, pool, a, first, last, -strength * share, w)
             a = pool.next[a]
-    mask_rows(chains, w)
+    mask_rows(chains, w, 0, chains.row_mask.shape[0])
     return total

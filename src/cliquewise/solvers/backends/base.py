@@ -24,9 +24,15 @@ class Blocks(Protocol):
     """Dual variables of all examples, for `bcfw` and `sdca`; the weights follow from them."""
 
     draws: ClassVar[bool]  # whether `visit` draws examples by their gaps where it finds `DRAW`
-    course: ClassVar[tuple[str, ...]]  # see `Solver.course`
     w: Floats
-    gaps: Floats
+
+    @property
+    def gaps(self) -> Floats:
+        """What each example's gap was when it was last visited."""
+
+    @property
+    def course(self) -> tuple[str, ...]:
+        """See `Solver.course`."""
 
     def continue_from(self, warm: Any) -> None:
         """Take up the dual variables of the examples that ``warm`` has; refuse those of others."""
@@ -41,7 +47,7 @@ class Blocks(Protocol):
         """An upper bound of the objective at ``w``, and whether it is the objective itself."""
 
     def unpacked(self, w: Floats) -> Floats:
-        """Weights in the problem's form."""
+        """Weights in the problem's form, a copy."""
 
 
 class Combinations(Blocks, Protocol):
@@ -96,8 +102,16 @@ class Distributions(Blocks, Protocol):
     def dual(self) -> tuple[float, float]:
         """The dual value, and what the entropy would add to it where it does not count."""
 
+    def watch(self, dual: float) -> None:
+        """Hear of the dual value after a step; where threads have made it fall, use fewer."""
+
     def bound(self) -> Bound:
         """The dual value, less what rounding may have added."""
+
+
+def scaled(blocks: Distributions) -> Floats:
+    """The weights of the problem itself: ``gamma w``. Not to be changed."""
+    return blocks.w if blocks.gamma == 1.0 else blocks.gamma * blocks.w
 
 
 class Factors(Protocol):

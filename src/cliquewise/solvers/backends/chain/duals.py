@@ -14,6 +14,8 @@ from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats, Ints
+from cliquewise.solvers.backends.base import scaled
+from cliquewise.solvers.backends.chain.parts import Parts, alone, bytes_of, threads_of
 from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.checked import ROUNDING, check, checked, number_of
 from cliquewise.solvers.sampling import Order
@@ -39,12 +41,13 @@ class ChainDuals:
     """Dual distributions of all sequences and the weights they give."""
 
     draws: ClassVar[bool] = True
-    course: ClassVar[tuple[str, ...]] = ("w", "arrays.tree")
 
     def __init__(self, problem: ChainProblem, start: float, gamma: float, by_gap: bool):
         self.problem, self.form, self.gamma = problem, problem.form, gamma
+        jobs = threads_of(problem)
+        self.parts = Parts(problem, jobs) if jobs > 1 else None
+        self.w = self.form.zeros() if self.parts is None else self.parts.w
         self.arrays = self._empty(by_gap)
-        self.w = self.form.zeros()
         self.begin(start)
 
     @classmethod
@@ -52,7 +55,7 @@ class ChainDuals:
         """Distributions that are kept elsewhere, and weights that are those of more of them."""
         duals = cls.__new__(cls)
         duals.problem, duals.form, duals.gamma = problem, problem.form, gamma
-        duals.arrays, duals.w = arrays, w
+        duals.arrays, duals.w, duals.parts = arrays, w, None
         return duals
 
     def begin(self, start: float) -> None:
@@ -64,19 +67,22 @@ class ChainDuals:
 
     def totals(self, depths: Floats | None = None) -> Totals:
         """What a part of all sequences adds to the sums of all."""
-        from cliquewise._kernels.chain.sdca import wrong_mass
-
         n = self.problem.n_examples
         mean, doubt = self._entropy(self.problem.sequence_depths if depths is None else depths)
-        wrong = float(wrong_mass(self.problem.chains, self.arrays.mu))
-        return Totals(n * mean, n * doubt, wrong, float(self.arrays.gaps.sum()))
+        return Totals(n * mean, n * doubt, self._wrong(), float(self.arrays.gaps.sum()))
+
+    @property
+    def course(self) -> tuple[str, ...]:
+        """With several threads there is none: no two runs are the same."""
+        return ("w", "arrays.tree") if self.parts is None else ()
 
     @staticmethod
     def memory(problem: ChainProblem) -> float:
         """Two numbers per token and label, and per sequence (or edge) and label pair."""
         k = problem.model.n_labels
         edges = int(_tables(problem).sum())
-        return float(8.0 * (2 * problem.data.n_tokens * k + 2 * edges * k * k + problem.form.size))
+        numbers = 2 * problem.data.n_tokens * k + 2 * edges * k * k + problem.form.size
+        return 8.0 * numbers + bytes_of(problem)
 
     def _empty(self, by_gap: bool) -> Any:
         from cliquewise._kernels.chain.sdca import Duals
@@ -85,15 +91,21 @@ class ChainDuals:
         linked = _tables(self.problem)
         rows = np.where(linked > 0, np.cumsum(linked) - linked, -1).astype(np.int64)
         tokens, edges = (data.n_tokens, k), (int(linked.sum()), k, k)
-        leaves = 1 << max(n - 1, 1).bit_length() if by_gap else 0
         return Duals(
             np.zeros(tokens), np.zeros(edges), np.zeros(tokens), np.zeros(edges),
-            np.zeros(n), np.zeros(n), np.zeros(2 * leaves), rows,
+            np.zeros(n), np.zeros(n), np.zeros(sum(self._tree_sizes) if by_gap else 0), rows,
         )  # fmt: skip
 
     def order(self) -> Order:
         """The order of visits of a run."""
         return Order()
+
+    @property
+    def _tree_sizes(self) -> list[int]:
+        """Numbers in the tree of each thread."""
+        n, parts = self.problem.n_examples, self.parts
+        sizes = [n] if parts is None else [len(part) for part in parts.members]
+        return [_tree_size(size) for size in sizes]
 
     @property
     def gaps(self) -> Floats:
@@ -132,10 +144,28 @@ class ChainDuals:
         """Marginals and log partitions from the scores."""
         from cliquewise._kernels.chain import sdca, sdca_pairs
 
-        if self.problem.edge_chains is None:
-            sdca.infer_all(self.problem.chains, self.arrays)
-        else:
-            sdca_pairs.infer_all(self.problem.chains, self.problem.edge_chains, self.arrays)
+        def part(first: int, last: int) -> None:
+            chains, duals = self._between(first, last)
+            if self.problem.edge_chains is None:
+                sdca.infer_all(chains, duals)
+            else:
+                sdca_pairs.infer_all(chains, self.problem.edge_chains, duals)
+
+        self.problem.over_examples(part)
+
+    def _between(self, first: int, last: int) -> tuple[Any, Any]:
+        """Some of the sequences, and their duals."""
+        chains, duals = self.problem.chains, self.arrays
+        own = {name: getattr(duals, name)[first:last] for name in ("log_z", "gaps", "edge_row")}
+        chains = chains._replace(
+            offsets=chains.offsets[first : last + 1], weights=chains.weights[first:last]
+        )
+        return chains, duals._replace(**own)
+
+    def _trees(self) -> list[Any]:
+        """The tree of each thread."""
+        sizes = self._tree_sizes if len(self.arrays.tree) else [0] * len(self._tree_sizes)
+        return np.split(self.arrays.tree, np.cumsum(sizes)[:-1])
 
     # ---- the algorithm's questions
 
@@ -143,11 +173,17 @@ class ChainDuals:
         from cliquewise._kernels.chain import sdca, sdca_pairs
         from cliquewise._kernels.common.sum_tree import rebuild_tree
 
-        if len(self.arrays.tree):
-            rebuild_tree(self.arrays.tree, self.arrays.gaps)
+        gaps, parts = self.arrays.gaps, self.parts
+        own = [gaps] if parts is None else [gaps[members] for members in parts.members]
+        if parts is not None:
+            parts.visits = 0
+        for tree, leaves in zip(self._trees(), own, strict=True):
+            if len(tree):
+                rebuild_tree(tree, leaves)
         chains, pairs, strength = self.form.chains, self.problem.edge_chains, self._strength
         if pairs is None:
-            sdca.weights_of_duals(chains, self.arrays, strength, self.w)
+            given = chains, self.arrays, strength, self.w
+            self.problem.over_attributes(lambda *part: sdca.weights_of_duals(*given, *part))
         else:
             sdca_pairs.weights_of_duals(chains, pairs, self.arrays, strength, self.w)
 
@@ -158,12 +194,29 @@ class ChainDuals:
     def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
         from cliquewise._kernels.chain import sdca, sdca_pairs
 
-        chains, pairs, strength = self.form.chains, self.problem.edge_chains, self._strength
-        given = order, uniforms, step
-        if pairs is not None:
-            return int(sdca_pairs.epoch(chains, pairs, self.arrays, self.w, strength, *given))
+        pairs, strength, trees = self.problem.edge_chains, self._strength, self._trees()
         margin = 1 / self.gamma if self.problem.loss == "hinge" else 0.0
-        return int(sdca.epoch(chains, self.arrays, self.w, strength, margin, *given))
+        w = self.w if self.parts is None else self.parts.copies.everything
+
+        def work(at: int, chains: Any, order: Ints, uniforms: Floats, part: Any) -> int:
+            duals = self.arrays._replace(tree=trees[at])
+            given = order, uniforms, step, part
+            if pairs is not None:
+                return int(sdca_pairs.epoch(chains, pairs, duals, w, strength, *given))
+            return int(sdca.epoch(chains, duals, w, strength, margin, *given))
+
+        if self.parts is None:
+            return work(0, self.form.chains, order, uniforms, alone(self.problem))
+        calls = self.parts.visit(order, uniforms, work)
+        if self.parts.are_worn:
+            self.refresh()
+        return calls
+
+    def watch(self, dual: float) -> None:
+        if self.parts is not None and self.parts.are_too_many(dual, self.gamma):
+            tree = np.zeros(_tree_size(self.problem.n_examples) if len(self.arrays.tree) else 0)
+            self.parts, self.arrays = None, self.arrays._replace(tree=tree)
+            self.refresh()
 
     def gap(self) -> float:
         return self.gamma * float(self.arrays.gaps.sum()) / self.problem.n_examples
@@ -174,8 +227,12 @@ class ChainDuals:
 
         problem, n = self.problem, max(self.problem.n_examples, 1)
         entropy, sizes, largest = np.zeros((3, problem.n_examples))
+
+        def part(first: int, last: int) -> None:
+            sdca.entropies(*self._between(first, last), entropy[first:last], sizes[first:last])
+
         if problem.edge_chains is None:
-            sdca.entropies(problem.chains, self.arrays, entropy, sizes)
+            problem.over_examples(part)
         else:
             sdca_pairs.entropies(problem.chains, self.arrays, entropy, sizes, largest)
             depths = depths + problem.model.n_labels**2  # terms of one edge, which are added up
@@ -188,29 +245,37 @@ class ChainDuals:
 
         problem = self.problem
         entropy, sizes, largest = np.zeros((3, problem.n_examples))
+
+        def part(first: int, last: int) -> None:
+            sdca.largest_scores(*self._between(first, last), largest[first:last])
+
         if problem.edge_chains is None:
-            sdca.largest_scores(problem.chains, self.arrays, largest)
+            problem.over_examples(part)
         else:
             sdca_pairs.entropies(problem.chains, self.arrays, entropy, sizes, largest)
         # In the log domain the scores' own roundings are absolute errors of an exponent.
         logs = np.where(largest > LOG_DOMAIN, 8.0 * largest * problem.data.lengths, 0.0)
         return problem.sequence_depths + logs
 
-    def dual(self) -> tuple[float, float]:
+    def _wrong(self) -> float:
+        """Expected number of wrong labels, weighted."""
         from cliquewise._kernels.chain.sdca import wrong_mass
 
+        def part(first: int, last: int) -> float:
+            return float(wrong_mass(self._between(first, last)[0], self.arrays.mu))
+
+        return sum(self.problem.over_examples(part))
+
+    def dual(self) -> tuple[float, float]:
         problem, (mean, _) = self.problem, self._entropy(self.problem.sequence_depths)
         penalty = 0.5 * problem.lam * self.gamma**2 * float(self.w @ self.w)
         if problem.loss == "log":
             return mean - penalty, 0.0
-        mass = wrong_mass(problem.chains, self.arrays.mu)
-        return mass / max(problem.n_examples, 1) - penalty, mean
+        return self._wrong() / max(problem.n_examples, 1) - penalty, mean
 
     def bound(self) -> Bound:
-        from cliquewise._kernels.chain.sdca import wrong_mass
-
         problem, n, depths = self.problem, max(self.problem.n_examples, 1), self._depths()
-        wrong = float(wrong_mass(problem.chains, self.arrays.mu))
+        wrong = self._wrong()
         if problem.loss == "log":
             linear, doubt = self._entropy(depths)
         else:
@@ -223,14 +288,18 @@ class ChainDuals:
         if np.any(depths > problem.sequence_depths):
             more = problem.feature_sizes(depths).deep - problem.features.deep
             summands += problem.C * np.maximum(more, 0.0)
-        w = self.w if self.gamma == 1.0 else self.gamma * self.w
-        return problem.bound(linear, w, doubt, summands)
+        return problem.bound(linear, scaled(self), doubt, summands)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
         return self.problem.packed_primal(w), True
 
     def unpacked(self, w: Floats) -> Floats:
         return self.form.unpack(w)
+
+
+def _tree_size(n: int) -> int:
+    """Numbers in a tree of ``n`` leaves."""
+    return 2 << max(n - 1, 1).bit_length()
 
 
 def _tables(problem: ChainProblem) -> Ints:

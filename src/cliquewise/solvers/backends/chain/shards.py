@@ -169,6 +169,9 @@ class ShardedDuals:
             return total.entropy / n - penalty, 0.0
         return total.wrong / n - penalty, total.entropy / n
 
+    def watch(self, dual: float) -> None:
+        pass  # one thread, whose steps never fall
+
     def bound(self) -> Bound:
         problem, n = self.problem, max(self.problem.n_examples, 1)
         entropy = doubt = wrong = deepest = 0.0

@@ -122,6 +122,9 @@ class GraphDuals:
         total = float(problem.temperatures @ entropies) + float(problem.costs @ self.mu)
         return problem.value(-float(self.w @ self.w), total), 0.0
 
+    def watch(self, dual: float) -> None:
+        pass  # one thread, whose steps never fall
+
     def bound(self) -> Bound:
         problem = self.problem
         entropies, sizes = self.log_z.copy(), np.abs(self.log_z)
@@ -141,7 +144,7 @@ class GraphDuals:
         return self.problem.primal(w), True
 
     def unpacked(self, w: Floats) -> Floats:
-        return w
+        return w.copy()
 
 
 def _step_length(kappa: float, both: float, gap: float) -> float:
