@@ -190,7 +190,7 @@ def profile_evaluation(problem: Any, device: str) -> dict[str, Any]:
 
 def variants(problem: Any, device: str) -> dict[str, float]:
     """Milliseconds of the parts of an evaluation with launches of other sizes."""
-    from cliquewise.torch import _products, _triton, _vectors
+    from cliquewise.torch import _device_chains, _products, _vectors
 
     solver, out = DeviceLBFGS(device, graph=False), {}
     state = solver.begin(problem)
@@ -216,17 +216,33 @@ def variants(problem: Any, device: str) -> dict[str, float]:
         out[f"adjoint, pieces of {size}"] = events(lambda a=adjoint, i=into: a(marginals, i))
     _products.PIECE = piece
     padded = max(16, 1 << (k - 1).bit_length())
-    for name, warps in (("scan", _triton._WARPS), ("finish", _triton._FINISH_WARPS)):
-        usual = warps[padded]
-        for number in (1, 2, 4, 8):
-            warps[padded] = number
-            try:
-                out[f"chains, {name} warps {number}"] = events(
-                    lambda: chains._chains(batch, table, table[chains.n_attributes :])
-                )
-            except Exception as error:  # a size that does not compile is an answer, too
-                print(f"    {name} warps {number}: {type(error).__name__}: {str(error)[:80]}")
-        warps[padded] = usual
+
+    def of_chains(name: str) -> None:
+        trans = table[chains.n_attributes :]
+        try:
+            out[f"chains, {name}"] = events(lambda: chains._chains(batch, table, trans))
+        except Exception as error:  # a size that does not compile is an answer, too
+            print(f"    {name}: {type(error).__name__}: {str(error)[:80]}")
+
+    of_chains("as they are")
+    own = _device_chains
+    for name, sizes, tried in (
+        ("scan warps", own._SCAN_WARPS, (2, 4)), ("sum warps", own._SUM_WARPS, (1, 2, 8)),
+        ("scan rows", own._ROWS, (8, 16, 32)),
+    ):  # fmt: skip
+        usual = sizes[padded]
+        for number in tried:
+            sizes[padded] = number
+            of_chains(f"{name} {number}")
+        sizes[padded] = usual
+    for registers in (64, 96, 168, None):
+        own._REGISTERS, usual = registers, own._REGISTERS
+        of_chains(f"registers {registers}")
+        own._REGISTERS = usual
+    for steps in (4, 16):
+        own._STEPS, usual = steps, own._STEPS
+        of_chains(f"{steps} steps of a sum")
+        own._STEPS = usual
     usual = _vectors._BLOCK
     for block in (512, 2048, 4096):
         _vectors._BLOCK = block

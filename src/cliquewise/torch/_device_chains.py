@@ -21,6 +21,16 @@ from cliquewise.torch._scores import Scores
 MAX_LABELS = 128
 #: Groups of chains by length, where they are padded.
 GROUPS = 3
+#: Places for transposed transitions, which all chains share.
+SLOTS = 128
+#: By number of labels, rounded up: positions exponentiated at once, and warps of the kernels.
+_ROWS = {16: 16, 32: 8, 64: 16, 128: 16}
+_SCAN_WARPS = {16: 1, 32: 1, 64: 4, 128: 8}
+_SUM_WARPS = {16: 1, 32: 4, 64: 4, 128: 8}
+#: Registers of a thread of the scan: with more, fewer chains run side by side.
+_REGISTERS = 128
+#: Tokens of one step, and steps of one program, of the sums over tokens; chains looked at together.
+_TOKENS, _STEPS, _TOGETHER = 32, 8, 128
 
 
 def table_of(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
@@ -78,11 +88,11 @@ class Batch:
         """Number of chains."""
         return len(self.offsets) - 1
 
-    def prepare(self, n_attributes: int, first_spare: int) -> Batch:
+    def prepare(self, n_attributes: int, n_labels: int) -> Batch:
         """With everything that follows from the data, on the device where they are."""
         self.entries = self.entries._replace(n_columns=n_attributes)
         self.product = Product(self.entries)
-        self.adjoint = Product(self.entries.transposed(), first_spare)
+        self.adjoint = Product(self.entries.transposed(), n_attributes + n_labels)
         lengths = self.offsets.diff()
         self.order = torch.sort(lengths, descending=True, stable=True).indices.to(torch.int32)
         self.token_weights = None
@@ -90,9 +100,16 @@ class Batch:
             self.token_weights = torch.repeat_interleave(self.weights, lengths)
         if not uses_triton(self.tags.device):
             self.groups = padded_groups(self.offsets)
-        follows = torch.ones(self.n_tokens, dtype=torch.bool, device=self.tags.device)
-        follows[self.offsets[:-1][lengths > 0]] = False
-        self.followers = follows.nonzero()[:, 0]
+        self.follows = torch.ones(self.n_tokens, dtype=torch.int8, device=self.tags.device)
+        self.follows[self.offsets[:-1][lengths > 0]] = 0
+        at = self.follows.nonzero()[:, 0]
+        codes = self.tags[at - 1] * n_labels + self.tags[at]
+        weights = None if self.token_weights is None else self.token_weights[at]
+        # On the CPU: a sum of many on a GPU has no order. There is nothing to wait for yet.
+        counts = np.bincount(
+            codes.cpu().numpy(), None if weights is None else weights.cpu().numpy(), n_labels**2
+        )
+        self.pairs = table_of(counts, self.tags.device, torch.float64).view(n_labels, n_labels)
         return self
 
 
@@ -166,43 +183,50 @@ class Evaluator:
         batch.product(table, scores)
         if batch.allowed is not None:
             nodes.masked_fill_(~batch.allowed, -torch.inf)
-        rest = self.room[n * k :]
+        rest = self.room[n * k : 4 * n * k]
         if n and uses_triton(nodes.device) and _fits(k, self.dtype):
             return self._by_triton(batch, nodes, trans.contiguous(), rest)
         return self._by_groups(batch, nodes, trans, rest)
 
-    def _by_triton(self, batch: Batch, nodes: Tensor, trans: Tensor, rest: Tensor) -> Any:
+    def _by_triton(self, batch: Batch, nodes: Tensor, trans: Tensor, room: Tensor) -> Any:
         import triton.language as tl
 
-        from cliquewise.torch import _triton
-        from cliquewise.torch._triton_ragged import ragged_finish, ragged_scan
+        from cliquewise.torch._triton_ragged import ragged_logs, ragged_scan, token_sums
 
         n, k, b = batch.n_tokens, self.k, batch.n_chains
-        values = torch.empty(b, dtype=torch.float64, device=nodes.device)
-        trusts = torch.empty(b, dtype=torch.int32, device=nodes.device)
-        arguments = (
-            nodes, trans, batch.offsets, batch.order, _triton.fault_word(nodes.device),
-            batch.tags, values, trusts, rest, n, b, k,
-        )  # fmt: skip
         padded = max(16, 1 << (k - 1).bit_length())
         wide = self.dtype == torch.float64
-        options: dict[str, Any] = {
-            "KP": padded, "TB": 128, "F": tl.float64 if wide else tl.float32,
-            "LIMIT": 1e200 if wide else 1e18, "ROWS": _triton._ROWS[padded],
-            "MERGED": padded <= _triton._MERGED,
-        }  # fmt: skip
-        ragged_scan[(b,)](*arguments, **options, num_warps=_triton._WARPS[padded])
-        if not options["MERGED"]:
-            warps = _triton._FINISH_WARPS[padded]
-            ragged_finish[(b,)](*arguments, **options, num_warps=warps)
-        marginals = rest[2 * n * k : 3 * n * k].view(n, k)
-        edges = rest[3 * n * k : 3 * n * k + b * k * k].view(b, k * k)
-        if batch.weights is None:
-            return marginals, edges.sum(0).view(k, k), -values.sum()
-        assert batch.token_weights is not None
-        marginals *= batch.token_weights[:, None].to(self.dtype)
-        summed = batch.weights.to(self.dtype) @ edges
-        return marginals, summed.view(k, k), -(batch.weights @ values)
+        number = tl.float64 if wide else tl.float32
+        values = torch.empty(b, dtype=torch.float64, device=nodes.device)
+        trusts = torch.empty(b, dtype=torch.int32, device=nodes.device)
+        scratch = nodes.new_empty((SLOTS, k, k))
+        ragged_scan[(b,)](
+            nodes, trans, batch.offsets, batch.order, values, trusts, room, scratch, n, b, k,
+            KP=padded, TB=_TOGETHER, F=number, LIMIT=1e200 if wide else 1e18, ROWS=_ROWS[padded],
+            SLOTS=SLOTS, num_warps=_SCAN_WARPS[padded], maxnreg=None if wide else _REGISTERS,
+        )  # fmt: skip
+        few = -(-b // _TOGETHER)
+        tables = nodes.new_empty((few, 2, k, k))
+        weights, own = batch.weights, batch.token_weights
+        ragged_logs[(few,)](
+            nodes, trans, batch.offsets, values if weights is None else weights, values, trusts,
+            room, tables, n, b, k, KP=padded, TB=_TOGETHER, F=number,
+            HAS_WEIGHTS=weights is not None, num_warps=_SUM_WARPS[padded],
+        )  # fmt: skip
+        parts = -(-n // (_STEPS * _TOKENS))
+        sums, scores = nodes.new_empty((parts, k, k)), values.new_empty(parts)
+        token_sums[(parts,)](
+            nodes, batch.tags, batch.follows, values if own is None else own, room, sums, scores,
+            n, k, KP=padded, F=number, ROWS=_TOKENS, STEPS=_STEPS, HAS_WEIGHTS=own is not None,
+            num_warps=_SUM_WARPS[padded],
+        )  # fmt: skip
+        # As in the kernels, transitions are relative to the largest of them.
+        shift = trans.max().clamp(min=-3e38)
+        edges = sums.sum(0) * torch.exp(trans - shift) + tables[:, 1].sum(0)
+        edges = (edges.double() - batch.pairs).to(self.dtype)
+        gold = scores.sum() + _where(batch.pairs, trans).sum()
+        total = values.sum() if weights is None else weights @ values
+        return room[2 * n * k : 3 * n * k].view(n, k), edges, total - gold
 
     def _by_groups(self, batch: Batch, nodes: Tensor, trans: Tensor, rest: Tensor) -> Any:
         n, k = batch.n_tokens, self.k
@@ -223,13 +247,14 @@ class Evaluator:
         tokens = torch.arange(n, device=nodes.device)
         own = one.expand(n) if batch.token_weights is None else batch.token_weights
         marginals[tokens, batch.tags] -= own.to(self.dtype)
-        at = batch.followers
-        left, right = batch.tags[at - 1], batch.tags[at]
-        counts = torch.zeros(k * k, dtype=torch.float64, device=nodes.device)
-        counts.index_add_(0, left * k + right, own[at].contiguous())
-        edges -= counts.view(k, k).to(self.dtype)
-        gold = own @ nodes[tokens, batch.tags].double() + own[at] @ trans[left, right].double()
+        edges = (edges.double() - batch.pairs).to(self.dtype)
+        gold = own @ nodes[tokens, batch.tags].double() + _where(batch.pairs, trans).sum()
         return marginals, edges, total - gold
+
+
+def _where(counts: Tensor, trans: Tensor) -> Tensor:
+    """Counts times transitions; nothing of those that never occur, which may be impossible."""
+    return torch.where(counts != 0, counts * trans.double(), 0.0)
 
 
 def padded_groups_of(batch: Batch) -> list[tuple[Tensor, Tensor, Tensor]]:

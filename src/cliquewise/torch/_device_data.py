@@ -71,7 +71,7 @@ class Needs(NamedTuple):
         allowed = float(len(chains.allowed) > 0) * k
         data = entries * (2 * 4.0 + values) + n * (60.0 + allowed) + 60.0 * problem.n_examples
         # While the features are transposed they are there a few times; scores come later.
-        scratch = max(40.0 * entries, 8.0 * (4 * n * k + spare + problem.n_examples * k * k))
+        scratch = max(40.0 * entries, 8.0 * (4 * n * k + spare + (n / 128 + 256) * k * k))
         if padded:
             scratch += 8.0 * 12 * 1.5 * n * k
         return cls(vectors, data, scratch)
@@ -171,7 +171,7 @@ class DeviceData:
         for first, last in pairwise(cuts):
             if last > first or self.plan.batches == 1:
                 batch = Batch(problem.chains, first, last, device)
-                batch.prepare(model.n_attributes, model.n_attributes + self.k)
+                batch.prepare(model.n_attributes, self.k)
                 batches.append(batch if self.plan.resident else moved(batch, torch.device("cpu")))
         self.batches: Any = batches if self.plan.resident else Streamed(batches, device)
         size = max((self._scratch(b) for b in batches), default=0)
@@ -179,9 +179,8 @@ class DeviceData:
         self._evaluators: dict[torch.dtype, Evaluator] = {}
 
     def _scratch(self, batch: Batch) -> int:
-        """Numbers: scores and three times as many on the way, and a table for each chain."""
-        rows = max(4 * batch.n_tokens, batch.n_tokens + batch.product.spare)
-        return rows * self.k + batch.n_chains * self.k**2
+        """Numbers: scores, and three times as many on the way."""
+        return max(4 * batch.n_tokens, batch.n_tokens + batch.product.spare) * self.k
 
     def evaluator(self, dtype: torch.dtype) -> Evaluator:
         """The one of a type."""

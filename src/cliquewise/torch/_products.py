@@ -13,7 +13,7 @@ from torch import Tensor
 #: Entries that one row of a launch adds up; longer rows are cut, and their parts added up next.
 PIECE = 64
 #: Numbers of one tile of a launch.
-_TILE = 512
+_TILE = 256
 
 
 @cache
