@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from cliquewise.errors import GraphError, InfeasibleError, TooLargeError, Unsupp
 from cliquewise.graph.builders import complete, grid, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import _marginal_map_steps as steps
+from cliquewise.oracles._mixed_orders import mixed_order, narrowing
 from cliquewise.oracles._sums_first import plan_sums, sum_out
 from cliquewise.oracles._sums_given import SumsGiven
 
@@ -92,7 +92,7 @@ def test_relaxations_bound_the_sum_of_every_labeling() -> None:
             bound = Reference(relaxed.graph).joint + relaxed.constant
             slack = 1e-9 + relaxed.rounding
             assert (bound >= truth - slack if upper else bound <= truth + slack).all()
-        mixed, count = steps.mixed_order(graph.structure, is_max, np.log(8.0))
+        mixed, count = mixed_order(graph.structure, is_max, np.log(8.0))
         assert sorted(mixed) == list(range(n)) and is_max[mixed[count:]].all()
         left = steps.eliminate(graph, mixed, n, 8, True, np.inf, is_max)
         assert left.constant >= truth.max() - 1e-9
@@ -103,7 +103,7 @@ def test_sums_given_labels_are_exact_and_change_with_the_parts_around() -> None:
         graph = drawn(seed)[0].core.graph
         is_max = np.random.default_rng(seed).random(graph.n_variables) < 0.5
         truth = sums(graph, np.flatnonzero(is_max).tolist())
-        given = SumsGiven(graph, is_max, {}, np.inf)
+        given = SumsGiven(graph, is_max, {})
         rng = np.random.default_rng(seed)
         for _ in range(5):
             labels = rng.integers(0, graph.cardinalities)
@@ -112,6 +112,26 @@ def test_sums_given_labels_are_exact_and_change_with_the_parts_around() -> None:
         before = given.value(labels)
         assert given.climb(labels, rng, np.inf)
         assert given.value(labels) >= before
+
+
+def test_fixing_more_variables_makes_sums_narrow_lower_bounds() -> None:
+    rng = np.random.default_rng(0)
+    for seed in range(12):
+        graph = drawn(seed)[0].core.graph
+        is_max = rng.random(graph.n_variables) < 0.3
+        truth = sums(graph, np.flatnonzero(is_max).tolist())
+        fixed = narrowing(graph.structure, is_max, np.log(16.0))
+        assert not (fixed & is_max).any()
+        plan = plan_sums(graph.structure, is_max | fixed, np.inf)
+        given = SumsGiven(graph, is_max | fixed, {})
+        assert plan is not None
+        for _ in range(3):
+            labels = rng.integers(0, graph.cardinalities)
+            assert given.value(labels) <= truth[tuple(labels[is_max])] + 1e-9
+    fixed = narrowing(random_grid(30, 0).structure, np.zeros(900, dtype=bool), np.log(2.0**10))
+    rest = plan_sums(random_grid(30, 0).structure, fixed, np.inf)
+    assert 0 < fixed.sum() < 250
+    assert rest is None or rest.parts.structure.n_variables > 650
 
 
 def test_sums_come_first_at_the_width_of_one_tree() -> None:
@@ -149,9 +169,9 @@ def test_what_is_too_wide_gets_labels_and_bounds_around_the_truth() -> None:
     assert truth.exact
     with pytest.raises(TooLargeError, match="table entries"):
         graph.map("junction-tree", over=over, max_operations=1000)
-    found = graph.map(over=over, max_operations=1000, seconds=3)
+    found = graph.map(over=over, max_operations=1000, seconds=20, gap=0.5)
     assert found.score - 1e-9 <= truth.score <= found.upper_bound + 1e-9
-    assert "mini-buckets" in found.method or "best-first" in found.method
+    assert found.info["bound_by"] in ("mini-buckets", "best-first")
     rough = graph.map(over=over, max_operations=1000, seconds=0)
     assert rough.score - 1e-9 <= truth.score <= rough.upper_bound and not rough.exact
 
@@ -165,13 +185,14 @@ def test_no_graph_is_too_wide_for_an_answer_in_time(kind: str) -> None:
     if kind == "zeros":
         graph = with_zeros(graph, rng, 0.1)
     over = list(range(0, graph.n_variables, 2))
-    with suppress(UnsupportedError):
-        graph.map(over=over, seconds=0)  # loads what is compiled
-    begin = time.perf_counter()
-    found = graph.map(over=over, seconds=2)
-    assert time.perf_counter() - begin < 6.0
+    for attempt in range(2):  # the first one may have to compile
+        begin = time.perf_counter()
+        found = graph.map(over=over, seconds=1.5)
+        if time.perf_counter() - begin < 5.0:
+            break
+        assert attempt == 0
     fixed = {v: int(found.labels[v]) for v in over}
-    assert found.score <= graph.condition(fixed).marginals().log_z_bounds[1]
+    assert found.score <= graph.condition(fixed).marginals(seconds=1).log_z_bounds[1]
     assert -np.inf < found.score <= found.upper_bound < np.inf
 
 

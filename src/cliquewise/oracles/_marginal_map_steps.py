@@ -7,7 +7,6 @@ labels of either are good candidates, and the best score of the first is a bound
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
 from functools import cached_property
@@ -20,6 +19,7 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._mini_buckets import Remains, TooLate, eliminate
+from cliquewise.oracles._mixed_orders import mixed_order, narrowing
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles._sums_first import Mask, plan_sums, sum_out
 from cliquewise.oracles._sums_given import SumsGiven
@@ -38,6 +38,10 @@ SHARE = 0.5
 START, BOUNDS, SEARCH = 0.1, 0.6, 0.85
 #: Part of the time in which the best labels of one relaxation are looked for.
 SOLVE = 0.05
+#: Part of the time when tables for that proof stop growing.
+PROOF = 0.92
+#: Entries of tables where variables are fixed to make sums narrow.
+NARROW = 2.0**13
 #: Largest table of a mini-bucket.
 MOST_ENTRIES = 2.0**22
 #: Labelings of the relaxation that are tried, best first; more at a time.
@@ -109,7 +113,7 @@ class MarginalMapSteps:
         relaxed = self.tighten()
         if self.is_over:
             return
-        if relaxed is not None and self.given.is_exact and not self.is_over:
+        if relaxed is not None and not self.is_narrowed and not self.is_over:
             self.best_first(relaxed)
         if self.labels is None:
             self.first(SHARE * self.left)
@@ -120,13 +124,28 @@ class MarginalMapSteps:
 
     @cached_property
     def given(self) -> SumsGiven:
-        """Who knows what labels are worth; to ask takes a while on large graphs."""
-        given = SumsGiven(self.graph, self.is_max, self.limits, self.deadline)
+        """Who knows what labels are worth; to ask takes a while on large graphs.
+
+        Where sums are too wide even then, some variables more are fixed, and their states are
+        searched for as well: all that differs is that sums are lower bounds.
+        """
+        given = SumsGiven(self.graph, self.is_max, self.limits)
         self.sums_are_exact = given.is_exact
+        if not given.is_exact:
+            given = self._narrow(NARROW)
         if self.labels is not None:
             self.score = max(self.score, given.value(self.labels))
             self._note(self.method)
         return given
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether labels are worth a lower bound of their sum only."""
+        return len(self.given.kept) > int(self.is_max.sum())
+
+    def _narrow(self, entries: float) -> SumsGiven:
+        fixed = narrowing(self.graph.structure, self.is_max, math.log(entries))
+        return SumsGiven(self.graph, self.is_max | fixed, self.limits)
 
     @property
     def left(self) -> float:
@@ -153,6 +172,9 @@ class MarginalMapSteps:
 
     def offer(self, method: str, labels: Ints) -> float:
         """Keep the labels if their sum is larger; its value."""
+        if self.is_narrowed:
+            others = np.setdiff1d(self.given.kept, np.flatnonzero(self.is_max))
+            self.given.climb(labels, np.random.default_rng(0), self.deadline, others)
         value = self.given.value(labels)
         self.keep(method, labels, value)
         return value
@@ -340,11 +362,17 @@ class MarginalMapSteps:
         """A better lower bound of the sum of the best labels, in the time that is left."""
         if self.labels is None:
             return
+        entries = NARROW * GROWTH
+        while entries <= MOST_ENTRIES and not self.is_over:
+            begin = time.perf_counter()
+            self.keep(self.method, self.labels, self._narrow(entries).value(self.labels))
+            if begin + (1 + GROWTH) * (time.perf_counter() - begin) > self.until(PROOF):
+                break
+            entries *= GROWTH
         fixed = {int(v): int(self.labels[v]) for v in np.flatnonzero(self.is_max)}
         found = self.graph.condition(fixed).marginals(seconds=self.left, **self.limits)
-        if found.bounds_certified[0] and found.log_z_bounds[0] > self.score:
-            self.score = found.log_z_bounds[0]
-            self._note(found.method)
+        if found.bounds_certified[0]:
+            self.keep(self.method, self.labels, found.log_z_bounds[0])
 
 
 def _as_graph(graph: FactorGraph, order: Ints, left: Remains) -> Relaxed:
@@ -361,41 +389,3 @@ def _as_graph(graph: FactorGraph, order: Ints, left: Remains) -> Relaxed:
     flat = np.concatenate([np.empty(0), *(f.table.ravel() for f in left.functions)])
     smaller = FactorGraph.from_structure(structure, flat)
     return Relaxed(smaller, variables, renumber[order], left.constant, left.exact, left.rounding)
-
-
-def mixed_order(structure: Structure, is_max: Mask, most: float) -> tuple[Ints, int]:
-    """Sums first as long as tables have a log size of at most ``most``; then maxima, which
-    makes an upper bound. Returns also how many come before the last maxima.
-    """
-    n, adjacency = structure.n_variables, structure.adjacency
-    logs = np.log(structure.cardinalities.astype(float)).tolist()
-    neighbors = [
-        set(adjacency.indices[adjacency.indptr[v] : adjacency.indptr[v + 1]].tolist())
-        for v in range(n)
-    ]
-    weight = [logs[v] + sum(logs[u] for u in neighbors[v]) for v in range(n)]
-    heaps: tuple[list[tuple[float, int]], ...] = ([], [])
-    for v in range(n):
-        heaps[int(is_max[v])].append((weight[v], v))
-    for heap in heaps:
-        heapq.heapify(heap)
-    done, order = [False] * n, []
-    while True:
-        for heap in heaps:
-            while heap and (done[heap[0][1]] or heap[0][0] != weight[heap[0][1]]):
-                heapq.heappop(heap)
-        fits = [heap for heap in heaps if heap and heap[0][0] <= most]
-        if not fits or not heaps[0]:
-            break
-        v = heapq.heappop(fits[0])[1]
-        done[v] = True
-        order.append(v)
-        for u in neighbors[v]:
-            new = neighbors[v] - neighbors[u] - {u}
-            neighbors[u] |= new
-            neighbors[u].discard(v)
-            weight[u] += sum(logs[w] for w in new) - logs[v]
-            heapq.heappush(heaps[int(is_max[u])], (weight[u], u))
-    rest = sorted((v for v in range(n) if not done[v]), key=lambda v: (is_max[v], weight[v]))
-    order += rest
-    return np.array(order, dtype=np.int64), n - sum(1 for v in rest if is_max[v])

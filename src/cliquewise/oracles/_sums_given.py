@@ -16,21 +16,16 @@ import numpy as np
 from cliquewise._kernels.graphs import junction_tree as passes
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles._mini_buckets import TooLate, mini_bucket_bound
 from cliquewise.oracles._sums_first import Mask, Parts
 from cliquewise.oracles.base import get
-from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.junction_tree import JunctionTree
-from cliquewise.oracles.mini_buckets import elimination_order
 from cliquewise.ragged import Floats, Ints
 
 #: A part with so few labelings (their logarithm) needs no look at its order, which else may take
 #: a tenth of so many seconds.
 SMALL, ORDER = 12.0, 10.0
-#: A sum of more seconds than this is bounded from below instead.
+#: A sum of more seconds than this is too dear to be asked for again and again.
 LONG = 0.5
-#: Table entries of that bound.
-ENTRIES = 4096
 #: Sums that are kept of one part.
 KEPT = 100_000
 
@@ -89,12 +84,6 @@ class Part:
         plan = _tree().plan(self.structure)
         return plan, _tree().room(plan), np.zeros(len(plan.order), dtype=np.int64)
 
-    @cached_property
-    def order(self) -> Ints:
-        """Of mini-buckets."""
-        assert self.structure is not None
-        return elimination_order(self.structure)
-
     def tables(self, labels: Ints) -> Floats:
         """Those of the part, given the labels of the others."""
         steps = np.bincount(
@@ -102,37 +91,28 @@ class Part:
         )
         return self.flat[self.entries + np.repeat(steps.astype(np.int64), self.sizes)]
 
-    def value(self, labels: Ints, deadline: float) -> float:
-        """The log of its sum; a lower bound where that takes too long."""
+    def value(self, labels: Ints) -> float:
+        """The log of its sum."""
         key = labels[self.around].tobytes()
         found = self.known.get(key)
         if found is None:
             if len(self.known) >= KEPT:
                 self.known.clear()
-            found = self.known[key] = self._value(self.tables(labels), deadline)
+            found = self.known[key] = self._value(self.tables(labels))
         return found
 
-    def _value(self, tables: Floats, deadline: float) -> float:
+    def _value(self, tables: Floats) -> float:
         if self.structure is None:
             return float(tables.sum())
-        if self.is_exact:
-            plan, room, nowhere = self.wiring
-            return float(passes.upward_sum(plan, tables, *room, nowhere, False))
-        graph = FactorGraph.from_structure(self.structure, tables)
-        best = float(graph.score(climb(graph, unary_labels(graph), max_sweeps=5)[0]))
-        try:
-            low = mini_bucket_bound(graph, self.order, ENTRIES, False, deadline).value
-        except TooLate:
-            return best
-        return max(best, low) if low < math.inf else best
+        plan, room, nowhere = self.wiring
+        return float(passes.upward_sum(plan, tables, *room, nowhere, False))
 
 
 class SumsGiven:
     """The value of labels of the kept variables, and a search for better ones."""
 
-    def __init__(self, graph: FactorGraph, is_kept: Mask, limits: dict[str, Any], deadline: float):
+    def __init__(self, graph: FactorGraph, is_kept: Mask, limits: dict[str, Any]):
         s, found = graph.structure, Parts.of(graph.structure, is_kept)
-        self.deadline = deadline
         self.cards, self.kept = graph.cardinalities, np.flatnonzero(is_kept)
         places = found.structure.scope_offsets[:-1]
         summed = np.minimum.reduceat(found.structure.scopes, places) if len(places) else places
@@ -149,19 +129,25 @@ class SumsGiven:
 
     @property
     def is_exact(self) -> bool:
-        """Whether values are sums, not lower bounds of them."""
+        """Whether all sums are cheap enough to be asked for; the others are not to be."""
         return all(part.is_exact for part in self.parts)
 
     def value(self, labels: Ints) -> float:
         """The log of the sum with these labels (those of summed variables do not count)."""
-        return math.fsum(part.value(labels, self.deadline) for part in self.parts)
+        return math.fsum(part.value(labels) for part in self.parts)
 
     def _around(self, labels: Ints, v: int) -> float:
-        return math.fsum(part.value(labels, self.deadline) for part in self.holders[v])
+        return math.fsum(part.value(labels) for part in self.holders[v])
 
-    def climb(self, labels: Ints, rng: np.random.Generator, deadline: float) -> bool:
+    def climb(
+        self,
+        labels: Ints,
+        rng: np.random.Generator,
+        deadline: float,
+        variables: Ints | None = None,
+    ) -> bool:
         """Change one label at a time, as long as the value rises; whether that was to the end."""
-        still, order = 0, rng.permutation(self.kept)
+        still, order = 0, rng.permutation(self.kept if variables is None else variables)
         while still < len(order):
             for v in order.tolist():
                 if time.perf_counter() >= deadline:
