@@ -92,13 +92,16 @@ def drawn(options: Any) -> Iterator[Row]:
 def _graph(order: int, scale: float, forbidden: float, seed: int) -> FactorGraph:
     """A drawn graph; one labeling is possible for certain."""
     rng = np.random.default_rng(seed)
-    graph = random_graph(36, 60, max_order=order, max_cardinality=3, scale=scale, random_state=rng)
-    tables = graph.tables.copy()
-    keep = np.concatenate(list(graph._entries(rng.integers(0, graph.cardinalities)[None])))
-    gone = rng.random(len(tables)) < forbidden
-    gone[keep] = False
-    tables[gone] = -np.inf
-    return FactorGraph.from_structure(graph.structure, tables)
+    count = {2: 110, 3: 70, 4: 60}[order]  # about as wide as elimination can check
+    graph = random_graph(
+        36, count, max_order=order, max_cardinality=3, scale=scale, random_state=rng
+    )
+    keep, factors = rng.integers(0, graph.cardinalities), []
+    for scope, table in graph.factors:
+        drawn_out = np.where(rng.random(table.shape) < forbidden, -np.inf, table)
+        drawn_out[tuple(keep[list(scope)])] = 0.3
+        factors.append((scope, drawn_out))
+    return FactorGraph(graph.cardinalities, factors)
 
 
 def _mean(rows: list[Row]) -> Row:

@@ -160,13 +160,34 @@ def test_loopy_propagation_is_not_believed_where_it_does_not_settle(monkeypatch)
     assert low <= result.log_z <= high and low <= graph.marginals("junction-tree").log_z <= high
 
 
-def test_more_time_tightens_the_bounds_by_frank_wolfe():
+def test_more_time_tightens_the_bounds_by_frank_wolfe(monkeypatch):
+    monkeypatch.setattr(MarginalSteps, "_buckets", lambda self: None)  # exact on a small graph
     graph = complete(np.zeros((9, 2)), -1.5 * np.eye(2))
     truth = graph.marginals("junction-tree").log_z
     quick = graph.marginals("anytime", **BY_ESTIMATE)
     long = graph.marginals("anytime", seconds=1.5, **BY_ESTIMATE)
     assert long.info["upper"] == "barrier-fw"
     assert truth <= long.log_z_bounds[1] + 1e-9 < quick.log_z_bounds[1]
+
+
+def test_tables_of_growing_size_tighten_the_bounds_of_pairwise_graphs():
+    graph = sparse(40, 80, 1.5, k=3)
+    truth = graph.marginals("junction-tree").log_z
+    found = graph.marginals("anytime", seconds=1.0, **BY_ESTIMATE)
+    low, high = found.log_z_bounds
+    assert low <= truth + 1e-9 and truth <= high + 1e-9
+    assert high <= graph.marginals("trw-bp").log_z_bounds[1] + 1e-9
+    assert found.info["lower"] in ("sums", "barrier-fw")
+
+
+def test_a_graph_whose_possible_labelings_are_not_found_is_answered_all_the_same(monkeypatch):
+    def none_found(self):
+        raise UnsupportedError("no labeling")
+
+    monkeypatch.setattr(MarginalSteps, "_problem", none_found)
+    graph = smooth(4)
+    low, high = graph.marginals("anytime", seconds=0.3, **BY_ESTIMATE).log_z_bounds
+    assert low - 1e-9 <= graph.marginals("junction-tree").log_z <= high + 1e-9
 
 
 def test_marginals_are_exact_where_the_limit_allows_it_and_estimates_where_not():

@@ -13,6 +13,8 @@ from cliquewise.graph.builders import complete, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._factor_messages import FactorMessages
 from cliquewise.oracles._mini_buckets import TooLate, mini_bucket_bound
+from cliquewise.oracles._sums_below import sum_below
+from cliquewise.oracles.base import get
 
 
 def drawn(seed: int) -> FactorGraph:
@@ -36,6 +38,56 @@ def test_bounds_hold_on_two_hundred_graphs_and_meet_when_tables_are_large(block:
         assert high.exact and low.exact
         assert high.value == pytest.approx(log_z, abs=1e-9)
         assert low.value == pytest.approx(log_z, abs=1e-9)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_whatever_is_called_certified_holds_and_is_finite_on_two_hundred_graphs(block: int) -> None:
+    for seed in range(50 * block, 50 * block + 50):
+        rng = np.random.default_rng(seed)
+        scale = float(rng.uniform(0.2, 3.0))
+        graph = random_graph(
+            7, 10, max_order=2 + seed % 3, max_cardinality=3, scale=scale, random_state=rng
+        )
+        if seed % 2:
+            graph = with_zeros(graph, rng, float(rng.uniform(0.1, 0.8)))
+        log_z, slack = graph.marginals("brute-force").log_z, 1e-9
+        found = {
+            "no time": get("anytime").marginals(graph, seconds=0.0, max_operations=0),
+            "buckets": get("mini-buckets").marginals(graph, max_entries=300, max_iterations=3),
+        }
+        if graph.structure.is_pairwise:
+            found["steps"] = get("anytime").marginals(graph, max_operations=0)
+            found["parts"] = get("barrier-fw").marginals(graph, parts=3, max_calls=8)
+            found["no calls"] = get("barrier-fw").marginals(graph, seconds=0.0)
+            found["messages"] = get("trw-bp").marginals(graph)
+        for name, answer in found.items():
+            low, high = answer.log_z_bounds
+            assert np.isfinite([low, high]).all() and answer.bounds_certified[0], (seed, name)
+            assert low <= log_z + slack * max(1.0, abs(log_z)), (seed, name)
+            if answer.bounds_certified[1]:
+                assert high >= log_z - slack * max(1.0, abs(log_z)), (seed, name)
+
+
+def test_sums_around_a_labeling_hold_for_every_distribution_and_meet_ln_z() -> None:
+    wider = []
+    for seed in range(60):
+        graph = drawn(seed)
+        log_z = graph.marginals("brute-force").log_z
+        rng = np.random.default_rng(seed)
+        order, offsets = rng.permutation(8), graph.structure.node_offsets
+        nodes = rng.random(int(offsets[-1])) * (rng.random(int(offsets[-1])) < 0.8)
+        nodes[offsets[:-1]] += 0.1
+        nodes /= np.repeat(np.add.reduceat(nodes, offsets[:-1]), graph.cardinalities)
+        labels = graph.map("brute-force").labels
+        score = graph.score(labels)
+        for entries in (1, 16, 64, 1e9):
+            for q in (nodes, np.eye(len(nodes))[offsets[:-1] + labels].sum(axis=0)):
+                low = sum_below(graph, order, entries, q, labels, np.inf)
+                assert low <= log_z + 1e-9 * max(1.0, abs(log_z))
+            assert low >= score - 1e-9 * max(1.0, abs(score))
+            wider.append(low - score)
+        assert low == pytest.approx(log_z, abs=1e-9)
+    assert np.mean(wider) > 0.5  # nats above the score of the best labeling
 
 
 def tree_of_factors(seed: int) -> FactorGraph:

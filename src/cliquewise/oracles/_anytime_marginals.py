@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cliquewise.errors import TooLargeError
+from cliquewise.errors import TooLargeError, UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import parent_probabilities
 from cliquewise.oracles._barrier_parts import Parts
@@ -24,6 +24,7 @@ from cliquewise.oracles.base import Oracle, get
 from cliquewise.oracles.choice import PATIENCE, SHARE
 from cliquewise.oracles.cutset import Cutset
 from cliquewise.oracles.junction_tree import ENTRIES_PER_SECOND
+from cliquewise.oracles.mini_buckets import Growing, good_labels
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.oracles.trw_bp import Messages, certified_bound, lower_bound, sweep_seconds
 from cliquewise.ragged import Floats
@@ -40,7 +41,9 @@ TIGHTEN = 0.25
 UPDATES, WORTH, SLOWER = 20, 0.01, 10.0
 #: Frank-Wolfe is not started for less time than this.
 WORTHWHILE = 0.5
-#: It splits the graph into so many parts, if the time allows it.
+#: Part of the time that is left for tables of growing size, and seconds for each factor and pass.
+BUCKETS, PER_FACTOR = 0.3, 1e-4
+#: Frank-Wolfe splits the graph into so many parts, if the time allows it.
 PARTS = 64
 #: Seconds for factors of three or more variables where no limit is given.
 ANY_ORDER = 10.0
@@ -73,7 +76,10 @@ class MarginalSteps:
             return parts
         if not self.graph.structure.is_pairwise:
             return self._any_order()
-        self.p = p = self._problem()
+        try:
+            self.p = p = self._problem()
+        except UnsupportedError:  # no possible labeling was found: messages need none
+            return self._any_order()
         self.offer("tables", -math.inf, p.anything())
         loopy, bethe, converged = self.loopy()
         self.reweighted()
@@ -148,7 +154,7 @@ class MarginalSteps:
         """Factors of three or more variables: estimates and bounds that need no edges."""
         seconds = self.left if self.seconds is not None else ANY_ORDER
         found = get("mini-buckets").marginals(self.graph, seconds=seconds, gap=self.gap)
-        by = {"marginals": "loopy-bp", "lower": "mini-buckets", "upper": "mini-buckets"}
+        by = {"marginals": "loopy-bp", "lower": "sums", "upper": "mini-buckets"}
         method = "loopy-bp, bounds by mini-buckets"
         return replace(found, method=method, info={**by, **found.info})
 
@@ -200,6 +206,7 @@ class MarginalSteps:
             now = time.perf_counter()
             self.deadline = now + TIGHTEN * (now - self.started)
         self._improve_rho()
+        self._buckets()
         if is_limited and not self.is_over and self.left >= WORTHWHILE:
             self._frank_wolfe()
 
@@ -221,6 +228,19 @@ class MarginalSteps:
             took = time.perf_counter() - begin
             if before - self.upper < WORTH * (self.upper - self.lower) or took > self.left:
                 return
+
+    def _buckets(self) -> None:
+        """Tables of growing size: mini-buckets from above, sums around a labeling from below."""
+        p, per_pass = self.p, PER_FACTOR * self.p.structure.n_factors
+        if self.is_over or self.left * BUCKETS < per_pass:
+            return
+        nodes = self.x[: int(p.topology.node_offsets[-1])]
+        graph = p.graph(p.theta)
+        labels = max(p.labelings or [good_labels(graph, nodes, 0.0)], key=graph.score)
+        bounds = Growing(self.lower, self.upper)
+        until = time.perf_counter() + BUCKETS * self.left
+        for _ in bounds.steps(graph, nodes, labels, until, self.gap):
+            self.offer("mini-buckets", bounds.lower, bounds.upper, "sums")
 
     def _frank_wolfe(self) -> None:
         """Barrier Frank-Wolfe: a tighter polytope, one MAP call per step."""

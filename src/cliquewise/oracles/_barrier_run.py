@@ -15,6 +15,7 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._trw import Mapper, Problem, entries_of, log_sum_of
 from cliquewise.oracles.icm import climb
 from cliquewise.oracles.milp import solve_relaxation
+from cliquewise.oracles.mini_buckets import FIRST, elimination_order, sum_around
 from cliquewise.ragged import Floats, Ints, first_best
 from cliquewise.trace import Trace
 
@@ -332,8 +333,13 @@ class Run:
         return self.x[: int(self.p.topology.node_offsets[-1])]
 
     def sum_below(self) -> float:
-        """A lower bound of log Z: a sum over the labelings met, or mean-field's."""
-        return min(max(log_sum_of(self.scores), self.p.mean_field(self.nodes)), self.upper)
+        """A lower bound of log Z: a sum over the labelings met, or around them, or mean-field's."""
+        p, best = self.p, max(log_sum_of(self.scores), self.p.mean_field(self.nodes))
+        if not (p.is_free or self.is_local) and self.n_atoms:
+            labels = self.labels[int(np.argmax(self.scores[: self.n_atoms]))].astype(np.int64)
+            order = elimination_order(p.structure)
+            best = max(best, sum_around(p.graph(p.theta), order, FIRST, self.nodes, labels))
+        return min(best, self.upper)
 
     def bound_without_calls(self) -> None:
         """A bound even where no time was left for a call: each table at its largest entry."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from scipy.special import logsumexp
 
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
@@ -118,7 +117,7 @@ class FactorMessages:
             for a, old in enumerate(group.to_nodes):
                 others = tuple(b + 1 for b in range(len(group.shape)) if b != a)
                 scores = group.scores(without=a)
-                new = logsumexp(scores, axis=others) if others else scores
+                new = _log_sum(scores, others) if others else scores
                 top = new.max(axis=1, keepdims=True)
                 if not np.isfinite(top).all():  # what has no support at all is impossible
                     raise InfeasibleError(INFEASIBLE)
@@ -162,7 +161,7 @@ class FactorMessages:
         factors = np.empty(int(s.table_offsets[-1]))
         for group in self.groups:
             scores = group.scores().reshape(len(group.factors), -1)
-            total = logsumexp(scores, axis=1, keepdims=True)
+            total = _log_sum(scores, (1,))[:, None]
             if not np.isfinite(total).all():
                 raise InfeasibleError(INFEASIBLE)
             p = np.exp(scores - total)
@@ -170,6 +169,14 @@ class FactorMessages:
             flat = np.where(p > 0, group.tables.reshape(p.shape), 0.0)
             value += float((p * flat).sum() + _entropy(p).sum())
         return nodes, factors, value
+
+
+def _log_sum(scores: Floats, axes: tuple[int, ...]) -> Floats:
+    """log sum exp over some axes; scipy's takes several times as long on small tables."""
+    top = scores.max(axis=axes, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(scores - top).sum(axis=axes)) + np.squeeze(top, axis=axes))
 
 
 def _normalized(logs: Floats, owners: Ints, starts: Ints) -> Floats:

@@ -243,8 +243,9 @@ def problem(
     finite = theta > -np.inf
     if finite.all():
         return Problem(pairwise, merged, theta, finite, uniform(t), True, list(known))
-    found = _support(t, merged, finite, mapper_of(merged), seconds, known)
-    possible, inner, certified, rows = found or (finite, uniform(t), True, list(known))
+    possible, inner, certified, rows = _support(
+        t, merged, finite, mapper_of(merged), seconds, known
+    )
     return Problem(
         pairwise, merged, np.where(possible, theta, 0.0), possible, inner, certified, rows
     )
@@ -278,11 +279,11 @@ def _support(
     mapper: Mapper,
     seconds: float,
     known: Sequence[Ints] = (),
-) -> tuple[Any, Floats, bool, list[Ints]] | None:
+) -> tuple[Any, Floats, bool, list[Ints]]:
     """Entries that occur in possible labelings, and the mean of labelings that cover them.
 
-    Each MAP call rewards the entries not seen yet; when it earns nothing, none is left. None
-    where the time ends before: bounds that count every entry that is not forbidden hold too.
+    Each MAP call rewards the entries not seen yet; when it earns nothing, none is left. Where
+    the time ends before, every entry that is not forbidden counts: bounds hold then, too.
     """
     deadline = time.perf_counter() + seconds
     seen = np.zeros(len(finite), dtype=bool)
@@ -311,7 +312,7 @@ def _support(
         total[entries] += 1.0
         rows.append(answer.labels)
         if time.perf_counter() >= deadline:
-            return None
+            return finite, uniform(t), True, rows
     proved = answer.upper_bound < 0.5
     return seen, total / len(rows), proved, rows
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +16,8 @@ from cliquewise.graph.structure import Structure
 from cliquewise.oracles._factor_messages import FactorMessages
 from cliquewise.oracles._mini_buckets import TooLate, mini_bucket_bound
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import Oracle, register
+from cliquewise.oracles._sums_below import sum_below
+from cliquewise.oracles.base import Oracle, get, register
 from cliquewise.oracles.icm import climb
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.ragged import Floats, Ints, first_best
@@ -22,8 +25,9 @@ from cliquewise.trace import Trace
 
 #: Entries of the smallest tables tried, and the factor by which they grow.
 FIRST, GROWTH = 256, 8
-#: Part of the time that belief propagation may take.
-MESSAGES = 0.4
+#: Parts of the time that belief propagation may take, and of the rest, a search for a labeling
+#: where the one at hand is impossible; it has a moment even when nothing is left.
+MESSAGES, SEARCH, MOMENT = 0.4, 0.3, 0.1
 #: Variables up to which an order by fill is worth its time; others go by their degree.
 ORDERED = 20_000
 
@@ -82,50 +86,104 @@ class MiniBuckets(Oracle):
         """
         self.reject(options)
         started = time.perf_counter()
-        deadline = started + seconds
         messages = FactorMessages(graph)
         converged, sweeps = messages.run(tol, max_iterations, started + MESSAGES * seconds)
         nodes, factors, bethe = messages.answer()
+        left = started + seconds - time.perf_counter()
+        labels = good_labels(graph, nodes, SEARCH * left)
         trace = Trace(("seconds", "lower", "upper"))
-        lower, upper = self._labeling(graph, nodes), self._free(graph)
-        entries, exact = float(FIRST), False
-        order = elimination_order(graph.structure)
-        spent = 0.0
-        while not exact and upper - lower > gap and entries <= max_entries:
-            begin = time.perf_counter()
-            if begin + GROWTH * spent > deadline:
-                break
-            try:
-                high = mini_bucket_bound(graph, order, entries, True, deadline)
-                upper, exact = min(upper, high.value), high.exact
-                low = high if exact else mini_bucket_bound(graph, order, entries, False, deadline)
-                lower = max(lower, low.value if low.value < math.inf else -math.inf)
-            except TooLate:
-                break
-            now = time.perf_counter()
-            spent = now - begin
-            trace.append(seconds=now - started, lower=lower, upper=upper)
-            entries *= GROWTH
-        lower = min(lower, upper)
+        bounds = Growing(float(graph.score(labels)), self._free(graph))
+        for _ in bounds.steps(graph, nodes, labels, started + seconds, gap, max_entries):
+            now = time.perf_counter() - started
+            trace.append(seconds=now, lower=bounds.lower, upper=bounds.upper)
+        lower, upper = min(bounds.lower, bounds.upper), bounds.upper
         info = {"converged": converged, "iterations": sweeps, "bethe": bethe,
-                "entries": entries / GROWTH}  # fmt: skip
-        value = upper if exact else min(max(bethe, lower), upper)
+                "entries": bounds.entries}  # fmt: skip
+        value = upper if bounds.exact else min(max(bethe, lower), upper)
         return MarginalResult.from_flat(
             graph, nodes, factors, value, self.name, (lower, upper), trace=trace, info=info
         )
 
     @staticmethod
-    def _labeling(graph: FactorGraph, nodes: Floats) -> float:
-        """Score of a good labeling: log Z is no smaller."""
-        s = graph.structure
-        labels = first_best(nodes, s.node_offsets) if s.n_variables else np.empty(0, dtype=np.int64)
-        labels, _ = climb(graph, labels, max_sweeps=10)
-        return float(graph.score(labels))
-
-    @staticmethod
     def _free(graph: FactorGraph) -> float:
         """As if all tables were constant at their largest entry."""
         return table_bound(graph) + float(np.log(graph.cardinalities.astype(float)).sum())
+
+
+@dataclass
+class Growing:
+    """Bounds of log Z from tables of growing size: upper ones of mini-buckets, lower ones of sums.
+
+    Lower bounds by negative weights are looser everywhere, and lost where entries are forbidden.
+    """
+
+    lower: float = -math.inf
+    upper: float = math.inf
+    entries: float = 0.0
+    exact: bool = False
+
+    def steps(
+        self,
+        graph: FactorGraph,
+        nodes: Floats,
+        labels: Ints,
+        deadline: float,
+        gap: float = 0.0,
+        max_entries: float = 2.0**24,
+    ) -> Iterator[None]:
+        """Tighten the bounds step by step, around these marginals and this labeling."""
+        order, entries, spent = elimination_order(graph.structure), float(FIRST), 0.0
+        while not self.exact and self.upper - self.lower > gap and entries <= max_entries:
+            begin = time.perf_counter()
+            if begin + GROWTH * spent > deadline:
+                return
+            try:
+                high = mini_bucket_bound(graph, order, entries, True, deadline)
+                self.upper, self.exact = min(self.upper, high.value), high.exact
+                self.lower = max(self.lower, high.value) if high.exact else self.lower
+            except TooLate:
+                return
+            if not high.exact:
+                low = sum_around(graph, order, entries, nodes, labels, deadline)
+                self.lower = max(self.lower, low)
+            self.entries = entries
+            entries *= GROWTH
+            spent = time.perf_counter() - begin
+            yield
+
+
+def sum_around(
+    graph: FactorGraph,
+    order: Ints,
+    entries: float,
+    nodes: Floats,
+    labels: Ints,
+    deadline: float = math.inf,
+) -> float:
+    """A lower bound of log Z around some marginals or around a labeling, whichever is larger.
+
+    Marginals win where couplings are weak, and a labeling where they are strong.
+    """
+    best = float(graph.score(labels))
+    fixed = np.zeros(len(nodes))
+    fixed[graph.structure.node_offsets[:-1] + labels] = 1.0
+    known = labels if best > -math.inf and np.isneginf(graph.tables).any() else None
+    for q in (fixed, nodes):
+        try:
+            best = max(best, sum_below(graph, order, entries, q, known, deadline))
+        except TooLate:
+            break
+    return best
+
+
+def good_labels(graph: FactorGraph, nodes: Floats, seconds: float) -> Ints:
+    """A labeling near the best states of the variables; a search finds one that is possible."""
+    s = graph.structure
+    labels = first_best(nodes, s.node_offsets) if s.n_variables else np.empty(0, dtype=np.int64)
+    labels, _ = climb(graph, labels, max_sweeps=10)
+    if graph.score(labels) > -np.inf:
+        return labels
+    return get("anytime").map(graph, seconds=max(MOMENT, seconds)).labels
 
 
 def elimination_order(structure: Structure) -> Ints:

@@ -18,6 +18,7 @@ from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho, uniform
 from cliquewise.oracles.base import Cost, register
 from cliquewise.oracles.icm import climb
+from cliquewise.oracles.mini_buckets import FIRST, elimination_order, sum_around
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.oracles.trw_s import run_trw_s
 from cliquewise.ragged import Floats, first_best, offsets_of
@@ -238,10 +239,12 @@ def certified_bound(p: Problem, x: Floats, rho: Floats, seconds: float = math.in
 
 
 def lower_bound(p: Problem, x: Floats, sweeps: int = 30) -> float:
-    """Best of mean field and of one good labeling."""
+    """Best of mean field and of one good labeling; around that where entries are forbidden."""
     t = p.topology
     n_states = int(t.node_offsets[-1])
     graph = p.graph(p.theta)
     labels, _ = climb(graph, first_best(x[:n_states], t.node_offsets), sweeps)
-    found = [float(graph.score(labels)), *(float(graph.score(row)) for row in p.labelings)]
-    return max(p.mean_field(x[:n_states], sweeps), *found)
+    best = max((labels, *p.labelings), key=graph.score)
+    if p.is_free:
+        return max(p.mean_field(x[:n_states], sweeps), float(graph.score(best)))
+    return sum_around(graph, elimination_order(p.structure), FIRST, x[:n_states], best)
