@@ -48,6 +48,8 @@ def test_every_public_name_is_documented(name):
 def test_the_examples_in_the_pages_run(page):
     if page.name == "deep.md":
         pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
+    if page.name == "cluster.md":
+        pytest.importorskip("distributed", reason="cliquewise[distributed] is not installed")
     result = doctest.testfile(str(page), module_relative=False, optionflags=FLAGS)
     assert result.failed == 0
 

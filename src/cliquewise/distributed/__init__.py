@@ -19,6 +19,7 @@ except ImportError as error:
 
 _WHERE = {
     "DaskSequenceTagger": "tagger",
+    "DaskMultiLabelClassifier": "multilabel",
 }
 
 __all__ = [*_WHERE]

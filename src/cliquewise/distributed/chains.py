@@ -80,7 +80,7 @@ def encode(
     if isinstance(X, str):
         X, y = _read(X)
     encoder = copy.deepcopy(encoder)
-    X, y = _listed(X), _listed(y)
+    X, y = listed(X), listed(y)
     data = encoder.fit_transform(X)
     labels = Labels.fit(y)
     numbers, mask = labels.encode(y, data.offsets)
@@ -114,7 +114,7 @@ def _read(path: str) -> tuple[Columns, list[list[str]]]:
     return text.split_labels()
 
 
-def _listed(values: Any) -> Any:
+def listed(values: Any) -> Any:
     """Bags have their partitions as iterators sometimes."""
     return values if hasattr(values, "__len__") else list(values)
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from dask.delayed import delayed
 
+from cliquewise.distributed.chains import listed, unlabeled
 from cliquewise.distributed.cluster import Cluster, client_of
 from cliquewise.distributed.inputs import partitions
 from cliquewise.distributed.problem import ClusterProblem
@@ -47,15 +48,16 @@ class ClusterEstimator:
             )
         return Cluster(self.client_)
 
-    def _train_on(self, problem: ClusterProblem, **options: Any) -> Fit:
-        """Run L-BFGS, from where the partitions by themselves would end."""
-        given = self.solver
-        try:
-            self.solver = given if isinstance(given, LBFGS) else LBFGS()
-            warm = Start(problem.start()) if problem.is_convex else None
-            fit: Fit = self._train(problem, warm=warm, **options)  # type: ignore[attr-defined]
-        finally:
-            self.solver = given
+    def _wanted(self) -> Any:
+        """The solver that works with sums of partitions."""
+        return self.solver if isinstance(self.solver, LBFGS) else LBFGS()
+
+    def _train_on(self, problem: ClusterProblem, start: Any = None, **options: Any) -> Fit:
+        """Train, from where the partitions by themselves would end unless a start is given."""
+        if start is None and problem.is_convex:
+            start = problem.start()
+        warm = None if start is None else Start(start)
+        fit: Fit = self._train(problem, warm=warm, **options)  # type: ignore[attr-defined]
         self.traffic_ = {
             "rounds": problem.rounds,
             "bytes_sent": problem.cluster.sent,
@@ -79,21 +81,20 @@ class ClusterEstimator:
         """Write the model to one file, as that of one machine; see :func:`cliquewise.load`."""
         self.to_local().save(path)
 
-    def _over(self, name: str, X: Any, *arguments: Any, **options: Any) -> list[Any]:
-        """A method of the local model on every partition, as delayed objects."""
+    def _over(self, name: str, X: Any, empty: Any, *arguments: Any, **options: Any) -> list[Any]:
+        """A method of the local model on every partition, as delayed objects; ``empty`` of none."""
         model = delayed(self.to_local(), pure=False)  # sent once, not with every partition
         answer = delayed(_ask, pure=False)
-        return [answer(model, name, x, arguments, options) for x in partitions(X, "X")]
+        return [answer(model, name, x, empty, arguments, options) for x in partitions(X, "X")]
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
         return {**state, "client": None}  # which no other process can use
 
 
-def _ask(model: Any, name: str, X: Any, arguments: Any, options: Any) -> Any:
+def _ask(model: Any, name: str, X: Any, empty: Any, arguments: Any, options: Any) -> Any:
     """Call a method on one partition."""
-    from cliquewise.distributed.chains import unlabeled
-
-    if isinstance(X, str):
-        X = unlabeled(X, model)
+    X = unlabeled(X, model) if isinstance(X, str) else listed(X)
+    if not (X.shape[0] if hasattr(X, "shape") else len(X)):
+        return empty
     return getattr(model, name)(X, *arguments, **options)

@@ -96,6 +96,8 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
         callback : callable, optional
             Called with every row of the trace.
         """
+        if self.device is not None:
+            raise UnsupportedError(f"device={self.device!r}: workers of a cluster train on CPUs")
         cluster = self._cluster()
         parts = in_pairs(X, y, sample_weight)
         encoder = SequenceEncoder(self.template, self.n_hash, 1)
@@ -160,6 +162,9 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
             return np.where(there, weights, 1.0)
         return class_weights(self.class_weight, classes, np.empty(0, dtype=np.int64))
 
+    def _most_epochs(self) -> float:
+        return self.max_epochs
+
     def partial_fit(self, *data: Any, **more: Any) -> DaskSequenceTagger:
         """Refused: a cluster keeps no examples between fits."""
         raise UnsupportedError(
@@ -180,14 +185,14 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
         if not is_distributed(X):
             return super().predict(X, allowed, decoding=decoding)
         _refuse(allowed)
-        return dask.bag.from_delayed(self._over("predict", X, decoding=decoding))
+        return dask.bag.from_delayed(self._over("predict", X, [], decoding=decoding))
 
     def predict_marginals(self, X: Any, allowed: Any = None, **options: Any) -> Any:
         """Chances of labels: of partitions as a dask bag, of sequences as a list."""
         if not is_distributed(X):
             return super().predict_marginals(X, allowed, **options)
         _refuse(allowed)
-        return dask.bag.from_delayed(self._over("predict_marginals", X, **options))
+        return dask.bag.from_delayed(self._over("predict_marginals", X, [], **options))
 
 
 def _refuse(allowed: Any) -> None:
