@@ -19,7 +19,7 @@ import time
 import numpy as np
 
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.oracles._mini_buckets import Function, TooLate, _joined, _power_sum, _size
+from cliquewise.oracles._mini_buckets import Function, TooLate, _joined, _power_sum
 from cliquewise.ragged import Floats, Ints
 
 
@@ -53,7 +53,7 @@ def sum_below(
         found, buckets[at] = buckets[at], []
         if not found:
             total += float(np.log(cards[v]))
-        elif len(found) == 1 or _size({u for f in found for u in f.scope}, cards) <= max_entries:
+        elif len(found) == 1 or _size(found, cards) <= max_entries:
             joined = _joined(found, place, cards)
             total += put(joined.scope[1:], _power_sum(joined.table, 1.0))
         else:
@@ -63,6 +63,12 @@ def sum_below(
             for f in found:
                 total += put(f.scope[1:], np.tensordot(q[states], f.table[states], 1))
     return total
+
+
+def _size(functions: list[Function], cards: Ints) -> float:
+    """Entries of the product of some functions."""
+    variables = list({v for f in functions for v in f.scope})
+    return float(np.prod(cards[variables].astype(float)))
 
 
 def _allowed(q: Floats, found: list[Function], labels: Ints | None, v: int) -> Floats:
