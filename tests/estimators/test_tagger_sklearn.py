@@ -24,7 +24,8 @@ def test_parameters_are_kept_as_given_and_can_be_set():
         "intercept": False, "boundaries": False, "template": "ner", "n_hash": 8, "min_count": 2,
         "class_weight": "balanced", "n_jobs": 2, "max_memory": 1, "checkpoint": "file",
         "checkpoint_seconds": 1, "resume": True, "gamma": 0.5, "smoother": "entropy",
-        "random_state": 5, "verbose": 1, "forbidden": [("O", "I-X")],
+        "random_state": 5, "verbose": 1, "forbidden": [("O", "I-X")], "device": "cpu",
+        "dtype": "float32",
     }  # fmt: skip
     tagger = SequenceTagger(**values)
     assert set(tagger.get_params()) == set(values)

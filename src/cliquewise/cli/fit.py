@@ -27,7 +27,7 @@ from cliquewise.cli.tagging import (
     groups={
         "Files": "model form template tabs encoding",
         "Model": "loss C feature_pairs transitions n_hash min_count no_intercept no_boundaries",
-        "Training": "tol solver max_epochs max_seconds seed jobs",
+        "Training": "tol solver max_epochs max_seconds seed jobs dtype",
         "Long runs": "cache max_memory checkpoint checkpoint_seconds resume quiet",
     },
 )
@@ -86,7 +86,7 @@ from cliquewise.cli.tagging import (
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="The same seed gives the same bits.",
+    help="The same seed gives the same bits (in one thread).",
 )
 @click.option("--n-hash", metavar="N", type=int, help="Hash attributes into N; no names.")
 @click.option("--min-count", default=1, show_default=True, help="Leave out rarer ones.")
@@ -94,6 +94,13 @@ from cliquewise.cli.tagging import (
 @click.option("--no-boundaries", is_flag=True, help="No begin and end weights per label.")
 @click.option(
     "--jobs", default=1, show_default=True, help="Threads to train in; -1 for all processors."
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32"]),
+    default="float64",
+    show_default=True,
+    help="Of the solver's state.",
 )
 @click.option(
     "--cache",

@@ -74,6 +74,7 @@ RULES: dict[str, Rule] = {
     "max_memory": _number(0),
     "random_state": _NONE | _whole(0, 2**128) | _list_of(_whole(0, 2**128)),
     "gamma": _number(0, 1e300),
+    "dtype": _word("float64", "float32"),
     "smoother": _word("l2", "entropy"),
     "feature_pairs": _word("all", "seen"),
     "transitions": _word("all", "seen", "BIO", "BIOES") | _list_of(_list_of(_FLAG)),

@@ -28,7 +28,8 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     C : float, default=1.0
         Weight of the sum of the losses against ``1/2 ||w||^2``, as in scikit-learn; the
         intercept is regularized, too.
-    solver, tol, max_epochs, max_seconds, n_jobs, max_memory, class_weight, random_state, verbose
+    solver, tol, max_epochs, max_seconds, n_jobs, dtype, max_memory
+    class_weight, random_state, verbose
         As in :class:`SequenceTagger`.
     intercept : bool, default=True
 
@@ -46,6 +47,7 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     intercept: bool = True
     class_weight: Any = None
     n_jobs: int | None = 1
+    dtype: str = "float64"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MulticlassClassifier:
         """Train on ``X`` (n, d), dense or sparse, and one label per row."""

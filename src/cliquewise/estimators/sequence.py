@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,6 +41,7 @@ from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Start
+from cliquewise.solvers.sdca import SDCA
 
 
 @translates_crfsuite
@@ -94,6 +95,9 @@ class SequenceTagger(ChainInspection, Estimator):
         Train, predict and find marginals there by PyTorch (extra ``torch``): loss ``log``, at most
         128 labels, by ``lbfgs``. On a GPU what is free bounds the memory: data that do not fit come
         in batches. Without it everything runs on the CPU, compiled.
+    dtype : {"float64", "float32"}, default="float64"
+        What ``sdca`` keeps its state in. ``float32`` halves its memory; certificates are computed
+        in float64 all the same, and ``coef_`` holds the weights that they are of.
     max_memory : float, default=8.0
         GiB that the solver's state may take; ``auto`` chooses a leaner solver beyond it.
     checkpoint : path, optional
@@ -152,6 +156,7 @@ class SequenceTagger(ChainInspection, Estimator):
     class_weight: Any = None
     n_jobs: int | None = 1
     device: str | None = None
+    dtype: str = "float64"
     checkpoint: Any = None
     checkpoint_seconds: float = 60.0
     resume: bool = False
@@ -206,7 +211,7 @@ class SequenceTagger(ChainInspection, Estimator):
     ) -> SequenceTagger:
         """Train from nothing."""
         self._check_parameters()
-        if self.loss == "log" and self.device is None:
+        if self.loss == "log" and self.device is None and self.dtype == "float64":
             compile_ahead("chain.plan")
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
         data = encoder.fit_transform(X)
@@ -278,10 +283,21 @@ class SequenceTagger(ChainInspection, Estimator):
         return self
 
     def _wanted(self) -> Any:
-        """On a device one solver works."""
+        """On a device, and in single precision, one solver works."""
+        if self.dtype == "float32":
+            return self._single()
         return (
             self.solver if self.device is None else on_device().solver_on(self.device, self.solver)
         )
+
+    def _single(self) -> SDCA:
+        """The solver with a state in float32."""
+        given = SDCA() if self.solver in ("auto", "sdca") else self.solver
+        if self.device is not None or not isinstance(given, SDCA):
+            raise UnsupportedError(
+                'dtype = "float32" is for solver "sdca" without a device; leave it out, or use that'
+            )
+        return replace(given, dtype="float32")
 
     def _most_epochs(self) -> float:
         """The default is that of the solvers on the CPU, which prove more in a pass."""

@@ -29,6 +29,8 @@ class Copies:
         Those whose rows have copies.
     members : list of int arrays
         For each set of copies the sequences that work on it; every sequence is in one.
+    number : type
+        Of the weights.
 
     Attributes
     ----------
@@ -46,7 +48,9 @@ class Copies:
         The data as each set's sequences see them.
     """
 
-    def __init__(self, form: ChainForm, attributes: Ints, members: list[Ints]):
+    def __init__(
+        self, form: ChainForm, attributes: Ints, members: list[Ints], number: Any = np.float64
+    ):
         k, chains, sets = form.model.n_labels, form.chains, len(members)
         begin, size = self._cells(chains, attributes, k)
         last = np.cumsum(size)
@@ -56,7 +60,7 @@ class Copies:
         # Whole rows, so that rows of copies have numbers, too.
         first, room = -(-form.size // k), -(-(len(self.places) + APART) // k)
         self.starts = k * (first + room * np.arange(sets))
-        self.everything: Floats = np.zeros(k * (first + room * sets) + PADDING)
+        self.everything: Floats = np.zeros(k * (first + room * sets) + PADDING, number)
         self.w = self.everything[: form.size]
         if len(chains.pair_start):
             edges = np.append(0, last)

@@ -57,12 +57,6 @@ def n_attributes_of(chains):
 
 
 @kernel(inline=True)
-def start_of(chains, a):
-    """Where the weights of attribute ``a`` begin."""
-    return a * chains.allowed.shape[1] if chains.pair_start.shape[0] == 0 else chains.pair_start[a]
-
-
-@kernel(inline=True)
 def mask_rows(chains, w, begin, end):
     """Set the weights of the attributes ``begin : end`` that are not free to zero."""
     n_labels = chains.allowed.shape[1]

@@ -41,7 +41,6 @@ from cliquewise._kernels.chain.features import (
     compact_room,
     mask_rows,
     node_scores,
-    start_of,
     transitions_of,
 )
 from cliquewise._kernels.chain.inference import infer, inference_room
@@ -89,6 +88,7 @@ def _free_difference(a, b, free, out):
 @kernel(helper=True)
 def blend(a, b, share, out):
     """out = a + share (b - a) over the length of ``a``."""
+    share = out.dtype.type(share)
     for i in range(a.size):
         out[i] = a[i] + share * (b[i] - a[i])
 
@@ -117,6 +117,12 @@ def step_length(kappa, a):
             return max(new, least)
         eta = new
     return max(eta, least)
+
+
+@kernel(inline=True)
+def _noise(w):
+    """By how much, relative to log partitions, the dual objective may be wrong in a visit."""
+    return 1e-13 if w.itemsize == 8 else 1e-6
 
 
 @kernel(inline=True)
@@ -215,7 +221,7 @@ def _ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fix
         edges = room.mu_edges.ravel()
         x, _ = dot_difference(trans, block.theta_edges, edges, edges)
         rise = (1.0 - eta) * (at_new + x) - at_mu + log_z - duals.log_z[i] - 0.5 * pull * q
-        risen = rise >= -1e-13 * (1.0 + abs(log_z))
+        risen = rise >= -_noise(w) * (1.0 + abs(log_z))
         short = pull * q < 0.1 * (1.0 - eta) * (at_new + x - at_mu) and eta < 0.25
         if (risen and not (short and grow > 0.0)) or fixed:
             copy(room.theta[: block.theta.size], block.theta)
@@ -293,7 +299,7 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part)
         gap = max(log_z - duals.log_z[i] - at_mu, 0.0)
         v = at_p - at_mu
         keep_gap(duals, part, i, weight * gap)
-        if not v > 1e-14 * (1.0 + abs(log_z)) or weight == 0.0:
+        if not v > 0.1 * _noise(w) * (1.0 + abs(log_z)) or weight == 0.0:
             continue
         count, used = assign_slots(chains, first, last, room.compact)
         eta = fixed_step
@@ -329,16 +335,12 @@ def infer_all(chains, duals):
 
 @kernel
 def weights_of_duals(chains, duals, strength, w, begin, end):
-    """w = strength * sum_i c_i (F_i - B mu_i), afresh.
+    """w += strength * sum_i c_i (F_i - B mu_i).
 
     Those of the attributes ``begin : end``, for one of several threads; whose attributes begin
     with the first has the transitions, too.
     """
     n_labels = chains.allowed.shape[1]
-    for k in range(start_of(chains, begin), start_of(chains, end)):
-        w[k] = 0.0
-    for k in range(chains.edge_start, w.size if begin == 0 else 0):
-        w[k] = 0.0
     delta = np.empty((longest(chains.offsets), n_labels), w.dtype)
     edges = np.empty((n_labels, n_labels), w.dtype)
     trans = transitions_of(chains, w)

@@ -41,12 +41,16 @@ class ChainDuals:
     """Dual distributions of all sequences and the weights they give."""
 
     draws: ClassVar[bool] = True
+    #: Type of the distributions and the weights, and roundings of marginals recomputed in it.
+    number: ClassVar[Any] = np.float64
+    rounding: ClassVar[float] = ROUNDING
 
     def __init__(self, problem: ChainProblem, start: float, gamma: float, by_gap: bool):
         self.problem, self.form, self.gamma = problem, problem.form, gamma
         jobs = threads_of(problem)
-        self.parts = Parts(problem, jobs) if jobs > 1 else None
-        self.w = self.form.zeros() if self.parts is None else self.parts.w
+        self.parts = Parts(problem, jobs, self.number) if jobs > 1 else None
+        zeros = np.zeros(self.form.size, self.number)
+        self.w: Floats = zeros if self.parts is None else self.parts.w
         self.arrays = self._empty(by_gap)
         self.begin(start)
 
@@ -76,13 +80,13 @@ class ChainDuals:
         """With several threads there is none: no two runs are the same."""
         return ("w", "arrays.tree") if self.parts is None else ()
 
-    @staticmethod
-    def memory(problem: ChainProblem) -> float:
+    @classmethod
+    def memory(cls, problem: ChainProblem) -> float:
         """Two numbers per token and label, and per sequence (or edge) and label pair."""
         k = problem.model.n_labels
         edges = int(_tables(problem).sum())
         numbers = 2 * problem.data.n_tokens * k + 2 * edges * k * k + problem.form.size
-        return 8.0 * numbers + bytes_of(problem)
+        return float(np.dtype(cls.number).itemsize * numbers + bytes_of(problem))
 
     def _empty(self, by_gap: bool) -> Any:
         from cliquewise._kernels.chain.sdca import Duals
@@ -91,9 +95,11 @@ class ChainDuals:
         linked = _tables(self.problem)
         rows = np.where(linked > 0, np.cumsum(linked) - linked, -1).astype(np.int64)
         tokens, edges = (data.n_tokens, k), (int(linked.sum()), k, k)
+        zeros, number = np.zeros, self.number
         return Duals(
-            np.zeros(tokens), np.zeros(edges), np.zeros(tokens), np.zeros(edges),
-            np.zeros(n), np.zeros(n), np.zeros(sum(self._tree_sizes) if by_gap else 0), rows,
+            zeros(tokens, number), zeros(edges, number), zeros(tokens, number),
+            zeros(edges, number), zeros(n), zeros(n),
+            zeros(sum(self._tree_sizes) if by_gap else 0), rows,
         )  # fmt: skip
 
     def order(self) -> Order:
@@ -130,12 +136,14 @@ class ChainDuals:
     def unpack(self, arrays: Arrays) -> None:
         for name in STORED:
             target = getattr(self.arrays, name)
-            stored = checked(arrays, name, target.shape, low=LOWEST.get(name, -np.inf))
+            low = LOWEST.get(name, -np.inf)
+            stored = checked(arrays, name, target.shape, target.dtype, low)
             if name == "mu":
                 self._infer()  # what the scores say, to compare the rest with
             if name in FOLLOWS:
                 apart = np.abs(stored - target)
-                check(apart <= ROUNDING * (1 + np.abs(target)), "its marginals are of other scores")
+                near = apart <= self.rounding * (1 + np.abs(target))
+                check(near, "its marginals are of other scores")
             target[:] = stored
         if self.problem.loss == "hinge":
             self.gamma = number_of(arrays, "gamma")
@@ -155,12 +163,7 @@ class ChainDuals:
 
     def _between(self, first: int, last: int) -> tuple[Any, Any]:
         """Some of the sequences, and their duals."""
-        chains, duals = self.problem.chains, self.arrays
-        own = {name: getattr(duals, name)[first:last] for name in ("log_z", "gaps", "edge_row")}
-        chains = chains._replace(
-            offsets=chains.offsets[first : last + 1], weights=chains.weights[first:last]
-        )
-        return chains, duals._replace(**own)
+        return between(self.problem.chains, self.arrays, first, last)
 
     def _trees(self) -> list[Any]:
         """The tree of each thread."""
@@ -169,8 +172,8 @@ class ChainDuals:
 
     # ---- the algorithm's questions
 
-    def refresh(self) -> None:
-        from cliquewise._kernels.chain import sdca, sdca_pairs
+    def _draw_anew(self) -> None:
+        """The trees of gaps afresh."""
         from cliquewise._kernels.common.sum_tree import rebuild_tree
 
         gaps, parts = self.arrays.gaps, self.parts
@@ -180,9 +183,15 @@ class ChainDuals:
         for tree, leaves in zip(self._trees(), own, strict=True):
             if len(tree):
                 rebuild_tree(tree, leaves)
+
+    def refresh(self) -> None:
+        from cliquewise._kernels.chain import sdca, sdca_pairs
+
+        self._draw_anew()
         chains, pairs, strength = self.form.chains, self.problem.edge_chains, self._strength
         if pairs is None:
             given = chains, self.arrays, strength, self.w
+            self.w[:] = 0.0
             self.problem.over_attributes(lambda *part: sdca.weights_of_duals(*given, *part))
         else:
             sdca_pairs.weights_of_duals(chains, pairs, self.arrays, strength, self.w)
@@ -221,11 +230,19 @@ class ChainDuals:
     def gap(self) -> float:
         return self.gamma * float(self.arrays.gaps.sum()) / self.problem.n_examples
 
-    def _entropy(self, depths: Floats) -> tuple[float, float]:
+    def _entropy(self, depths: Floats, measured: Any = None) -> tuple[float, float]:
         """Mean entropy, weighted with gamma, and by how much it may be wrong."""
+        entropy, sizes = self._entropies() if measured is None else measured
+        if self.problem.edge_chains is not None:
+            depths = depths + self.problem.model.n_labels**2  # terms of an edge, which are added up
+        weights = self.gamma * self.problem.chains.weights / max(self.problem.n_examples, 1)
+        return fsum(weights * entropy), UNIT * float((weights * depths) @ (1.0 + sizes))
+
+    def _entropies(self) -> tuple[Floats, Floats]:
+        """Entropy of every distribution, and the size of its terms."""
         from cliquewise._kernels.chain import sdca, sdca_pairs
 
-        problem, n = self.problem, max(self.problem.n_examples, 1)
+        problem = self.problem
         entropy, sizes, largest = np.zeros((3, problem.n_examples))
 
         def part(first: int, last: int) -> None:
@@ -235,12 +252,18 @@ class ChainDuals:
             problem.over_examples(part)
         else:
             sdca_pairs.entropies(problem.chains, self.arrays, entropy, sizes, largest)
-            depths = depths + problem.model.n_labels**2  # terms of one edge, which are added up
-        weights = self.gamma * problem.chains.weights / n
-        return fsum(weights * entropy), UNIT * float((weights * depths) @ (1.0 + sizes))
+        return entropy, sizes
 
-    def _depths(self) -> Floats:
+    def _depths(self, largest: Floats | None = None) -> Floats:
         """By sequence: roundings of a marginal, which scores beyond the range of exp make more."""
+        # In the log domain the scores' own roundings are absolute errors of an exponent.
+        largest = self._largest() if largest is None else largest
+        lengths = self.problem.data.lengths
+        logs = np.where(largest > LOG_DOMAIN, 8.0 * largest * lengths, 0.0)
+        return self.problem.sequence_depths + logs
+
+    def _largest(self) -> Floats:
+        """By sequence: the largest score."""
         from cliquewise._kernels.chain import sdca, sdca_pairs
 
         problem = self.problem
@@ -253,9 +276,7 @@ class ChainDuals:
             problem.over_examples(part)
         else:
             sdca_pairs.entropies(problem.chains, self.arrays, entropy, sizes, largest)
-        # In the log domain the scores' own roundings are absolute errors of an exponent.
-        logs = np.where(largest > LOG_DOMAIN, 8.0 * largest * problem.data.lengths, 0.0)
-        return problem.sequence_depths + logs
+        return largest
 
     def _wrong(self) -> float:
         """Expected number of wrong labels, weighted."""
@@ -274,10 +295,13 @@ class ChainDuals:
         return self._wrong() / max(problem.n_examples, 1) - penalty, mean
 
     def bound(self) -> Bound:
-        problem, n, depths = self.problem, max(self.problem.n_examples, 1), self._depths()
-        wrong = self._wrong()
+        return self._bound(self._largest(), self._entropies(), self._wrong(), scaled(self))
+
+    def _bound(self, largest: Floats, measured: Any, wrong: float, w: Floats) -> Bound:
+        """The bound of distributions from what was measured of them, and their weights."""
+        problem, n, depths = self.problem, max(self.problem.n_examples, 1), self._depths(largest)
         if problem.loss == "log":
-            linear, doubt = self._entropy(depths)
+            linear, doubt = self._entropy(depths, measured)
         else:
             depth = problem.data.n_tokens + float(depths.max(initial=0.0))
             linear, doubt = wrong / n, UNIT * depth * wrong / n
@@ -288,13 +312,22 @@ class ChainDuals:
         if np.any(depths > problem.sequence_depths):
             more = problem.feature_sizes(depths).deep - problem.features.deep
             summands += problem.C * np.maximum(more, 0.0)
-        return problem.bound(linear, scaled(self), doubt, summands)
+        return problem.bound(linear, w, doubt, summands)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        return self.problem.packed_primal(w), True
+        return self.problem.packed_primal(np.asarray(w, dtype=np.float64)), True
 
     def unpacked(self, w: Floats) -> Floats:
-        return self.form.unpack(w)
+        return self.form.unpack(np.asarray(w, dtype=np.float64))
+
+
+def between(chains: Any, duals: Any, first: int, last: int) -> tuple[Any, Any]:
+    """Some of the sequences, and their duals."""
+    own = {name: getattr(duals, name)[first:last] for name in ("log_z", "gaps", "edge_row")}
+    chains = chains._replace(
+        offsets=chains.offsets[first : last + 1], weights=chains.weights[first:last]
+    )
+    return chains, duals._replace(**own)
 
 
 def _tree_size(n: int) -> int:

@@ -28,8 +28,8 @@ FREQUENT = 50
 MEETINGS = 4
 #: Passes after which the weights are made afresh from the duals.
 FRESH = 4
-#: A dual value that is lower by this much is no matter of rounding.
-FALL = 1e-11
+#: A dual value that is lower by this much, by bytes of its numbers, is no matter of rounding.
+FALL = {4: 1e-5, 8: 1e-11}
 
 
 def threads_of(problem: ChainProblem) -> int:
@@ -67,14 +67,14 @@ class Parts:
         Since the weights were made afresh.
     """
 
-    def __init__(self, problem: ChainProblem, jobs: int):
+    def __init__(self, problem: ChainProblem, jobs: int, number: Any = np.float64):
         from cliquewise._kernels.chain.threads import Part
 
         self.problem = problem
         self.owner = dealt(problem.data.lengths, jobs)
         self.members = [np.flatnonzero(self.owner == part) for part in range(jobs)]
         rows, tier = frequent(problem)
-        self.copies = Copies(problem.form, rows, self.members)
+        self.copies = Copies(problem.form, rows, self.members, number)
         self.w = self.copies.w
         place = np.empty(problem.n_examples, dtype=np.int64)
         for members in self.members:
@@ -130,7 +130,8 @@ class Parts:
         the others do can make it.
         """
         before, self.reached = self.reached, (gamma, dual)
-        if gamma != before[0] or dual >= before[1] - FALL * (1.0 + abs(dual)):
+        fall = FALL[self.w.itemsize] * (1.0 + abs(dual))
+        if gamma != before[0] or dual >= before[1] - fall:
             return False
         every = self.parts[0].every
         self.parts = [part._replace(every=max(every // 2, 1)) for part in self.parts]
