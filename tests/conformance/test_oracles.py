@@ -37,6 +37,7 @@ FEWER_EXAMPLES = {
     "barrier-fw": (0.1, "makes hundreds of MAP calls per question"),
     "anytime": (0.1, "asks the others, which are tried themselves"),
     "cutset": (0.3, "asks the junction tree, which is tried itself"),
+    "sparse": (0.1, "plans every graph anew; its own tests draw two hundred graphs"),
     "mini-buckets": (0.2, "eliminates over and over; its own tests draw two hundred graphs"),
     "perturb-and-map": (0.3, "makes a hundred MAP calls per question"),
 }

@@ -68,7 +68,7 @@ def test_steps_without_a_certain_method_agree_with_brute_force(order, monkeypatc
 
 
 def test_what_trw_s_proves_in_a_moment_gets_no_junction_tree(monkeypatch):
-    graph = smooth(15)
+    graph = smooth(18)
     best = graph.map("junction-tree")
     monkeypatch.setattr(JunctionTree, "map", lambda *_, **__: pytest.fail("a junction tree"))
     result = graph.map()
@@ -191,7 +191,7 @@ def test_a_graph_whose_possible_labelings_are_not_found_is_answered_all_the_same
 
 
 def test_marginals_are_exact_where_the_limit_allows_it_and_estimates_where_not():
-    graph = smooth(13)
+    graph = smooth(16)
     needed = get("junction-tree").cost(graph.structure, "marginals").seconds
     assert graph.marginals().exact and graph.marginals(seconds=100 * needed).exact
     assert not graph.marginals(seconds=needed).exact

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cliquewise.errors import TooLargeError
 from cliquewise.graph.builders import complete, grid, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles import get
 from cliquewise.oracles.junction_tree import follow
 
@@ -125,7 +126,22 @@ def test_orders_of_small_graphs_take_no_more_tries_than_before(monkeypatch):
     from cliquewise.oracles import junction_tree
 
     calls = []
-    original = junction_tree._greedy
-    monkeypatch.setattr(junction_tree, "_greedy", lambda *a: calls.append(1) or original(*a))
+    original = junction_tree.greedy
+    monkeypatch.setattr(junction_tree, "greedy", lambda *a: calls.append(1) or original(*a))
     get("junction-tree").sketch(random_graph(20, 25, random_state=0).structure)
     assert len(calls) == 2
+
+
+def test_a_process_unrolled_in_time_is_ordered_along_time():
+    """Facts that an action changes or not, step after step, whatever the variables are called."""
+    facts, steps, rng = 12, 10, np.random.default_rng(0)
+    n = (facts + 1) * (steps + 1)
+    names = rng.permutation(n)
+    scopes = [
+        names[[(facts + 1) * t, (facts + 1) * t + i, (facts + 1) * (t + 1) + i]]
+        for t in range(steps)
+        for i in range(1, facts + 1)
+    ]
+    structure = Structure(np.full(n, 2), [scope.tolist() for scope in scopes])
+    # One fact after the other steps into the next moment: twelve of them and two more at a time.
+    assert get("junction-tree").sketch(structure).operations <= n * 2.0 ** (facts + 3)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from cliquewise.errors import TooLargeError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles.base import Oracle, get
@@ -20,6 +21,7 @@ from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.junction_tree import JunctionTree
 from cliquewise.oracles.portfolio import ROUNDS, Race
 from cliquewise.oracles.results import MapResult, tolerance
+from cliquewise.oracles.sparse import PACE, Outlook
 from cliquewise.oracles.trw_s import iteration_seconds
 from cliquewise.ragged import Ints
 
@@ -39,6 +41,8 @@ START, START_SECONDS = 0.05, 1.0
 CAUTION = 2.0
 #: A search gets this part of the time that is left, since it may stop late; and at least so much.
 PUNCTUAL, SHORT = 0.9, 0.3
+#: Seconds per variable to look for orders by rows; rows may be so many times those expected.
+ROW_ORDERS, SLACK = 2e-3, 4.0
 #: Table entries that toulbar2 reads, and columns that HiGHS prepares, per second.
 POSTED, PREPARED = 1e6, 1e5
 
@@ -150,6 +154,7 @@ class MapSteps:
         """Elimination or a listing, if there is time; a search first, if it takes long."""
         found = self._certain()
         if found is None:
+            self._by_rows()
             return
         oracle, seconds = found
         if seconds > LONG:
@@ -158,6 +163,23 @@ class MapSteps:
         if not self.is_over and CAUTION * seconds <= self.left:
             best = oracle.map(self.graph, **(self.limits if oracle.name == "junction-tree" else {}))
             self.take(oracle.name, best.labels, best.score, best.score, True)
+
+    def _by_rows(self) -> None:
+        """Elimination over what is possible, where zeros leave little."""
+        oracle = get("sparse")
+        looking = ROW_ORDERS * float(self.graph.n_variables)
+        if oracle.avoids_tables(self.graph) is not None or CAUTION * looking > PART * self.left:
+            return
+        outlook = Outlook.of(self.graph)
+        seconds = PACE["map"] * outlook.rows
+        if CAUTION * self.slow * seconds > PART * self.left:
+            return
+        most = min(SLACK * outlook.rows, self.limits.get("max_operations", math.inf))
+        try:
+            best = oracle.map(self.graph, **{**self.limits, "max_operations": most})
+        except TooLargeError:
+            return
+        self.take(oracle.name, best.labels, best.score, best.score, True)
 
     def search(self) -> None:
         """A good labeling, and a search for the proof; where none is promising, only the first."""

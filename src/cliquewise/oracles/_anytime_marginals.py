@@ -26,6 +26,7 @@ from cliquewise.oracles.cutset import Cutset
 from cliquewise.oracles.junction_tree import ENTRIES_PER_SECOND
 from cliquewise.oracles.mini_buckets import Growing, good_labels
 from cliquewise.oracles.results import MarginalResult
+from cliquewise.oracles.sparse import PACE, Outlook, Sparse
 from cliquewise.oracles.trw_bp import Messages, certified_bound, lower_bound, sweep_seconds
 from cliquewise.ragged import Floats
 from cliquewise.trace import Trace
@@ -47,6 +48,9 @@ BUCKETS, PER_FACTOR = 0.3, 1e-4
 PARTS = 64
 #: Seconds for factors of three or more variables where no limit is given.
 ANY_ORDER = 10.0
+#: Fixing variables for more seconds than this is compared with elimination by rows; where that
+#: seems to take too long, it may try for this part of its time.
+LONG, EXPLORE = 1.0, 0.2
 #: Looking for variables to fix takes about so many seconds.
 SPLITTING, PER_ENTRY = 0.2, 1e-5
 
@@ -143,12 +147,34 @@ class MarginalSteps:
         assert isinstance(oracle, Cutset)
         try:
             split = oracle.split(self.graph, "marginals", self.limits)
+            needed = split.operations / ENTRIES_PER_SECOND
         except TooLargeError:
-            return None
-        most = PATIENCE if self.seconds is None else SHARE * self.left
-        if split.operations / ENTRIES_PER_SECOND > most:
+            split, needed = None, math.inf
+        if needed > LONG:
+            rows = self._rows(needed)
+            if rows is not None:
+                return rows
+        if split is None or needed > (PATIENCE if self.seconds is None else SHARE * self.left):
             return None
         return oracle.answer(self.graph, split, self.limits)
+
+    def _rows(self, needed: float) -> MarginalResult | None:
+        """Exact by rows, if that takes less than the seconds that other exact methods need."""
+        oracle = get("sparse")
+        assert isinstance(oracle, Sparse)
+        if oracle.avoids_tables(self.graph, "marginals") is not None:
+            return None
+        outlook = Outlook.of(self.graph)
+        time_left = PATIENCE if self.seconds is None else SHARE * self.left
+        most = min(needed, time_left)
+        if outlook.rows * PACE["marginals"] > most:
+            # Estimates know nothing of what messages rule out: a few rows are tried anyway.
+            most = min(most, EXPLORE * time_left)
+        rows = min(most / PACE["marginals"], self.limits.get("max_operations", math.inf))
+        try:
+            return oracle.answer(outlook, {**self.limits, "max_operations": rows})
+        except TooLargeError:
+            return None
 
     def _any_order(self) -> MarginalResult:
         """Factors of three or more variables: estimates and bounds that need no edges."""

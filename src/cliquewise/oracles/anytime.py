@@ -30,10 +30,10 @@ class Anytime(Oracle):
         """Who is asked: fewer, if one of the first proves its answer."""
         if want != "map":
             if structure.is_pairwise:
-                return ("junction-tree", "cutset", "trw-bp", "mini-buckets", "barrier-fw")
-            return ("junction-tree", "cutset", "mini-buckets")
+                return ("junction-tree", "cutset", "sparse", "trw-bp", "mini-buckets", "barrier-fw")
+            return ("junction-tree", "cutset", "sparse", "mini-buckets")
         cheap = ("graph-cut", "trw-s", "portfolio") if structure.is_pairwise else ("icm",)
-        return (*cheap, "vertex-cover", "junction-tree", "toulbar2", "milp")
+        return (*cheap, "vertex-cover", "junction-tree", "sparse", "toulbar2", "milp")
 
     def map(
         self,

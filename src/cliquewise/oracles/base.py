@@ -96,6 +96,10 @@ class Oracle:
         """Likewise for reasons that lie in the numbers (submodularity, say)."""
         return None
 
+    def avoids_tables(self, graph: FactorGraph, want: str = "map") -> str | None:
+        """Why ``auto`` should pass it by, for reasons that lie in the numbers."""
+        return None
+
     def too_large(
         self, structure: Structure, want: str, options: dict[str, Any]
     ) -> TooLargeError | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +44,8 @@ STEPS, ANYTIME = "anytime", ("map", "marginals")
 INSTANT = 0.02
 #: Exact marginals may take this long where no limit is given, and this part of one that is.
 PATIENCE, SHARE = 5.0, 0.5
+#: Kernels of an exact method that takes longer are loaded before it is chosen under a limit.
+LONG = 1.0
 #: Table entries up to which elimination finds a good labeling in a moment.
 QUICK = 1e6
 
@@ -119,8 +122,11 @@ def choose(
         seconds = max(0.0, seconds + started - time.perf_counter())
     for standing in standings:
         oracle = standing.oracle
+        if seconds is not None and _is_long(standing, want):
+            _load(oracle.name, want)
+            seconds = max(0.0, options["seconds"] + started - time.perf_counter())
         why = standing.why or _too_slow(standing, graph.structure, want, seconds)
-        why = why or oracle.refuses_tables(graph, want)
+        why = why or oracle.refuses_tables(graph, want) or oracle.avoids_tables(graph, want)
         if why is None:
             if want in ANYTIME and oracle.name != STEPS:
                 options = {k: v for k, v in options.items() if k not in ("seconds", "gap")}
@@ -163,13 +169,21 @@ def _standings(structure: Structure, want: str, options: dict[str, Any]) -> list
                 continue
             standing = _standing(oracle, structure, want, options)
             known.append(standing)
-            if standing.cost is None or type(oracle).refuses_tables is not Oracle.refuses_tables:
+            if standing.cost is None or _reads_tables(oracle):
                 continue
             quick = oracle.is_quickest or standing.cost.seconds <= INSTANT
             if quick or want not in ANYTIME or oracle.name == STEPS:
                 break
         structure.memo[key] = known
     return known
+
+
+def _reads_tables(oracle: Oracle) -> bool:
+    """Whether the numbers have a say in whether it is asked."""
+    kind = type(oracle)
+    return (kind.refuses_tables, kind.avoids_tables) != (
+        Oracle.refuses_tables, Oracle.avoids_tables
+    )  # fmt: skip
 
 
 def _standing(oracle: Oracle, structure: Structure, want: str, options: dict[str, Any]) -> Standing:
@@ -218,6 +232,21 @@ def _too_slow(
     if seconds is None and needed > PATIENCE:
         return f"would take about {needed:.2g} s (give seconds={3 * needed:.2g} to have it)"
     return None
+
+
+def _is_long(standing: Standing, want: str) -> bool:
+    """Whether an oracle might be asked for an answer that takes a good part of a limit."""
+    named = want in ANYTIME and standing.oracle.name != STEPS
+    return named and standing.cost is not None and LONG < standing.cost.seconds < math.inf
+
+
+@cache
+def _load(name: str, want: str) -> None:
+    """Have an oracle's kernels ready (compiled, the first time) before its time is judged.
+
+    It cannot be stopped: what is left of a limit has to be known when it is asked.
+    """
+    getattr(get(name), want)(FactorGraph([2, 2], [((0, 1), np.zeros((2, 2)))]))
 
 
 def ask(graph: FactorGraph, want: str, method: str = "auto", **options: Any) -> Any:

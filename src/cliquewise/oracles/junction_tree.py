@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from cliquewise._kernels.graphs import elimination
 from cliquewise._kernels.graphs import junction_tree as passes
@@ -38,6 +40,9 @@ PATIENCE, MOST_TRIES, SHARE, MOST_SECONDS = 50, 500, 0.2, 2.0
 ENTRIES_PER_SECOND, SECONDS_PER_STEP = 1e8, 5e-8
 #: Tables this often too large stay so: a few tries will do.
 OUT_OF_REACH, FEW_TRIES = 256.0, 6
+#: Tables of more entries than this are worth a look at other kinds of orders, for graphs of up to
+#: so many variables (such orders may have separators of all of them).
+DEAR, LONGEST_BAND = 1e6, 3000
 #: What more orders save at most, mostly.
 GAIN = 4.0
 #: In a hurry the search for orders gets this part of the time.
@@ -321,7 +326,7 @@ class JunctionTree(Elimination):
             # Ties are broken by number: other numbers, other ties.
             names = rng.permutation(len(logs)) if tried > 1 else np.arange(len(logs))
             limit = HOPELESS_LOG_SIZE if tried else HOPELESS_QUICK_ORDER
-            found = follow(structure, *_greedy(adjacency, names, logs, rule, limit))
+            found = follow(structure, *greedy(adjacency, names, logs, rule, limit))
             rule = elimination.MIN_FILL
             if best is None or found.operations < best.operations:
                 gained = (
@@ -335,10 +340,27 @@ class JunctionTree(Elimination):
             if not best.is_complete or (tried and (tried - gained > patience or spent > worth)):
                 break
         assert best is not None
+        if best.operations > DEAR:
+            for order in band_orders(structure):
+                found = follow(structure, order, 0.0)
+                if found.operations < best.operations:
+                    best = found._replace(log_size=float(np.log(found.clique_sizes.max())))
         return best.order, best.log_size
 
 
-def _greedy(
+def band_orders(structure: Structure) -> Iterator[Ints]:
+    """Orders from one end of the graph to the other, for those that are long and thin.
+
+    Greedy orders of a process that is unrolled in time can be worse by many powers of two.
+    """
+    n = structure.n_variables
+    if 0 < n <= LONGEST_BAND:
+        band = reverse_cuthill_mckee(structure.adjacency.tocsr(), symmetric_mode=True)
+        along = np.asarray(band, dtype=np.int64)
+        yield from (along, along[::-1].copy(), np.arange(n), np.arange(n)[::-1].copy())
+
+
+def greedy(
     adjacency: csr_array, names: Ints, logs: Floats, rule: int, limit: float
 ) -> tuple[Ints, float]:
     """A greedy order of the graph whose vertex ``names[i]`` is called ``i``."""
