@@ -228,17 +228,14 @@ def variants(problem: Any, device: str) -> dict[str, float]:
     own = _device_chains
     for name, sizes, tried in (
         ("scan warps", own._SCAN_WARPS, (2, 4)), ("sum warps", own._SUM_WARPS, (1, 2, 8)),
-        ("scan rows", own._ROWS, (8, 16, 32)),
+        ("scan rows", own._ROWS, (8, 16, 32)), ("registers", own._REGISTERS, (64, 96, 168, None)),
+        ("stages", own._SUM_STAGES, (1, 2)),
     ):  # fmt: skip
         usual = sizes[padded]
         for number in tried:
             sizes[padded] = number
             of_chains(f"{name} {number}")
         sizes[padded] = usual
-    for registers in (64, 96, 168, None):
-        own._REGISTERS, usual = registers, own._REGISTERS
-        of_chains(f"registers {registers}")
-        own._REGISTERS = usual
     for steps in (4, 16):
         own._STEPS, usual = steps, own._STEPS
         of_chains(f"{steps} steps of a sum")

@@ -29,7 +29,7 @@ def solve(problem, tol=1e-6, **options):
     return run(problem, DeviceLBFGS(DEVICE, **options), tol=tol, max_epochs=2000)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(chain_recipes(-2, 2))
 def test_every_certificate_brackets_the_optimum_of_a_list_of_all_labelings(recipe):
     problem = recipe.build()
@@ -46,7 +46,7 @@ def test_every_certificate_brackets_the_optimum_of_a_list_of_all_labelings(recip
 
 @pytest.mark.parametrize("pairs", ["all", "seen"])
 def test_the_optimum_is_that_of_sdca(pairs):
-    problem = random_problem(3, 40, 6, 12, C=0.5, pairs=pairs)
+    problem = random_problem(3, 20, 5, 8, C=0.5, pairs=pairs)
     ours, theirs = solve(problem), run(problem, get("sdca"), tol=1e-6, random_state=0)
     assert ours.converged and theirs.converged
     assert ours.certificate.primal == pytest.approx(theirs.certificate.primal, rel=3e-6)
@@ -78,7 +78,7 @@ def test_value_and_gradient_are_those_of_the_compiled_kernels(dtype):
 
 
 def test_batches_that_wait_in_main_memory_give_the_same_optimum():
-    problem = random_problem(4, 30, 5, 9, C=0.5)
+    problem = random_problem(4, 14, 4, 6, C=0.5)
     whole = solve(problem)
     needs = Needs.of(problem, 10, padded=DEVICE == "cpu")
     for room in (needs.data + 0.4 * needs.scratch, 0.5 * (needs.data + needs.scratch)):
@@ -95,15 +95,15 @@ def test_batches_that_wait_in_main_memory_give_the_same_optimum():
 
 
 def test_where_float32_gets_no_further_float64_goes_on():
-    problem = random_problem(6, 25, 4, 8, C=10.0)
-    fit = solve(problem, tol=1e-11)
-    assert fit.converged
+    problem = random_problem(6, 10, 3, 5, C=3.0)
+    fit = solve(problem, tol=0.0)
+    assert fit.certificate.gap <= 1e-10
     assert fit.state.descent.evaluator.dtype == torch.float64
     assert solve(problem, start="float64").converged
 
 
 def test_a_warm_start_and_a_checkpoint_go_on_from_weights(tmp_path):
-    problem = random_problem(7, 25, 4, 8)
+    problem = random_problem(7, 10, 4, 6)
     whole = solve(problem)
     again = run(problem, DeviceLBFGS(DEVICE), tol=1e-5, warm=Start(whole.weights))
     assert again.epochs <= 3
@@ -115,7 +115,7 @@ def test_a_warm_start_and_a_checkpoint_go_on_from_weights(tmp_path):
 
 
 def test_the_same_run_has_the_same_bits():
-    problem = random_problem(8, 25, 4, 8)
+    problem = random_problem(8, 10, 4, 6)
     assert np.array_equal(solve(problem).weights, solve(problem).weights)
 
 

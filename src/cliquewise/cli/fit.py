@@ -27,7 +27,7 @@ from cliquewise.cli.tagging import (
     groups={
         "Files": "model form template tabs encoding",
         "Model": "loss C feature_pairs transitions n_hash min_count no_intercept no_boundaries",
-        "Training": "tol solver max_epochs max_seconds seed jobs dtype",
+        "Training": "tol solver max_epochs max_seconds seed jobs device dtype",
         "Long runs": "cache max_memory checkpoint checkpoint_seconds resume quiet",
     },
 )
@@ -95,6 +95,7 @@ from cliquewise.cli.tagging import (
 @click.option(
     "--jobs", default=1, show_default=True, help="Threads to train in; -1 for all processors."
 )
+@click.option("--device", metavar="NAME", help="Train on a GPU: cuda (needs PyTorch).")
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32"]),

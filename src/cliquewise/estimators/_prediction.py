@@ -96,10 +96,16 @@ class ChainPrediction:
 
     @cached_property
     def _predictor(self) -> Any:
-        """The weights on the device; None without one, and where they are too large for it."""
-        if self.device is None or largest_finite(self._packed) > PLAIN:
-            return None
+        """The weights on the device; None for models that it does not know."""
         return on_device().predictor_on(self.device, self.model_, self.coef_)
+
+    def _predictor_of(self, data: Dataset) -> Any:
+        """What predicts on the device; None without one, and for scores that need care."""
+        if self.device is None:
+            return None
+        size = 1.0 if data.values is None else np.abs(data.values).max(initial=1.0)
+        most = float(np.diff(data.indptr).max(initial=0)) + 3.0
+        return self._predictor if most * size * largest_finite(self._packed) <= PLAIN else None
 
     def _check_fitted(self) -> None:
         if "coef_" not in self.__dict__:
@@ -199,11 +205,8 @@ class ChainPrediction:
             raise DataError(f'decoding is "viterbi" or "marginal", not {decoding!r}')
 
         self._check_fitted()
-        if self._predictor is not None:
-            data = self._encode(X, allowed)
-            labels, scores = self._predictor.best(data)
-            self._check_feasible(scores)
-            return self.labels_.decode(labels, data.offsets)
+        if self.device is not None:
+            return self._best(self._encode(X, allowed))
         if allowed is None and self._tables is not None:
             return self._tag(self.encoder_.entries(X), self._tables)
         return self._best(self._encode(X, allowed))
@@ -236,6 +239,11 @@ class ChainPrediction:
         from cliquewise._kernels.chain.decode import batch_viterbi
         from cliquewise._kernels.gdmm.viterbi import batch_sparse_viterbi
 
+        predictor = self._predictor_of(data)
+        if predictor is not None:
+            labels, scores = predictor.best(data)
+            self._check_feasible(scores)
+            return self.labels_.decode(labels, data.offsets)
         labels = np.empty(data.n_tokens, dtype=np.int64)
         lists = self._sparse_transitions
 
@@ -300,10 +308,11 @@ class ChainPrediction:
             batch_forward_backward(nodes, offsets, trans, part, edges, np.empty((0, k)), log_z)
             self._check_probable(log_z, first)
 
-        if pairwise or self._predictor is None:
+        predictor = None if pairwise else self._predictor_of(data)
+        if predictor is None:
             self._each_block(data, work)
         else:
-            nodes_out, log_z = self._predictor.marginals(data)
+            nodes_out, log_z = predictor.marginals(data)
             self._check_feasible(log_z)
         parts = np.split(nodes_out, data.offsets[1:-1])[: len(data)]
         if as_dicts:

@@ -7,6 +7,7 @@ chains of a batch; plain PyTorch takes groups of chains of similar length.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,17 @@ SLOTS = 128
 _ROWS = {16: 16, 32: 8, 64: 16, 128: 16}
 _SCAN_WARPS = {16: 1, 32: 1, 64: 4, 128: 8}
 _SUM_WARPS = {16: 1, 32: 4, 64: 4, 128: 8}
+#: Blocks that are loaded ahead, which take shared memory.
+_SUM_STAGES = {16: 3, 32: 3, 64: 3, 128: 1}
 #: Registers of a thread of the scan: with more, fewer chains run side by side.
-_REGISTERS = 128
+_REGISTERS = {16: 128, 32: 128, 64: 128, 128: None}
 #: Tokens of one step, and steps of one program, of the sums over tokens; chains looked at together.
 _TOKENS, _STEPS, _TOGETHER = 32, 8, 128
+
+
+def current(device: torch.device) -> AbstractContextManager[Any]:
+    """Launches go to this device."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def table_of(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
@@ -184,7 +192,7 @@ class Evaluator:
         if batch.allowed is not None:
             nodes.masked_fill_(~batch.allowed, -torch.inf)
         rest = self.room[n * k : 4 * n * k]
-        if n and uses_triton(nodes.device) and _fits(k, self.dtype):
+        if n and uses_triton(nodes.device) and fits(k, self.dtype):
             return self._by_triton(batch, nodes, trans.contiguous(), rest)
         return self._by_groups(batch, nodes, trans, rest)
 
@@ -197,13 +205,14 @@ class Evaluator:
         padded = max(16, 1 << (k - 1).bit_length())
         wide = self.dtype == torch.float64
         number = tl.float64 if wide else tl.float32
+        registers = None if wide else _REGISTERS[padded]
         values = torch.empty(b, dtype=torch.float64, device=nodes.device)
         trusts = torch.empty(b, dtype=torch.int32, device=nodes.device)
         scratch = nodes.new_empty((SLOTS, k, k))
         ragged_scan[(b,)](
             nodes, trans, batch.offsets, batch.order, values, trusts, room, scratch, n, b, k,
             KP=padded, TB=_TOGETHER, F=number, LIMIT=1e200 if wide else 1e18, ROWS=_ROWS[padded],
-            SLOTS=SLOTS, num_warps=_SCAN_WARPS[padded], maxnreg=None if wide else _REGISTERS,
+            SLOTS=SLOTS, num_warps=_SCAN_WARPS[padded], maxnreg=registers,
         )  # fmt: skip
         few = -(-b // _TOGETHER)
         tables = nodes.new_empty((few, 2, k, k))
@@ -218,7 +227,7 @@ class Evaluator:
         token_sums[(parts,)](
             nodes, batch.tags, batch.follows, values if own is None else own, room, sums, scores,
             n, k, KP=padded, F=number, ROWS=_TOKENS, STEPS=_STEPS, HAS_WEIGHTS=own is not None,
-            num_warps=_SUM_WARPS[padded],
+            num_warps=_SUM_WARPS[padded], num_stages=_SUM_STAGES[padded],
         )  # fmt: skip
         # As in the kernels, transitions are relative to the largest of them.
         shift = trans.max().clamp(min=-3e38)
@@ -264,7 +273,8 @@ def padded_groups_of(batch: Batch) -> list[tuple[Tensor, Tensor, Tensor]]:
     return batch.groups
 
 
-def _fits(k: int, dtype: torch.dtype) -> bool:
+def fits(k: int, dtype: torch.dtype) -> bool:
+    """Whether the kernels take so many labels of a type."""
     from cliquewise.torch._triton import MAX_LABELS as by_type
 
     return k <= by_type[dtype]

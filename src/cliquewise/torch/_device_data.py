@@ -173,10 +173,13 @@ class DeviceData:
                 batch = Batch(problem.chains, first, last, device)
                 batch.prepare(model.n_attributes, self.k)
                 batches.append(batch if self.plan.resident else moved(batch, torch.device("cpu")))
+        self._prepared = batches
         self.batches: Any = batches if self.plan.resident else Streamed(batches, device)
         size = max((self._scratch(b) for b in batches), default=0)
         self.room = torch.empty(size + 16, dtype=torch.float64, device=device)
         self._evaluators: dict[torch.dtype, Evaluator] = {}
+        # A pass over the data in main memory: before training, not in the middle of it.
+        self._sizes = problem.features.deep, problem.summands, problem.own_doubt
 
     def _scratch(self, batch: Batch) -> int:
         """Numbers: scores, and three times as many on the way."""
@@ -185,56 +188,57 @@ class DeviceData:
     def evaluator(self, dtype: torch.dtype) -> Evaluator:
         """The one of a type."""
         if dtype not in self._evaluators:
-            spare = self.batches.batches if isinstance(self.batches, Streamed) else self.batches
-            most = max((b.adjoint.spare for b in spare), default=0)
-            self._evaluators[dtype] = Evaluator(
-                self.problem.model, self.batches, dtype, self.room, most
-            )
+            spare = max((b.adjoint.spare for b in self._prepared), default=0)
+            model = self.problem.model
+            self._evaluators[dtype] = Evaluator(model, self.batches, dtype, self.room, spare)
         return self._evaluators[dtype]
 
     # ---- weights, here and there
 
     @cached_property
-    def cells(self) -> Any:
+    def cells(self) -> Tensor | None:
         """Places of the weights in rows of all labels; None if they are all of them."""
         model = self.problem.model
         if not len(model.pair_start):
             return None
         attributes = np.repeat(np.arange(model.n_attributes), np.diff(model.pair_start))
         square = model.n_attributes * self.k + np.arange(self.k**2)
-        return np.concatenate([attributes * self.k + model.pair_label, square])
+        places = np.concatenate([attributes * self.k + model.pair_label, square])
+        return table_of(places, self.device)
 
-    def upload(self, w: Floats) -> Tensor:
-        """Weights as rows, in float64."""
-        if self.cells is not None:
-            rows = np.zeros((self.problem.model.n_attributes + self.k) * self.k)
-            rows[self.cells] = w
-            w = rows
-        return table_of(w, self.device)
+    def upload(self, w: Floats | None) -> Tensor:
+        """Weights as rows, in float64; zeros if there are none."""
+        size = (self.problem.model.n_attributes + self.k) * self.k
+        rows = torch.zeros(size, dtype=torch.float64, device=self.device)
+        if w is not None:
+            rows[slice(None) if self.cells is None else self.cells] = table_of(w, self.device)
+        return rows
 
     def download(self, rows: Tensor) -> Floats:
         """The weights that there are."""
-        w = rows.double().cpu().numpy()
-        return w.copy() if self.cells is None else w[self.cells]
+        own = rows if self.cells is None else rows[self.cells]
+        return own.cpu().double().numpy().copy()
 
     @cached_property
     def free(self) -> Tensor:
         """Which numbers of the rows are weights that can be learned."""
         model = self.problem.model
-        free = np.ones((model.n_attributes + self.k, self.k), dtype=bool)
-        if self.cells is not None:
-            free[:] = False
-            free.reshape(-1)[self.cells] = True
-        free[model.n_attributes :] &= model.edge_free
-        return table_of(free.reshape(-1), self.device)
-
-    # ---- proofs
+        size = (model.n_attributes + self.k) * self.k
+        free = torch.zeros(size, dtype=torch.bool, device=self.device)
+        free[slice(None) if self.cells is None else self.cells] = True
+        free[model.n_attributes * self.k :] &= table_of(model.edge_free, self.device).view(-1)
+        return free
 
     @cached_property
-    def _sizes(self) -> tuple[Floats, Floats, float]:
-        """Of the problem: sizes of all features, what they sum up to, and of log Z."""
-        problem = self.problem
-        return problem.features.deep, problem.summands, problem.own_doubt
+    def squares(self) -> Tensor:
+        """By attribute: the sum of its squared values."""
+        if len(self.problem.chains.values):
+            chains, n = self.problem.chains, self.problem.model.n_attributes
+            return table_of(np.bincount(chains.indices, chains.values**2, n), self.device)
+        counts = [b.adjoint.entries.starts.diff().to(self.device) for b in self._prepared]
+        return torch.stack(counts).sum(0).double()
+
+    # ---- proofs
 
     def _largest(self, rows: Tensor) -> Floats:
         """The largest number of each attribute, and of the transitions."""

@@ -13,7 +13,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.models.chain import ChainModel
 from cliquewise.ragged import Floats, Ints
 from cliquewise.torch import chain
-from cliquewise.torch._device_chains import padded_groups, table_of
+from cliquewise.torch._device_chains import current, padded_groups, table_of
 from cliquewise.torch._products import Entries, Product
 from cliquewise.torch._scores import Scores
 
@@ -70,15 +70,18 @@ class DevicePredictor:
     def best(self, data: Dataset) -> tuple[Ints, Floats]:
         """The best label of every token, and the score of every sequence."""
         labels, values = np.zeros(data.n_tokens, dtype=np.int64), np.zeros(len(data))
-        for scores, mask, chains, at in self._groups(data):
-            value, found = chain.decode(scores)
-            labels[at], values[chains] = found[mask].cpu().numpy(), value.cpu().numpy()
+        with current(self.device):
+            for scores, mask, chains, at in self._groups(data):
+                value, found = chain.decode(scores)
+                labels[at], values[chains] = found[mask].cpu().numpy(), value.cpu().numpy()
         return labels, values
 
     def marginals(self, data: Dataset) -> tuple[Floats, Floats]:
         """Probabilities (tokens, K), and log Z of every sequence."""
         out, values = np.zeros((data.n_tokens, self.k)), np.zeros(len(data))
-        for scores, mask, chains, at in self._groups(data):
-            found = chain.marginals(scores.nodes, scores.trans, mask=mask)
-            out[at], values[chains] = found.nodes[mask].cpu().numpy(), found.log_z.cpu().numpy()
+        with current(self.device):
+            for scores, mask, chains, at in self._groups(data):
+                found = chain.marginals(scores.nodes, scores.trans, mask=mask)
+                values[chains] = found.log_z.cpu().numpy()
+                out[at] = found.nodes[mask].cpu().numpy()
         return out, values

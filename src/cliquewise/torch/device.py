@@ -22,14 +22,14 @@ from cliquewise.solvers.base import ALL_BUT_MODEL, Info, Solver, Start, State, a
 from cliquewise.solvers.checked import check, checked
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.torch._descent import Descent
-from cliquewise.torch._device_chains import MAX_LABELS
+from cliquewise.torch._device_chains import MAX_LABELS, current, fits
 from cliquewise.torch._device_data import DeviceData, Needs, device_of
 from cliquewise.torch._device_prediction import DevicePredictor
 
 #: Weights of rare attributes are searched in longer steps: their curvature to this power.
-POWER = -0.25
-#: Steps without a better bound after which float32 has shown what it can.
-PATIENCE = 25
+POWER = -0.15
+#: Steps in which neither value nor bound gets better after which a type has shown what it can.
+PATIENCE = 15
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -42,7 +42,8 @@ class DeviceIterate(State):
     descent: Descent
     best: Tensor  # the weights whose gradient proves most
     dual: float = -np.inf  # what it proves, by the numbers of the descent
-    idle: int = 0
+    value: float = np.inf  # of the objective, when it was last clearly lower
+    idle: int = 0  # steps since either got better
 
 
 @dataclass(frozen=True)
@@ -104,21 +105,21 @@ class DeviceLBFGS(Solver):
 
     def init(self, problem: Any, warm: Any = None) -> DeviceIterate:
         """Zero weights, or those of ``warm``, and all data on the device."""
-        w = np.zeros(problem.dimension)
-        if isinstance(warm, Start) and len(warm.w) == len(w):
-            w = warm.w
-        return self._begin(problem, w)
+        fits = isinstance(warm, Start) and len(warm.w) == problem.dimension
+        return self._begin(problem, warm.w if fits else None)
 
-    def _begin(self, problem: Any, w: Floats) -> DeviceIterate:
+    def _begin(self, problem: Any, w: Floats | None) -> DeviceIterate:
         free = None if self.memory_gib is None else self.memory_gib * 2**30
-        data = DeviceData(problem, device_of(self.device), self.history, free)
-        return self._descend(data, data.upload(w), TYPES[self.start])
+        device = device_of(self.device)
+        with current(device):
+            data = DeviceData(problem, device, self.history, free)
+            return self._descend(data, data.upload(w), TYPES[self.start])
 
     def _descend(self, data: DeviceData, weights: Tensor, dtype: torch.dtype) -> DeviceIterate:
         """A descent from weights, with nothing learned."""
         problem = data.problem
         scale = curvature_scale(data).to(dtype)
-        graph = self.graph and data.plan.resident
+        graph = self.graph and data.plan.resident and fits(data.k, dtype)
         n = max(problem.n_examples, 1)
         descent = Descent(data.evaluator(dtype), scale, self.history, n, problem.lam, graph)
         zero = torch.zeros((), dtype=torch.float64, device=scale.device)
@@ -132,6 +133,8 @@ class DeviceLBFGS(Solver):
         m, lam = state.descent.now, state.descent.lam
         dual = m.value - m.raw / (2.0 * lam)
         state.idle += 1
+        if not m.value >= state.value - state.descent.noise * abs(m.value):
+            state.value, state.idle = m.value, 0
         if dual > state.dual:
             state.dual, state.idle = dual, 0
             state.best.copy_(state.descent.evaluator.weights)
@@ -140,6 +143,10 @@ class DeviceLBFGS(Solver):
         self, problem: Any, state: DeviceIterate, rng: np.random.Generator
     ) -> tuple[DeviceIterate, Info]:
         """One iteration: a direction and a line search along it."""
+        with current(state.data.device):
+            return self._step(problem, state)
+
+    def _step(self, problem: Any, state: DeviceIterate) -> tuple[DeviceIterate, Info]:
         before = state.descent.evaluations
         fine = state.descent.step()
         spent = state.descent.evaluations - before
@@ -149,9 +156,9 @@ class DeviceLBFGS(Solver):
                 weights = state.descent.evaluator.weights.double()
                 state = self._descend(state.data, weights, torch.float64)
                 spent += state.descent.evaluations
-            elif not fine:
+            else:
                 calls = spent * problem.n_examples
-                proof = self.certify(problem, state)
+                proof = self._certify(state)
                 return state, Info(float(spent), calls, certificate=proof, finished=True)
         value = state.descent.now.value
         estimate = (value - state.dual) / max(abs(value), 1e-12)
@@ -163,6 +170,10 @@ class DeviceLBFGS(Solver):
 
     def certify(self, problem: Any, state: DeviceIterate) -> Certificate:
         """The objective at the weights, and the best of what two gradients prove; in float64."""
+        with current(state.data.device):
+            return self._certify(state)
+
+    def _certify(self, state: DeviceIterate) -> Certificate:
         weights = state.descent.evaluator.weights
         kept = state.descent.evaluator.dtype == torch.float64
         # In float64 the descent and the proof share their evaluator, whose sums are still needed.
@@ -201,17 +212,13 @@ def curvature_scale(data: DeviceData) -> Tensor:
     From the diagonal of the Hessian at zero, which is known from counts.
     """
     problem, k = data.problem, data.k
-    chains, model = problem.chains, problem.model
     n = max(problem.n_examples, 1)
-    squares = None if not len(chains.values) else chains.values**2
-    counts = np.bincount(chains.indices, squares, minlength=model.n_attributes)
     spread = (1.0 - 1.0 / k) / k if k > 1 else 1.0
     links = max(problem.data.n_tokens - n, 0)
-    rows = np.append(counts * spread, np.full(k, links / k**2)) / n
-    scale = np.repeat((problem.lam + rows) ** POWER, k)
-    scale /= scale.max(initial=1e-300)
-    zero = torch.zeros((), dtype=torch.float64, device=data.device)
-    return torch.where(data.free, torch.from_numpy(scale).to(data.device), zero)
+    edges = data.squares.new_full((k,), links / k**2)
+    rows = (problem.lam + torch.cat([spread * data.squares, edges]) / n) ** POWER
+    scale = (rows / rows.max()).repeat_interleave(k)
+    return scale.masked_fill_(~data.free, 0.0)
 
 
 # ---- what a tagger asks for
