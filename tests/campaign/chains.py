@@ -55,8 +55,8 @@ class Chain(Kind):
             params["feature_pairs"] = "seen"
         if params["loss"] == "smooth_hinge":
             params |= {"gamma": pick(rng, 0.1, 1.0, 3.0), "smoother": pick(rng, "l2", "entropy")}
-        if chance(rng, 0.2):
-            params["n_jobs"] = 2
+        if chance(rng, 0.3):
+            params["n_jobs"] = pick(rng, 2, 4, 8)
         number = {c: i for i, c in enumerate(labels_in_order([t["y"] for t in tokens]))}
         for token in tokens:
             token["y"] = number[token["y"]]

@@ -89,6 +89,9 @@ def certificate_script(case: dict[str, Any]) -> str:
     lines = [IMPORTS, "from cliquewise.solvers import get", ""]
     if any("before" in drawn for drawn in case["runs"]):
         lines = [IMPORTS, RECORD, ""]
+    if problem["params"].get("n_jobs", 1) > 1:
+        lines += ["from cliquewise.solvers.backends.chain import parts",
+                  "parts.LEAST = parts.LEAST_WORK = 1", ""]  # fmt: skip
     lines += [f"given = {literal(kind.arguments(problem))}", ""]
     for drawn in case["runs"]:
         if "before" in drawn:

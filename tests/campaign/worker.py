@@ -110,6 +110,9 @@ class Worker:
 
 def _serve(pipe: Any) -> None:
     """The child: answer until the pipe is closed."""
+    from cliquewise.solvers.backends.chain import parts
+
+    parts.LEAST = parts.LEAST_WORK = 1  # drawn problems are small, and threads may race on them
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +133,34 @@ def test_threads_exchange_more_often_when_the_dual_falls_and_end_as_one() -> Non
     assert seen == [4, 2, 1, None]
     fit = run(problem, SDCA(), tol=1e-4, max_epochs=300, warm=state)
     assert fit.converged
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_in_a_threaded_pass_returns_a_true_result(times: int) -> None:
+    """Once, it ends after the step; twice, at once: but never while a thread still works."""
+    base = random_problem(4, 400, 8, 30)
+    problem = in_threads(base, 4)
+    run(problem, SDCA(), max_epochs=1)  # compiles
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def press() -> None:
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.002)
+
+    timer = threading.Timer(0.1, press)
+    try:
+        timer.start()
+        fit = run(problem, SDCA(), tol=-np.inf, max_epochs=np.inf, max_seconds=60)
+        timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert fit.interrupted
+    assert threading.active_count() == 1 + sum(t.daemon for t in threading.enumerate())
+    assert fit.certificate.primal == pytest.approx(base.primal(fit.weights), rel=1e-12)
+    best = run(base, SDCA(), tol=1e-6, max_epochs=300).certificate
+    assert fit.certificate.dual <= best.primal
+    assert fit.certificate.primal >= best.dual
 
 
 def test_sequences_are_dealt_evenly() -> None:
