@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: A table of more combinations than this is nothing to look at.
 MOST = 10_000_000
+#: Logarithms of sums that differ by rounding only.
+SAME = 1e-12
 #: Rows that ``print`` shows.
 SHOWN = 50
 
@@ -87,6 +89,38 @@ class Joint:
         return text + (f"\n... and {left} more" if left else "") + note
 
 
+def relevant_factors(graph: FactorGraph, asked: list[int]) -> list[int]:
+    """Factors that have a say in the probabilities of some variables.
+
+    A factor has none if one of its variables is in no other, neither asked for nor observed, and
+    sums to the same whatever the others are: a leaf of a Bayesian network. Without it, others
+    may be leaves.
+    """
+    s = graph.structure
+    holders: list[set[int]] = [set() for _ in range(s.n_variables)]
+    for f in range(s.n_factors):
+        for v in s.scope(f).tolist():
+            holders[v].add(f)
+    wanted = {*asked, *graph.evidence}
+    dropped: set[int] = set()
+    waiting = [v for v in range(s.n_variables) if len(holders[v]) == 1 and v not in wanted]
+    while waiting:
+        v = waiting.pop()
+        if len(holders[v]) != 1:  # its factor went with another variable
+            continue
+        f = next(iter(holders[v]))
+        scope = s.scope(f).tolist()
+        sums = np.logaddexp.reduce(graph.table(f), axis=scope.index(v))
+        if not np.isfinite(sums).all() or np.ptp(sums) > SAME:
+            continue
+        dropped.add(f)
+        for u in scope:
+            holders[u].discard(f)
+            if len(holders[u]) == 1 and u not in wanted:
+                waiting.append(u)
+    return [f for f in range(s.n_factors) if f not in dropped]
+
+
 def ask_joint(
     graph: FactorGraph, variables: Any, evidence: Any, method: str, options: dict[str, Any]
 ) -> Joint:
@@ -103,20 +137,17 @@ def ask_joint(
             "variables, or sample()", 8.0 * size, size
         )  # fmt: skip
     known = graph if evidence is None else graph.condition(evidence)
-    s = known.structure
-    wider = Structure.from_arrays(
-        s.cardinalities,
-        np.concatenate([s.scopes, asked]),
-        np.append(s.scope_offsets, s.scope_offsets[-1] + len(asked)),
-    )
-    answer = known.with_tables(wider, np.append(known.tables, np.zeros(int(size)))).marginals(
-        method, **options
-    )
+    kept = relevant_factors(known, asked)
+    scopes = [known.structure.scope(f).tolist() for f in kept]
+    wider = Structure(known.cardinalities, [*scopes, asked])
+    tables = [known.table(f).ravel() for f in kept]
+    flat = np.concatenate([*tables, np.zeros(int(size))])
+    answer = known.with_tables(wider, flat).marginals(method, **options)
     names, states = graph.names, graph.states
     return Joint(
         tuple(asked if names is None else (names[v] for v in asked)),
         tuple(tuple(range(graph.cardinalities[v])) if states is None else states[v] for v in asked),
-        np.array(answer.factors[s.n_factors]).reshape(cards),
+        np.array(answer.factors[len(kept)]).reshape(cards),
         answer.exact,
         answer.method,
     )
