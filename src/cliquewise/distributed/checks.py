@@ -52,22 +52,31 @@ def check_workers(client: Any) -> dict[str, int]:
             client.wait_for_workers(1, timeout=30)
         except TimeoutError:
             raise no_workers() from None
-    try:
-        answers = client.run(look_around)
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"a worker cannot import what training needs ({error}); install cliquewise, of the "
-            "same version, on all workers"
-        ) from None
-    except OSError as error:
-        raise TooLargeError(
-            memory_advice(f"a worker died when it was first looked at ({error})"), float("nan")
-        ) from None
+    answers = _asked(client, look_around)
     check_versions(software(), {worker: found for worker, (found, _) in answers.items()})
     taken = {worker: rss for worker, (_, rss) in answers.items()}
     workers = client.scheduler_info(n_workers=-1)["workers"]
     check_limits({w: about["memory_limit"] or 0 for w, about in workers.items()}, taken)
     return taken
+
+
+def _asked(client: Any, function: Any, *arguments: Any) -> dict[str, Any]:
+    """The answers of all workers; of those that die meanwhile there are none."""
+    found = client.run(function, *arguments, on_error="return")
+    for worker, answer in found.items():
+        if isinstance(answer, ModuleNotFoundError):
+            raise MissingDependencyError(
+                f"worker {worker} cannot import what training needs ({answer}); install "
+                "cliquewise, of the same version, on all workers"
+            )
+        if isinstance(answer, Exception) and not isinstance(answer, OSError):
+            raise answer
+    there = {w: answer for w, answer in found.items() if not isinstance(answer, Exception)}
+    if not there:
+        raise TooLargeError(
+            memory_advice("all workers died when they were first looked at"), float("nan")
+        )
+    return there
 
 
 def check_versions(mine: Mapping[str, str], theirs: Mapping[str, Mapping[str, str]]) -> None:
@@ -167,7 +176,7 @@ def missing_paths(paths: list[str]) -> list[str]:
 
 def check_paths(client: Any, paths: list[str]) -> None:
     """Refuse files that some worker does not see."""
-    for worker, missing in client.run(missing_paths, paths).items():
+    for worker, missing in _asked(client, missing_paths, paths).items():
         if missing:
             raise DataError(
                 f"{missing[0]}: worker {worker} finds no such file; put the files where all "
