@@ -36,8 +36,8 @@ MOST_TRIES, PATIENCE, SHARE, MOST_SECONDS = 1000, 100, 0.1, 1.0
 WEIGHT = 3e5
 #: With a smaller share of zeros dense tables are at least as good.
 FEW_ZEROS = 0.2
-#: Rows up to which all orders are tried.
-ATTEMPTS = (2.0**19, 2.0**22)
+#: Rows up to which all orders are tried; how many times the rows expected are believed.
+ATTEMPTS, SLACK = (2.0**19, 2.0**22), 8.0
 #: Room for this many more rows whenever a table does not fit, and this many times the rows so far.
 ROOM, GROWTH = 4096, 1.5
 
@@ -87,17 +87,22 @@ class Outlook:
     def run(self, mode: int, want: str, options: dict[str, Any]) -> tuple[Run, float]:
         """Tables with all messages, and what they say of the whole graph.
 
-        Estimates know nothing of what messages rule out, which may be most. So every order is
-        tried, to a few rows and then to some more; if none ends, the most promising goes on.
+        Few rows are believed. Otherwise estimates know nothing of what messages rule out, which
+        may be most: every order is tried, to a few rows and then to some more. If none ends, the
+        most promising goes on.
         """
         most = float(options.get("max_operations", MAX_ROWS))
-        for few in ATTEMPTS if len(self.orders) > 1 else ():
-            for order in self.orders if few < most else ():
-                run = Run(self.possible, order, want, {**options, "max_operations": few})
-                try:
-                    return run, run.up(mode)
-                except TooLargeError:
-                    continue
+        attempts = [(order, few) for few in ATTEMPTS for order in self.orders]
+        if self.rows <= ATTEMPTS[-1]:
+            attempts.insert(0, (self.orders[0], SLACK * self.rows + ATTEMPTS[0]))
+        for order, few in attempts if len(self.orders) > 1 else ():
+            if few >= most:
+                continue
+            run = Run(self.possible, order, want, {**options, "max_operations": few})
+            try:
+                return run, run.up(mode)
+            except TooLargeError:
+                continue
         run = Run(self.possible, self.orders[0], want, options)
         return run, run.up(mode)
 
