@@ -28,6 +28,7 @@ from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers import get
 from cliquewise.solvers.run import Run
+from cliquewise.torch._control import ACCEPT
 from cliquewise.torch.device import DeviceLBFGS
 
 TOLERANCES = (1e-3, 1e-4)
@@ -153,12 +154,19 @@ def profile_evaluation(problem: Any, device: str) -> dict[str, Any]:
     for _ in range(12):
         state.descent.step()
     descent, data = state.descent, state.data
-    descent.orders[2] = descent.last
+    before, begin = descent.evaluations, time.perf_counter()
+    for _ in range(20):
+        descent.step()
+    count = descent.evaluations - before
+    spent = 1e3 * (time.perf_counter() - begin) / count
+    print(f"  {spent:.3f} ms per evaluation of L-BFGS ({count} in 20 steps), with the host's part")
+    # From here on launches are repeated as they are, and the descent is of no use any more.
+    descent.vectors.control[ACCEPT] = 1.0
     chains, vectors = descent.evaluator, descent.vectors
     batch = chains.batches[0]
     n, k = batch.n_tokens, data.k
     row: dict[str, Any] = {
-        "tokens": n, "chains": batch.n_chains, "labels": k, "weights": len(chains.weights),
+        "ms in a descent": spent, "tokens": n, "chains": batch.n_chains, "labels": k, "weights": len(chains.weights),
         "entries": len(batch.entries.ids), "spare rows": batch.adjoint.spare,
         "launches of the adjoint": len(batch.adjoint.launches),
         "ms graph replay": events(descent.graph.replay) if descent.graph else float("nan"),
@@ -179,12 +187,6 @@ def profile_evaluation(problem: Any, device: str) -> dict[str, Any]:
     print("  a proof:")
     for name, (us, count) in list(kernels(lambda: data.prove(chains.weights), 3).items())[:8]:
         print(f"    {us:9.1f} us  x{count:.0f}  {name}")
-    begin = time.perf_counter()
-    for _ in range(20):
-        descent.step()
-    spent = 1e3 * (time.perf_counter() - begin) / 20
-    row["ms per step"] = spent
-    print(f"  {spent:.3f} ms per step of L-BFGS, waiting and the host's part included", flush=True)
     return row
 
 
@@ -225,6 +227,7 @@ def variants(problem: Any, device: str) -> dict[str, float]:
             print(f"    {name}: {type(error).__name__}: {str(error)[:80]}")
 
     of_chains("as they are")
+    started = time.perf_counter()
     own = _device_chains
     for name, sizes, tried in (
         ("scan warps", own._SCAN_WARPS, (2, 4)), ("sum warps", own._SUM_WARPS, (1, 2, 8)),
@@ -233,6 +236,8 @@ def variants(problem: Any, device: str) -> dict[str, float]:
     ):  # fmt: skip
         usual = sizes[padded]
         for number in tried:
+            if time.perf_counter() - started > 60:  # each of them is compiled
+                break
             sizes[padded] = number
             of_chains(f"{name} {number}")
         sizes[padded] = usual
@@ -370,19 +375,22 @@ def main() -> None:
         if name not in parts:
             continue
         problem = conll(name, Path(args.data))
+        shape = f"{problem.data.n_tokens} tokens, {problem.model.n_labels} labels"
+        print(f"{name}: {shape}, {problem.dimension} weights", flush=True)
         attempt(name, result, on_device, problem, args.device)
         if name not in result and args.device != "cpu":
             attempt(f"{name}, without a graph", result, lambda p: on_device(p, "cuda", graph=False),
                     problem)  # fmt: skip
         if args.device != "cpu":
             attempt(f"{name}, an evaluation", result, profile_evaluation, problem, args.device)
-            if "variants" in parts:
-                attempt(f"{name}, sizes of launches", result, variants, problem, args.device)
-                attempt(f"{name}, corrections", result, histories, problem, args.device)
         if not args.no_cpu:
             attempt(f"{name}, sdca", result, on_cpu, problem, os.cpu_count() or 1)
     if "generated" in parts:
         attempt("generated", result, large, args.tokens, args.device, args.seconds)
+    if "variants" in parts and args.device != "cpu":
+        problem = conll("conll2000", Path(args.data))
+        attempt("corrections", result, histories, problem, args.device)
+        attempt("sizes of launches", result, variants, problem, args.device)
     print_json({"device": args.device, **result})
 
 
