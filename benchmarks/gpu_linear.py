@@ -166,7 +166,8 @@ def profile_evaluation(problem: Any, device: str) -> dict[str, Any]:
     batch = chains.batches[0]
     n, k = batch.n_tokens, data.k
     row: dict[str, Any] = {
-        "ms in a descent": spent, "tokens": n, "chains": batch.n_chains, "labels": k, "weights": len(chains.weights),
+        "ms in a descent": spent, "tokens": n,
+        "chains": batch.n_chains, "labels": k, "weights": len(chains.weights),
         "entries": len(batch.entries.ids), "spare rows": batch.adjoint.spare,
         "launches of the adjoint": len(batch.adjoint.launches),
         "ms graph replay": events(descent.graph.replay) if descent.graph else float("nan"),
