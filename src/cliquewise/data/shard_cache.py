@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +23,7 @@ from cliquewise.data.shard_writer import Writer, digest_of, explained
 from cliquewise.data.shards import Shards
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError, TooLargeError
+from cliquewise.ragged import offsets_of
 
 #: Tokens of a part that is looked at as a whole.
 PART = 1 << 17
@@ -91,22 +92,35 @@ class ShardCache:
 
     def part(self, first: int, last: int) -> Dataset:
         """The examples ``first : last``; their features stay on disk until they are read."""
-        tokens = slice(int(self.offsets[first]), int(self.offsets[last]))
-        own = self._features("", self.encoder.n_features, first, last)
+        return self.read([(first, last)])
+
+    def read(self, ranges: Sequence[tuple[int, int]]) -> Dataset:
+        """The examples of some ranges, one after the other."""
+        own = self._features("", self.encoder.n_features, ranges)
         edges, inner = None, self.encoder.inner
         if isinstance(inner, TemplateEncoder) and self._has("edge_indptr"):
-            edges = Dataset.trusted(*self._features("edge_", inner.n_edge_features, first, last))
-        labels = self._renumbered[self._mapped("labels")[tokens]]
-        weights = self._mapped("weights")[first:last].copy() if self._has("weights") else None
+            edges = Dataset.trusted(*self._features("edge_", inner.n_edge_features, ranges))
+        tokens = [(int(self.offsets[a]), int(self.offsets[b])) for a, b in ranges]
+        labels = self._renumbered[_joined(self._mapped("labels"), tokens)]
+        weights = None
+        if self._has("weights"):
+            weights = np.array(_joined(self._mapped("weights"), ranges))
         return Dataset.trusted(*own, labels, None, weights, edges)
 
-    def _features(self, kind: str, n_features: int, first: int, last: int) -> tuple[Any, ...]:
-        offsets = self.offsets[first : last + 1]
-        pointers = self._mapped(f"{kind}indptr")[offsets[0] : offsets[-1] + 1]
-        entries = slice(int(pointers[0]), int(pointers[-1]))
-        values = self._mapped("values")[entries] if kind == "" and self._has("values") else None
-        indices = self._mapped(f"{kind}indices")[entries]
-        return offsets - offsets[0], pointers - pointers[0], indices, values, n_features
+    def _features(
+        self, kind: str, n_features: int, ranges: Sequence[tuple[int, int]]
+    ) -> tuple[Any, ...]:
+        tokens = [(int(self.offsets[a]), int(self.offsets[b])) for a, b in ranges]
+        indptr = self._mapped(f"{kind}indptr")
+        entries = [(int(indptr[a]), int(indptr[b])) for a, b in tokens]
+        lengths = [np.diff(self.offsets[a : b + 1]) for a, b in ranges]
+        counts = [np.diff(indptr[a : b + 1]) for a, b in tokens]
+        values = None
+        if kind == "" and self._has("values"):
+            values = _joined(self._mapped("values"), entries)
+        indices = _joined(self._mapped(f"{kind}indices"), entries)
+        offsets = offsets_of(np.concatenate(lengths)), offsets_of(np.concatenate(counts))
+        return *offsets, indices, values, n_features
 
     @property
     def memory_bytes(self) -> int:
@@ -222,6 +236,12 @@ def _check_same(shards: Shards, manifest: dict[str, Any], settings: list[Any]) -
             f"the cache folder {shards.cache} holds arrays {differs}; name another folder, or "
             "delete this one"
         )
+
+
+def _joined(array: NDArray[Any], ranges: Sequence[tuple[int, int]]) -> NDArray[Any]:
+    """Some ranges of an array; a single one is not copied."""
+    parts = [array[a:b] for a, b in ranges]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _class_order(classes: list[Any]) -> NDArray[np.int64]:

@@ -18,6 +18,8 @@ from cliquewise.ragged import Floats, Ints
 #: Most bytes of a part, and the share of all memory that it may take: a part is visited in about
 #: a second, and its pages are read, written and given back while the weights stay.
 PART_BYTES, PART_SHARE = 128 << 20, 0.125
+#: Chunks of a part: what lies together on disk and is visited in the same part.
+CHUNKS = 64
 #: Bytes per entry of the features while a part is opened: constant attributes are added.
 ENTRY_BYTES = 40
 
@@ -56,7 +58,9 @@ class ShardedChainProblem(ChainSizes):
         self.model, self.cache, self.resume = model, cache, resume
         self.form = model.form(_nothing(model))
         self.has_pair_attributes = model.n_edge_attributes > 0
-        self.cuts_at = self._cut(min(PART_BYTES, PART_SHARE * max_bytes))
+        most = min(PART_BYTES, PART_SHARE * max_bytes)
+        self.chunks_at = self._cut(most / CHUNKS)
+        self.cuts_at = self._cut(most)
         for part in self:  # labels that a scheme forbids are refused now
             part.longest  # noqa: B018
 
@@ -101,7 +105,18 @@ class ShardedChainProblem(ChainSizes):
 
     def open(self, part: int) -> ChainProblem:
         """One part, as a problem of its own (whose averages are those of its own examples)."""
-        data = self.cache.part(int(self.cuts_at[part]), int(self.cuts_at[part + 1]))
+        return self._problem([(int(self.cuts_at[part]), int(self.cuts_at[part + 1]))])
+
+    def gather(self, chunks: Ints) -> ChainProblem:
+        """Some chunks, one after the other, as a problem of its own."""
+        return self._problem(self.ranges(chunks))
+
+    def ranges(self, chunks: Ints) -> list[tuple[int, int]]:
+        """The examples of each of some chunks."""
+        return list(zip(self.chunks_at[chunks].tolist(), self.chunks_at[chunks + 1].tolist()))
+
+    def _problem(self, ranges: list[tuple[int, int]]) -> ChainProblem:
+        data = self.cache.read(ranges)
         return ChainProblem(self.model, data, self.C, None, self.n_jobs, self.loss)
 
     def __iter__(self) -> Iterator[ChainProblem]:

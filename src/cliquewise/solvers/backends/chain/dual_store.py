@@ -15,6 +15,8 @@ from cliquewise.problems.shards import ShardedChainProblem
 from cliquewise.ragged import Floats, offsets_of
 
 FOLDER, OWNER = "duals", "problem.json"
+#: The files.
+NAMES = ("theta", "theta_edges", "mu", "mu_edges", "log_z", "gaps")
 
 
 class DualStore:
@@ -86,19 +88,44 @@ class DualStore:
         return self._map("gaps", 0, self.problem.n_examples)  # type: ignore[no-any-return]
 
     def part(self, part: int) -> Any:
-        """The distributions of one part, as the kernels take them."""
+        """The distributions of one part, as the kernels take them; changes go to the files."""
+        a, b = self.problem.cuts_at[part : part + 2].tolist()
+        return self._duals([self._map(name, *self._rows(name, a, b)) for name in NAMES], [(a, b)])
+
+    def read(self, ranges: list[tuple[int, int]]) -> Any:
+        """The distributions of the examples of some ranges, in memory."""
+        return self._duals(
+            [
+                np.concatenate([self._map(name, *self._rows(name, a, b)) for a, b in ranges])
+                for name in NAMES
+            ],
+            ranges,
+        )
+
+    def write(self, ranges: list[tuple[int, int]], duals: Any) -> None:
+        """Back to the files from :meth:`read`."""
+        for name in NAMES:
+            done, source = 0, getattr(duals, name)
+            for a, b in ranges:
+                first, last = self._rows(name, a, b)
+                target = self._map(name, first, last)
+                target[:] = source[done : done + last - first]
+                done += last - first
+
+    def _rows(self, name: str, a: int, b: int) -> tuple[int, int]:
+        """Where the examples ``a : b`` lie in a file."""
+        if name.endswith("edges"):
+            return int(self._tables[a]), int(self._tables[b])
+        if name in ("theta", "mu"):
+            return int(self.problem.cache.offsets[a]), int(self.problem.cache.offsets[b])
+        return a, b
+
+    def _duals(self, arrays: list[Any], ranges: list[tuple[int, int]]) -> Any:
         from cliquewise._kernels.chain.sdca import Duals
 
-        a, b = self.problem.cuts_at[part : part + 2].tolist()
-        tokens = self.problem.cache.offsets[[a, b]].tolist()
-        tables = self._tables[a : b + 1]
-        rows = np.where(np.diff(tables) > 0, tables[:-1] - tables[0], -1)
-        edges = int(tables[0]), int(tables[-1])
-        return Duals(
-            self._map("theta", *tokens), self._map("theta_edges", *edges),
-            self._map("mu", *tokens), self._map("mu_edges", *edges),
-            self._map("log_z", a, b), self._map("gaps", a, b), np.empty(0), rows,
-        )  # fmt: skip
+        tables = np.concatenate([np.diff(self._tables[a : b + 1]) for a, b in ranges])
+        rows = np.where(tables > 0, np.cumsum(tables) - tables, -1)
+        return Duals._make([*arrays, np.empty(0), rows])
 
 
 def _length(path: Path) -> int:

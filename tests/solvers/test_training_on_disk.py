@@ -117,7 +117,7 @@ KILLED = """
     from cliquewise.estimators import _shards as deciding
     from cliquewise.problems import shards as problems
     sys.path.insert(0, sys.argv[2])
-    from test_shards import drawn
+    from test_training_on_disk import drawn
     deciding.MEMORY_SHARE, problems.PART_BYTES = 0.0, 15000
     X, y = drawn(6)
     tagger = cw.SequenceTagger(tol=0.0, max_epochs=1e9, random_state=0)
