@@ -229,7 +229,9 @@ def kills(paths: list[Path], C: float, tol: float, number: int) -> dict[str, Any
 
     def kill(row: dict[str, float]) -> None:
         if len(killed) < number:
-            process = int(rng.choice(sorted(living(client))))
+            while not (there := sorted(living(client))):  # all are being started again
+                client.wait_for_workers(1)
+            process = int(rng.choice(there))
             killed.append(process)
             threading.Timer(float(rng.random()) * 0.2, os.kill, (process, signal.SIGKILL)).start()
 
