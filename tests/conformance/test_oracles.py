@@ -39,6 +39,7 @@ FEWER_EXAMPLES = {
     "cutset": (0.3, "asks the junction tree, which is tried itself"),
     "sparse": (0.1, "plans every graph anew; its own tests draw two hundred graphs"),
     "mini-buckets": (0.2, "eliminates over and over; its own tests draw two hundred graphs"),
+    "gibbs": (0.2, "draws every variable thousands of times"),
     "perturb-and-map": (0.3, "makes a hundred MAP calls per question"),
 }
 

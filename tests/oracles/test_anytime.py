@@ -155,7 +155,7 @@ def test_loopy_propagation_is_not_believed_where_it_does_not_settle(monkeypatch)
 
     monkeypatch.setattr(MarginalSteps, "loopy", outside)
     result = graph.marginals("anytime", **BY_ESTIMATE)
-    assert result.info["marginals"] == "trw-bp"
+    assert result.info["marginals"] == "gibbs" and result.info["standard_errors"].max() < 0.5
     low, high = result.log_z_bounds
     assert low <= result.log_z <= high and low <= graph.marginals("junction-tree").log_z <= high
 

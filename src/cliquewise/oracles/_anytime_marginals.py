@@ -44,6 +44,9 @@ UPDATES, WORTH, SLOWER = 20, 0.01, 10.0
 WORTHWHILE = 0.5
 #: Part of the time that is left for tables of growing size, and seconds for each factor and pass.
 BUCKETS, PER_FACTOR = 0.3, 1e-4
+#: Part of the time for draws where messages do not settle, seconds at most, and how many sweeps
+#: make them worth while.
+GIBBS, LONGEST_DRAW, FEWEST_SWEEPS = 0.15, 10.0, 50
 #: Frank-Wolfe splits the graph into so many parts, if the time allows it.
 PARTS = 64
 #: Seconds for factors of three or more variables where no limit is given.
@@ -87,6 +90,8 @@ class MarginalSteps:
         self.offer("tables", -math.inf, p.anything())
         loopy, bethe, converged = self.loopy()
         self.reweighted()
+        settled = converged and self.lower <= bethe <= self.upper
+        drawn = None if settled else self._draw(GIBBS * self.left)
         self.tighten()
         x, value = self.x, self.value
         if converged and self.lower <= bethe <= self.upper:
@@ -96,13 +101,14 @@ class MarginalSteps:
         lower = min(self.lower, self.upper)
         upper_by = self.by["upper"]
         method = self.by["marginals"]
-        return MarginalResult.from_flat(
+        found = MarginalResult.from_flat(
             self.graph, x[: int(t.node_offsets[-1])].copy(), x[t.targets],
             min(max(value, lower), self.upper),
             method if method == upper_by else f"{method}, bounds by {upper_by}",
             (lower, self.upper), bounds_certified=(True, p.certified), trace=self.trace,
             info={**self.by, **self.info},
         )  # fmt: skip
+        return found if drawn is None else _with_draws(found, drawn)
 
     @property
     def left(self) -> float:
@@ -179,10 +185,32 @@ class MarginalSteps:
     def _any_order(self) -> MarginalResult:
         """Factors of three or more variables: estimates and bounds that need no edges."""
         seconds = self.left if self.seconds is not None else ANY_ORDER
-        found = get("mini-buckets").marginals(self.graph, seconds=seconds, gap=self.gap)
+        until = time.perf_counter() + seconds
+        share = (1.0 - GIBBS) * seconds
+        found = get("mini-buckets").marginals(self.graph, seconds=share, gap=self.gap)
         by = {"marginals": "loopy-bp", "lower": "sums", "upper": "mini-buckets"}
         method = "loopy-bp, bounds by mini-buckets"
-        return replace(found, method=method, info={**by, **found.info})
+        found = replace(found, method=method, info={**by, **found.info})
+        drawn = None
+        if not found.info["converged"]:
+            drawn = self._draw(min(until - time.perf_counter(), GIBBS * seconds))
+        return found if drawn is None else _with_draws(found, drawn)
+
+    def _draw(self, seconds: float) -> MarginalResult | None:
+        """Marginals of Gibbs sampling; None where it has no time, or entries are forbidden.
+
+        Messages that do not settle are further off than draws, but not where single moves cannot
+        leave a corner.
+        """
+        if not math.isfinite(self.deadline):  # about as long as the messages took
+            seconds = min(seconds, max(WORTHWHILE, time.perf_counter() - self.started))
+        seconds = min(seconds, LONGEST_DRAW)
+        sampler = get("gibbs")
+        each = sampler.cost(self.graph.structure, "marginals").seconds / 2000
+        if seconds < FEWEST_SWEEPS * each or np.isneginf(self.graph.tables).any():
+            return None
+        found = sampler.marginals(self.graph, seconds=seconds)
+        return found if found.info["sweeps"] >= FEWEST_SWEEPS else None
 
     def _problem(self) -> Problem:
         """Flat arrays; where entries are forbidden, a search says which others are possible."""
@@ -282,3 +310,14 @@ class MarginalSteps:
         lower, upper = found.log_z_bounds
         self.offer("barrier-fw", lower, upper, "barrier-fw")
         self.info |= {"map_calls": found.info["map_calls"], "parts": found.info["parts"]}
+
+
+def _with_draws(found: MarginalResult, drawn: MarginalResult) -> MarginalResult:
+    """The bounds of one answer, the marginals of Gibbs sampling and its estimate of log Z."""
+    low, high = found.log_z_bounds
+    method = f"gibbs, bounds by {found.info['upper']}"
+    more = {"marginals": "gibbs", "standard_errors": drawn.info["standard_errors"]}
+    return replace(
+        found, nodes=drawn.nodes, factors=drawn.factors, method=method,
+        log_z=min(max(drawn.log_z, low), high), info={**found.info, **more},
+    )  # fmt: skip

@@ -171,6 +171,15 @@ class FactorMessages:
         return nodes, factors, value
 
 
+def bethe(graph: FactorGraph, nodes: Floats, factors: Floats) -> float:
+    """Bethe's estimate of log Z at these marginals."""
+    s = graph.structure
+    degrees = np.bincount(s.scopes, minlength=s.n_variables)
+    scores = np.where(factors > 0, graph.tables, 0.0)
+    single = _entropy(nodes) @ np.repeat(1.0 - degrees, s.cardinalities)
+    return float(factors @ scores + _entropy(factors).sum() + single)
+
+
 def _log_sum(scores: Floats, axes: tuple[int, ...]) -> Floats:
     """log sum exp over some axes; scipy's takes several times as long on small tables."""
     top = scores.max(axis=axes, keepdims=True)

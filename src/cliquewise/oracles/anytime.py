@@ -30,8 +30,9 @@ class Anytime(Oracle):
         """Who is asked: fewer, if one of the first proves its answer."""
         if want != "map":
             if structure.is_pairwise:
-                return ("junction-tree", "cutset", "sparse", "trw-bp", "mini-buckets", "barrier-fw")
-            return ("junction-tree", "cutset", "sparse", "mini-buckets")
+                bounds = ("trw-bp", "mini-buckets", "barrier-fw")
+                return ("junction-tree", "cutset", "sparse", *bounds, "gibbs")
+            return ("junction-tree", "cutset", "sparse", "mini-buckets", "gibbs")
         cheap = ("graph-cut", "trw-s", "portfolio") if structure.is_pairwise else ("icm",)
         return (*cheap, "vertex-cover", "junction-tree", "sparse", "toulbar2", "milp")
 
@@ -95,8 +96,9 @@ class Anytime(Oracle):
         -------
         MarginalResult
             Marginals and ``log_z`` of loopy belief propagation where it converged to a value
-            within the bounds, else of tree-reweighted. ``info`` says which method gave the
-            ``marginals``, the ``lower`` and the ``upper`` bound.
+            within the bounds, else of Gibbs sampling where nothing is forbidden (with
+            ``info["standard_errors"]``), else of tree-reweighted. ``info`` says which method gave
+            the ``marginals``, the ``lower`` and the ``upper`` bound.
 
         Examples
         --------

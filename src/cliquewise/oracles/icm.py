@@ -91,7 +91,7 @@ def climb(graph: FactorGraph, labels: Ints, max_sweeps: int = 1000) -> tuple[Int
     from cliquewise._kernels.graphs.icm import icm
 
     reached = np.array(labels, dtype=np.int64)
-    sweeps = icm(reached, max_sweeps, graph.structure.once(_factors), graph.tables)
+    sweeps = icm(reached, max_sweeps, graph.structure.once(flat_factors), graph.tables)
     return reached, int(sweeps)
 
 
@@ -106,7 +106,7 @@ def unary_labels(graph: FactorGraph) -> Ints:
     return first_best(total, s.node_offsets)
 
 
-def _factors(s: Structure) -> Any:
+def flat_factors(s: Structure) -> Any:
     """Strides of each place in a scope, and the factors of each variable."""
     from cliquewise._kernels.graphs.icm import Factors
 

@@ -1,0 +1,182 @@
+"""Gibbs sampling with restarts: the last resort for marginals, with its standard errors."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cliquewise.errors import UnsupportedError
+from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
+from cliquewise.oracles._factor_messages import bethe
+from cliquewise.oracles._pairwise import table_bound
+from cliquewise.oracles._trw import log_sum_of
+from cliquewise.oracles.base import NEITHER, Cost, Oracle, register
+from cliquewise.oracles.icm import climb, flat_factors
+from cliquewise.oracles.mini_buckets import good_labels
+from cliquewise.oracles.results import MarginalResult
+from cliquewise.ragged import Floats, Ints
+
+#: Part of the sweeps of each chain that are not counted.
+BURN_IN = 0.2
+#: Sweeps between two draws of one chain, and before its first.
+THIN, FIRST_DRAW = 20, 200
+#: Seconds for a search where a start breaks rules.
+SEARCH = 2.0
+
+
+@register
+class Gibbs(Oracle):
+    """Gibbs sampling with restarts: frequencies and their standard errors, nothing certain."""
+
+    name = "gibbs"
+    provides: ClassVar[frozenset[str]] = frozenset({"marginals", "sample"})
+    exact = False
+    gives = NEITHER
+    automatic = False
+    rank = 310
+
+    def cost(self, structure: Structure, want: str = "marginals") -> Cost:
+        """Every sweep looks at each factor once for each of its variables."""
+        looks = float((structure.orders * structure.orders).sum()) + len(structure.scopes)
+        return Cost(1e-3 + 2000 * 8 * 1e-8 * looks, 16.0 * structure.table_offsets[-1])
+
+    def marginals(
+        self,
+        graph: FactorGraph,
+        sweeps: int = 2000,
+        restarts: int = 8,
+        seconds: float = 60.0,
+        random_state: Any = 0,
+        **options: Any,
+    ) -> MarginalResult:
+        """Frequencies of the states over several chains.
+
+        Parameters
+        ----------
+        graph : FactorGraph
+            Where entries are forbidden, chains start from possible labelings; changing one
+            variable at a time may not reach all others (``info["may_miss_states"]``).
+        sweeps : int, default=2000
+            Draws of every variable in each chain; the first fifth is not counted.
+        restarts : int, default=8
+            Chains, at least two, from different labelings.
+        seconds : float, default=60
+            Chains are shorter where they would take longer.
+        random_state : int or Generator, default=0
+
+        Returns
+        -------
+        MarginalResult
+            Frequencies. ``info["standard_errors"]`` has one number per state, from the spread
+            between the chains: where each stays in its own corner, errors are large. ``log_z`` is
+            Bethe's estimate at the frequencies; its bounds are a sum over labelings met and all
+            tables at their largest entries. Nothing of it is called certified.
+
+        Examples
+        --------
+        >>> g = FactorGraph([2, 2], [((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+        >>> found = g.marginals("gibbs")
+        >>> bool(abs(found.nodes[0][0] - 0.5) < 0.05), "may_miss_states" in found.info
+        (True, True)
+        """
+        self.reject(options)
+        if sweeps < 1 or restarts < 2:
+            raise UnsupportedError(
+                f"sweeps = {sweeps}, restarts = {restarts}; at least one and two are needed"
+            )
+        begin = time.perf_counter()
+        s, rng = graph.structure, np.random.default_rng(random_state)
+        starts = _starts(graph, restarts, rng)
+        chains = Chains(graph, starts, rng)
+        count = chains.affordable(sweeps, seconds - (time.perf_counter() - begin))
+        chains.run(max(1, int(BURN_IN * count)))
+        nodes = np.zeros((restarts, int(s.node_offsets[-1])))
+        entries = np.zeros(int(s.table_offsets[-1]))
+        chains.run(count, nodes, entries)
+        nodes /= count
+        mean, factors = nodes.mean(axis=0), entries / (count * restarts)
+        # States that no chain has met are no certain zeros.
+        errors = np.maximum(nodes.std(axis=0, ddof=1), 1.0 / count) / math.sqrt(restarts)
+        met = np.unique(np.concatenate([starts, chains.labels]), axis=0)
+        lower = log_sum_of([float(v) for v in graph.score(met)])
+        upper = table_bound(graph) + float(np.log(graph.cardinalities.astype(float)).sum())
+        info = {
+            "standard_errors": errors,
+            "sweeps": count,
+            "chains": restarts,
+            "may_miss_states": bool(np.isneginf(graph.tables).any()),
+        }
+        value = min(max(bethe(graph, mean, factors), lower), upper)
+        return MarginalResult.from_flat(
+            graph, mean, factors, value, self.name, (lower, upper),
+            bounds_certified=(False, False), info=info,
+        )  # fmt: skip
+
+    def sample(
+        self, graph: FactorGraph, n: int, rng: np.random.Generator, chains: int = 8, **options: Any
+    ) -> Ints:
+        """States of a few chains, twenty sweeps apart: neither exact nor quite independent."""
+        self.reject(options)
+        rows = np.zeros((n, graph.n_variables), dtype=np.int64)
+        if n:
+            count = min(chains, n)
+            several = Chains(graph, _starts(graph, count, rng), rng)
+            several.run(FIRST_DRAW)
+            for at in range(0, n, count):
+                several.run(THIN)
+                rows[at : at + count] = several.labels[: min(count, n - at)]
+        return rows
+
+
+class Chains:
+    """Labelings that are redrawn variable by variable."""
+
+    def __init__(self, graph: FactorGraph, labels: Ints, rng: np.random.Generator):
+        self.graph, self.labels, self.rng = graph, labels.copy(), rng
+        self.factors = graph.structure.once(flat_factors)
+
+    def run(self, sweeps: int, nodes: Floats | None = None, entries: Floats | None = None) -> None:
+        """Sweep each of them; ``nodes`` has one row of counts for each, ``entries`` one for all."""
+        from cliquewise._kernels.graphs.gibbs import gibbs
+
+        none, offsets = np.empty(0), self.graph.structure.node_offsets
+        for k, row in enumerate(self.labels):
+            gibbs(
+                sweeps, int(self.rng.integers(1, 2**31)), row, offsets,
+                none if nodes is None else nodes[k], none if entries is None else entries,
+                self.factors, self.graph.tables,
+            )  # fmt: skip
+
+    def affordable(self, sweeps: int, seconds: float) -> int:
+        """So many sweeps of all chains, or as many as there is time for; one is tried."""
+        self.run(1)
+        begin = time.perf_counter()
+        self.run(1)
+        each = (1.0 + BURN_IN) * (time.perf_counter() - begin)
+        return max(1, min(sweeps, int(seconds / max(each, 1e-9))))
+
+
+def _starts(graph: FactorGraph, count: int, rng: np.random.Generator) -> Ints:
+    """Different labelings; where one breaks rules that it cannot leave, a search's instead."""
+    rows = rng.integers(0, graph.cardinalities, (count, graph.n_variables))
+    known: Ints | None = None
+    for k, row in enumerate(rows):
+        if graph.score(row) > -np.inf:
+            continue
+        rows[k], _ = climb(graph, row, 100)
+        if graph.score(rows[k]) > -np.inf:
+            continue
+        if known is None:
+            uniform = np.repeat(1.0 / graph.cardinalities, graph.cardinalities)
+            known = good_labels(graph, uniform, SEARCH)
+            if graph.score(known) == -np.inf:
+                raise UnsupportedError(
+                    "gibbs found no labeling of positive probability to start from; an exact MAP "
+                    "method may (toulbar2, junction-tree)"
+                )
+        rows[k] = known
+    return np.asarray(rows)
