@@ -127,3 +127,10 @@ def test_contradictions_that_single_variables_do_not_show_are_infeasible() -> No
     for question in ("map", "marginals", "max_marginals", "sample"):
         with pytest.raises(InfeasibleError):
             getattr(graph, question)(method="sparse")
+
+
+def test_auto_does_not_begin_what_would_take_hours() -> None:
+    rng = np.random.default_rng(3)
+    graph = with_zeros(random_graph(400, 600, max_order=3, random_state=rng), rng, 0.25)
+    with pytest.raises(TooLargeError, match="expects to join"):
+        graph.max_marginals()

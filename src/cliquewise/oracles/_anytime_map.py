@@ -21,7 +21,7 @@ from cliquewise.oracles.icm import climb, unary_labels
 from cliquewise.oracles.junction_tree import JunctionTree
 from cliquewise.oracles.portfolio import ROUNDS, Race
 from cliquewise.oracles.results import MapResult, tolerance
-from cliquewise.oracles.sparse import PACE, Outlook
+from cliquewise.oracles.sparse import PACE, Outlook, looking
 from cliquewise.oracles.trw_s import iteration_seconds
 from cliquewise.ragged import Ints
 
@@ -41,8 +41,8 @@ START, START_SECONDS = 0.05, 1.0
 CAUTION = 2.0
 #: A search gets this part of the time that is left, since it may stop late; and at least so much.
 PUNCTUAL, SHORT = 0.9, 0.3
-#: Seconds per variable to look for orders by rows; rows may be so many times those expected.
-ROW_ORDERS, SLACK = 2e-3, 4.0
+#: Rows may be so many times those expected.
+SLACK = 4.0
 #: Table entries that toulbar2 reads, and columns that HiGHS prepares, per second.
 POSTED, PREPARED = 1e6, 1e5
 
@@ -167,8 +167,9 @@ class MapSteps:
     def _by_rows(self) -> None:
         """Elimination over what is possible, where zeros leave little."""
         oracle = get("sparse")
-        looking = ROW_ORDERS * float(self.graph.n_variables)
-        if oracle.avoids_tables(self.graph) is not None or CAUTION * looking > PART * self.left:
+        if oracle.avoids_tables(self.graph) is not None:
+            return
+        if CAUTION * looking(self.graph.structure) > PART * self.left:
             return
         outlook = Outlook.of(self.graph)
         seconds = PACE["map"] * outlook.rows

@@ -26,7 +26,7 @@ from cliquewise.oracles.cutset import Cutset
 from cliquewise.oracles.junction_tree import ENTRIES_PER_SECOND
 from cliquewise.oracles.mini_buckets import Growing, good_labels
 from cliquewise.oracles.results import MarginalResult
-from cliquewise.oracles.sparse import PACE, Outlook, Sparse
+from cliquewise.oracles.sparse import PACE, Outlook, Sparse, looking
 from cliquewise.oracles.trw_bp import Messages, certified_bound, lower_bound, sweep_seconds
 from cliquewise.ragged import Floats
 from cliquewise.trace import Trace
@@ -170,8 +170,10 @@ class MarginalSteps:
         assert isinstance(oracle, Sparse)
         if oracle.avoids_tables(self.graph, "marginals") is not None:
             return None
-        outlook = Outlook.of(self.graph)
         time_left = PATIENCE if self.seconds is None else SHARE * self.left
+        if looking(self.graph.structure) > SUPPORT * time_left:
+            return None
+        outlook = Outlook.of(self.graph)
         most = min(needed, time_left)
         if outlook.rows * PACE["marginals"] > most:
             # Estimates know nothing of what messages rule out: a few rows are tried anyway.

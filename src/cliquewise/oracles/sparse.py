@@ -32,8 +32,13 @@ PACE = {"map": 5e-8, "max_marginals": 1e-7, "sample": 5e-8, "marginals": 1e-7}
 #: Orders to try: at most, how many without a gain, the share of the time of the answer that they
 #: may cost, and the seconds that they may cost in any case.
 MOST_TRIES, PATIENCE, SHARE, MOST_SECONDS = 1000, 100, 0.1, 1.0
+#: An order ends at a dense table of more entries than e to this, whatever is possible in it: to
+#: follow it further would take minutes.
+HOPELESS = 100.0
 #: Part of the logarithms of the states that is added to an edge's worth, in every other order.
 WEIGHT = 3e5
+#: Seconds that ``auto`` lets it take for draws and max-marginals.
+LONGEST = 60.0
 #: With a smaller share of zeros dense tables are at least as good.
 FEW_ZEROS = 0.2
 #: Rows up to which all orders are tried; how many times the rows expected are believed.
@@ -69,7 +74,10 @@ class Outlook:
             # Fill alone, or with a preference for small tables.
             scale = 1.0 if tried % 2 else 1.0 + WEIGHT
             names = rng.permutation(n)
-            order, _ = greedy(s.adjacency, names, scale * logs, elimination.MIN_FILL, np.inf)
+            limit = HOPELESS * scale
+            order, _ = greedy(s.adjacency, names, scale * logs, elimination.MIN_FILL, limit)
+            if n and order[-1] < 0:
+                break
             found, seconds = expected(order)
             spent += seconds
             gained = tried if found < 0.9 * rows else gained
@@ -105,6 +113,12 @@ class Outlook:
                 continue
         run = Run(self.possible, self.orders[0], want, options)
         return run, run.up(mode)
+
+
+def looking(structure: Structure) -> float:
+    """Seconds that the search for orders may take, about."""
+    degrees = np.diff(structure.adjacency.indptr)
+    return MOST_SECONDS + SECONDS_PER_STEP * float((degrees**2.0 + 100).sum())
 
 
 def zeros(graph: FactorGraph) -> float:
@@ -222,6 +236,13 @@ class Sparse(Oracle):
         """Without many zeros rows are as many as entries, and dearer."""
         if zeros(graph) < FEW_ZEROS:
             return f"pays where many entries are zero (here {zeros(graph):.0%})"
+        if want in ("map", "marginals"):  # anytime has its own limits
+            return None
+        if looking(graph.structure) > LONGEST:
+            return f"would look for an order of {graph.n_variables} variables for minutes"
+        rows = Outlook.of(graph).rows
+        if rows * PACE[want] > LONGEST:
+            return f"expects to join {rows:.2g} rows"
         return None
 
     def _start(
