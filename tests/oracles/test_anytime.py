@@ -171,7 +171,7 @@ def test_more_time_tightens_the_bounds_by_frank_wolfe(monkeypatch):
 
 
 def test_tables_of_growing_size_tighten_the_bounds_of_pairwise_graphs():
-    graph = sparse(40, 80, 1.5, k=3)
+    graph = sparse(30, 60, 1.5)
     truth = graph.marginals("junction-tree").log_z
     found = graph.marginals("anytime", seconds=1.0, **BY_ESTIMATE)
     low, high = found.log_z_bounds

@@ -94,7 +94,8 @@ class MarginalSteps:
         drawn = None if settled else self._draw(GIBBS * self.left)
         self.tighten()
         x, value = self.x, self.value
-        if converged and self.lower <= bethe <= self.upper:
+        # Bounds that nearly meet exclude every estimate: the nearer one is taken then.
+        if converged and self._outside(bethe) <= self._outside(value):
             x, value, self.by["marginals"] = loopy, bethe, "loopy-bp"
         self.info |= {"bethe": bethe, "converged": converged}
         t = p.topology
@@ -109,6 +110,10 @@ class MarginalSteps:
             info={**self.by, **self.info},
         )  # fmt: skip
         return found if drawn is None else _with_draws(found, drawn)
+
+    def _outside(self, value: float) -> float:
+        """How far a value is from the bounds; 0 between them."""
+        return max(self.lower - value, value - self.upper, 0.0)
 
     @property
     def left(self) -> float:
