@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from cliquewise.errors import TooLargeError
 from cliquewise.graph import FactorGraph
-from cliquewise.oracles import choice
-from cliquewise.oracles.base import Oracle, get, registered
+from cliquewise.oracles.base import Oracle, registered
 from cliquewise.oracles.choice import choose
 
 
@@ -54,20 +51,3 @@ def test_limits_among_the_options_count_each_time() -> None:
     with pytest.raises(TooLargeError, match="junction-tree"):
         choose(graph, "max_marginals", options={"max_memory": 1.0})
     assert choose(graph, "max_marginals").oracle.name == "junction-tree"
-
-
-def test_compiling_counts_before_a_long_exact_answer_is_chosen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Elimination cannot be stopped: it must fit into what is left once its kernels are there."""
-    rng = np.random.default_rng(0)
-    sides = rng.normal(size=(3, 3))
-    graph = FactorGraph.grid(rng.normal(size=(13, 13, 3)), sides, sides)
-    tree = get("junction-tree")
-    needed = tree.cost(graph.structure, "marginals").seconds
-    assert needed > choice.LONG
-    monkeypatch.setattr(choice, "_load", lambda name, want: time.sleep(0.3))
-    roomy = choose(graph, "marginals", options={"seconds": needed / choice.SHARE + 60.0})
-    assert roomy.oracle is tree
-    tight = choose(graph, "marginals", options={"seconds": needed / choice.SHARE + 0.2})
-    assert tight.oracle.name == "anytime"

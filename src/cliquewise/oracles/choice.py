@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,8 +43,6 @@ STEPS, ANYTIME = "anytime", ("map", "marginals")
 INSTANT = 0.02
 #: Exact marginals may take this long where no limit is given, and this part of one that is.
 PATIENCE, SHARE = 5.0, 0.5
-#: Kernels of an exact method that takes longer are loaded before it is chosen under a limit.
-LONG = 1.0
 #: Table entries up to which elimination finds a good labeling in a moment.
 QUICK = 1e6
 
@@ -122,9 +119,6 @@ def choose(
         seconds = max(0.0, seconds + started - time.perf_counter())
     for standing in standings:
         oracle = standing.oracle
-        if seconds is not None and _is_long(standing, want):
-            _load(oracle.name, want)
-            seconds = max(0.0, options["seconds"] + started - time.perf_counter())
         why = standing.why or _too_slow(standing, graph.structure, want, seconds)
         why = why or oracle.refuses_tables(graph, want) or oracle.avoids_tables(graph, want)
         if why is None:
@@ -232,21 +226,6 @@ def _too_slow(
     if seconds is None and needed > PATIENCE:
         return f"would take about {needed:.2g} s (give seconds={3 * needed:.2g} to have it)"
     return None
-
-
-def _is_long(standing: Standing, want: str) -> bool:
-    """Whether an oracle might be asked for an answer that takes a good part of a limit."""
-    named = want in ANYTIME and standing.oracle.name != STEPS
-    return named and standing.cost is not None and LONG < standing.cost.seconds < math.inf
-
-
-@cache
-def _load(name: str, want: str) -> None:
-    """Have an oracle's kernels ready (compiled, the first time) before its time is judged.
-
-    It cannot be stopped: what is left of a limit has to be known when it is asked.
-    """
-    getattr(get(name), want)(FactorGraph([2, 2], [((0, 1), np.zeros((2, 2)))]))
 
 
 def ask(graph: FactorGraph, want: str, method: str = "auto", **options: Any) -> Any:
