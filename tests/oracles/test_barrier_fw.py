@@ -143,6 +143,14 @@ def test_parts_give_tighter_bounds_and_better_marginals_than_any_edge_probabilit
     assert eight[0] < 0.5 * whole[0]
 
 
+def test_parts_that_do_not_count_at_all_are_no_trouble():
+    tied = np.array([[2000.0, 0.0], [0.0, 0.0]])
+    graph = FactorGraph([2] * 4, [((i, j), tied) for i in range(4) for j in range(i)])
+    found = graph.marginals("barrier-fw", parts=4)
+    low, high = found.log_z_bounds
+    assert low <= 12_000.0 + 1e-6 and high >= 12_000.0 - 1e-6 and high - low < 1.0
+
+
 def test_parts_without_any_labeling_are_left_out():
     apart = np.array([[-np.inf, 0.0], [0.0, -np.inf]])
     tied = np.array([[0.5, -np.inf], [-np.inf, 0.0]])

@@ -65,7 +65,7 @@ class Parts:
                     pass
             order = sorted(self.parts, key=lambda part: -part.run.upper)
             for k, part in enumerate(order):
-                share = math.exp(min(0.0, part.run.upper - self._total()))
+                share = math.exp(max(-50.0, min(0.0, part.run.upper - self._total())))
                 goal = gap if len(order) == 1 else gap * max(SHARPER, 1.0 / (share * len(order)))
                 if not self._improve(part.run, updates, goal, 1.0 / (len(order) - k)):
                     break

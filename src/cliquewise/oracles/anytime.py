@@ -107,7 +107,7 @@ class Anytime(Oracle):
         >>> g = complete(np.zeros((4, 2)), [[0.3, 0.0], [0.0, 0.3]])
         >>> rough = g.marginals("anytime", max_operations=0)
         >>> rough.info["marginals"], rough.info["upper"], rough.bounds_certified
-        ('loopy-bp', 'trw-bp', (True, True))
+        ('loopy-bp', 'mini-buckets', (True, True))
         >>> low, high = rough.log_z_bounds
         >>> bool(low <= g.marginals().log_z <= high)
         True
