@@ -33,17 +33,19 @@ def exchange(part, w, first):
 
     Every row has one writer, so that nothing is lost, whatever the others do meanwhile.
     """
-    others, mine, start = part.others, part.added[part.number], part.start
-    for k in range(first, others.size):
-        mine[k] = w[start + k] - others[k]
+    others, mine = part.others[first:], part.added[part.number, first:]
+    # Slices from their beginning: loops over them are vectorized.
+    own = w[part.start + first : part.start + part.others.size]
+    for k in range(others.size):
+        mine[k] = own[k] - others[k]
         others[k] = 0.0
     for thread in range(part.added.shape[0]):
         if thread != part.number:
-            row = part.added[thread]
-            for k in range(first, others.size):
+            row = part.added[thread, first:]
+            for k in range(others.size):
                 others[k] += row[k]
-    for k in range(first, others.size):
-        w[start + k] = mine[k] + others[k]
+    for k in range(others.size):
+        own[k] = mine[k] + others[k]
 
 
 @kernel(helper=True)
