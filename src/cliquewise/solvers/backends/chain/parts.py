@@ -146,7 +146,7 @@ def dealt(lengths: Ints, jobs: int) -> Ints:
 
     Examples
     --------
-    >>> np.bincount(dealt(np.array([9, 1, 9, 1, 5]), 2), [9, 1, 9, 1, 5]).max()
+    >>> float(np.bincount(dealt(np.array([9, 1, 9, 1, 5]), 2), [9, 1, 9, 1, 5]).max())
     15.0
     """
     rng, n = np.random.default_rng(0), len(lengths)
