@@ -31,7 +31,7 @@ from cliquewise.cli.tagging import (
         "Long runs": "cache max_memory checkpoint checkpoint_seconds resume quiet",
     },
 )
-@click.argument("train", type=click.Path(exists=True, dir_okay=False))
+@click.argument("train", type=click.Path())
 @click.option(
     "--model", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="File to write."
 )
@@ -155,9 +155,10 @@ def command(
     check_target(model, "the model")
     encoding, tabs = writing_of(None, encoding, tabs)
     data: Any
-    if cache is not None:
+    if cache is not None:  # TRAIN may be a pattern then
         data = Shards(train, cache, form=form, separator="\t" if tabs else None, encoding=encoding)
     else:
+        click.Path(exists=True, dir_okay=False).convert(train, _argument("train"), None)
         with waiting(f"reading {train}"):
             data = read_labeled(train, form, tabs, encoding)
     if form == "conll" and template is None:
@@ -192,6 +193,10 @@ def command(
         if parameters["tol"] or not issubclass(warning.category, ConvergenceWarning):
             text = with_flags(str(warning.message), command)
             click.echo(f"warning: {text}", err=True)
+
+
+def _argument(name: str) -> click.Parameter:
+    return next(p for p in command.params if p.name == name)
 
 
 def _report(tagger: Any, data: Any, template: str | None, path: str, seconds: float) -> None:
