@@ -75,8 +75,10 @@ def f1(problem, loaded, fit) -> float:
 def compare(name: str, loaded, numbers: list[int], repeats: int) -> dict:
     """One thread and others in turn; the least times of each."""
     from cliquewise.solvers import get
+    from cliquewise.solvers.backends.chain import parts
     from cliquewise.solvers.run import run
 
+    parts.MOST = max(numbers)
     build, best = problem_of(loaded), {}
     run(build(2), get("sdca"), max_epochs=1)  # compiles
     for seed in range(repeats):
@@ -114,6 +116,7 @@ def drawn(first: int, count: int) -> dict:
     from cliquewise.solvers.run import run
 
     parts.LEAST = parts.LEAST_WORK = 1  # however small
+    parts.MOST = 8
     false = rows = 0
     slow = []  # passes of one thread where several were not done
     for seed in range(first, first + count):

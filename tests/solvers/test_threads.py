@@ -28,6 +28,7 @@ def even_small_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let threads work on problems that one would solve at once."""
     monkeypatch.setattr(threads, "LEAST", 1)
     monkeypatch.setattr(threads, "LEAST_WORK", 1.0)
+    monkeypatch.setattr(threads, "MOST", 8)
 
 
 def in_threads(problem: ChainProblem, jobs: int) -> ChainProblem:

@@ -88,9 +88,9 @@ class SequenceTagger(ChainInspection, Estimator):
     class_weight : dict or "balanced", optional
         Weight of an example: the mean weight of its labels.
     n_jobs : int or None, default=1
-        Threads; None is 1, and -1 takes all processors. ``sdca`` trains in them, all solvers make
-        certificates in them, and prediction runs in them. With several, training gives
-        other bits each time (its certificate is true all the same); with one it never does.
+        Threads; None is 1, and -1 takes all processors. ``sdca`` trains in up to four of them, all
+        solvers make certificates in them, and prediction runs in them. With several, training
+        gives other bits each time (its certificate is true all the same); with one it never does.
     device : {"cuda", "cuda:1", ..., "cpu"}, optional
         Train, predict and find marginals there by PyTorch (extra ``torch``): loss ``log``, at most
         128 labels, by ``lbfgs``. On a GPU what is free bounds the memory: data that do not fit come

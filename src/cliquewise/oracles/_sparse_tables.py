@@ -22,6 +22,11 @@ from cliquewise.ragged import Floats, Ints, Ragged, offsets_of
 WORD = 62
 #: Tables with more variables or entries are joined, but not looked at for what they rule out.
 MOST_VARIABLES, MOST_ENTRIES = 8, 100_000
+#: Factors of a variable that are looked at; one that has more is in too many buckets.
+MOST_HOLDERS = 100
+
+#: A factor, and some of its variables by their places in the order.
+Check = tuple[int, frozenset[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +232,7 @@ def wire(possible: Possible, order: Ints) -> tuple[Wiring, Ints, Floats, list[In
     buckets, messages, checks = _buckets(possible, held, place)
     projections = list(dict.fromkeys(check for listed in checks for check in listed))
     number = {check: m + i for i, check in enumerate(projections)}
-    held += [[p for p in held[f] if chosen >> p & 1] for f, chosen in projections]
+    held += [[p for p in held[f] if p in chosen] for f, chosen in projections]
     first = len(held)
     held += messages
     layouts = [layout([bits[p] for p in places]) for places in held]
@@ -271,45 +276,43 @@ def wire(possible: Possible, order: Ints) -> tuple[Wiring, Ints, Floats, list[In
 
 def _buckets(
     possible: Possible, held: list[list[int]], place: Ints
-) -> tuple[list[list[int]], list[list[int]], list[list[tuple[int, int]]]]:
+) -> tuple[list[list[int]], list[list[int]], list[list[Check]]]:
     """Per bucket: its tables (message b is table m + b), its message's variables, its checks.
 
     A check is a factor that is multiplied in elsewhere, and the variables in which it has a say
-    here (places in the order, as bits of a number): what it rules out in the end need not be
-    joined now. What one of the bucket's messages holds was checked when that was made.
+    here (places in the order): what it rules out in the end need not be joined now. What one of
+    the bucket's messages holds was checked when that was made.
     """
     n, m = len(place), len(held)
-    masks = [sum(1 << p for p in places) for places in held]
-    holders = [0] * n
+    members = [frozenset(places) for places in held]
+    holders: list[list[int]] = [[] for _ in range(n)]
     for t, places in enumerate(held):
         for p in places:
-            holders[p] |= 1 << t
+            holders[p].append(t)
     buckets: list[list[int]] = [[] for _ in range(n)]
     for t, places in enumerate(held):
         buckets[places[-1]].append(t)
     messages: list[list[int]] = []
-    checks: list[list[tuple[int, int]]] = []
+    checks: list[list[Check]] = []
     for b in range(n):
-        clique = 0
-        for t in buckets[b]:
-            clique |= masks[t]
-        places = [p for p in range(clique.bit_length() - 1, b, -1) if clique >> p & 1]
+        clique = frozenset().union(*(members[t] for t in buckets[b]))
+        places = sorted(clique - {b}, reverse=True)
         messages.append(places)
-        masks.append(clique & ~(1 << b))
+        members.append(clique - {b})
         if places:
             buckets[places[-1]].append(m + b)
-        once = twice = 0
+        seen: set[int] = set()
+        shared: set[int] = set()  # factors that hold at least two of the variables
         for p in [*places, b]:
-            twice |= once & holders[p]
-            once |= holders[p]
+            if len(holders[p]) <= MOST_HOLDERS:
+                shared.update(seen.intersection(holders[p]))
+                seen.update(holders[p])
         listed = []
-        while twice:
-            f = (twice & -twice).bit_length() - 1
-            twice &= twice - 1
-            chosen = masks[f] & clique
-            if any(not chosen & ~masks[t] for t in buckets[b]):
+        for f in sorted(shared):
+            chosen = members[f] & clique
+            if any(chosen <= members[t] for t in buckets[b]):
                 continue
-            axes = [a for a, v in enumerate(possible.scopes[f]) if chosen >> int(place[v]) & 1]
+            axes = [a for a, v in enumerate(possible.scopes[f]) if int(place[v]) in chosen]
             if possible.restricts(f, axes):
                 listed.append((f, chosen))
         checks.append(listed)
@@ -317,11 +320,11 @@ def _buckets(
 
 
 def _projected(
-    possible: Possible, f: int, place: Ints, chosen: int, spots: list[tuple[int, int]]
+    possible: Possible, f: int, place: Ints, chosen: frozenset[int], spots: list[tuple[int, int]]
 ) -> Ints:
     """Sorted keys of the combinations that a factor allows of some of its variables."""
     scope = possible.scopes[f]
-    axes = sorted((a for a, v in enumerate(scope) if chosen >> int(place[v]) & 1),
+    axes = sorted((a for a, v in enumerate(scope) if int(place[v]) in chosen),
                   key=lambda a: -place[scope[a]])  # fmt: skip
     states = possible.states(f)
     keys = np.zeros(len(possible.entries[f]), dtype=np.int64)

@@ -25,6 +25,8 @@ from cliquewise.oracles.junction_tree import DEAR, SECONDS_PER_STEP, band_orders
 from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 from cliquewise.ragged import Floats, Ints
 
+#: Its tables are wired in Python, some tenths of a millisecond a variable.
+MOST_VARIABLES = 10_000
 #: Rows to join, unless the caller sets ``max_operations``.
 MAX_ROWS = 2e10
 #: Seconds per row that is joined, for each question.
@@ -225,6 +227,15 @@ class Sparse(Oracle):
     provides: ClassVar[frozenset[str]] = frozenset({"map", "marginals", "max_marginals", "sample"})
     rank = 32
     only_adds = True
+
+    def refuses(self, structure: Structure, want: str = "map") -> str | None:
+        """Refuse large graphs, which other methods solve where they can be solved."""
+        if structure.n_variables > MOST_VARIABLES:
+            return (
+                f"takes at most {MOST_VARIABLES} variables (here {structure.n_variables}); "
+                'use "junction-tree"'
+            )
+        return None
 
     def avoids(self, structure: Structure, want: str = "map") -> str | None:
         """Why ``auto`` does not ask it first: cheaper ways come before it in ``anytime``."""

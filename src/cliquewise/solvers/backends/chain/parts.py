@@ -24,9 +24,11 @@ LEAST, LEAST_WORK = 16, 2e6
 COPIES = 1 << 18
 #: Rows are copied if they occur, on average, once in this many sequences.
 FREQUENT = 50
-#: How often, about, a thread meets a row from one exchange of its copies to the next. (With 4 two
-#: threads need a tenth more passes on CoNLL-2003, and their passes are no faster.)
+#: How often, about, a thread meets a row from one exchange of its copies to the next.
 MEETINGS = 2
+#: More threads know too little of each other: on 16 processors 8 of them need 12 passes where one
+#: needs 9 (CoNLL-2000; 26 on CoNLL-2003), and 16 are slower than one (`benchmarks.threads`).
+MOST = 4
 #: Passes after which the weights are made afresh from the duals.
 FRESH = 4
 #: A dual value that is lower by this much, by bytes of its numbers, is no matter of rounding.
@@ -37,7 +39,8 @@ def threads_of(problem: ChainProblem) -> int:
     """How many threads have enough to do."""
     k = problem.model.n_labels
     work = k * len(problem.chains.indices) + k * k * problem.data.n_tokens
-    return max(1, min(problem.n_jobs, problem.n_examples // LEAST, int(work / LEAST_WORK)))
+    enough = min(problem.n_examples // LEAST, int(work / LEAST_WORK))
+    return max(1, min(problem.n_jobs, enough, MOST))
 
 
 def bytes_of(problem: ChainProblem) -> float:
