@@ -1,12 +1,15 @@
 """Bounds of ln Z and marginals where they are not exact, now and as they were.
 
-    python -m benchmarks.bounds [rbm] [cliques] [drawn] [--data DIR] [--every K] [--against SRC]
+    python -m benchmarks.bounds [rbm] [cliques] [drawn] [messages] [--data DIR] [--every K]
+                                [--against SRC]
 
 rbm      rbm_20, 21, 22 with ``barrier-fw``: upper and lower bound above ln Z, marginals, seconds
 cliques  the paper's complete graphs of ten variables at nine couplings: mean errors of the bound,
          of ln Z and of the marginals, seconds; ``--every K`` takes every K-th of a hundred
 drawn    ``auto`` within a second, elimination forbidden, on drawn graphs of orders two to four,
          without and with forbidden entries: width of the bounds, errors
+messages loopy belief propagation for at most 0.3 seconds on drawn graphs of orders three and
+         four, 20 to 300 variables: part that settles, errors of the marginals
 
 ``--data`` is the folder that holds ``fw_inference`` (default: $CLIQUEWISE_DATA). ``--against`` is
 the ``src`` of another checkout, whose figures are printed beside ours; it runs in its own process,
@@ -32,6 +35,7 @@ from benchmarks.common import print_json, print_table
 from cliquewise.errors import CliquewiseError
 from cliquewise.graph.builders import complete, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.oracles._factor_messages import FactorMessages
 from cliquewise.oracles.base import get
 from experiments.barrier_fw import COUPLINGS, load
 
@@ -89,6 +93,41 @@ def drawn(options: Any) -> Iterator[Row]:
                 yield {"model": f"order {order}, scale {scale:g}{zeros}", **_mean(found)}
 
 
+def messages(options: Any) -> Iterator[Row]:
+    """Loopy belief propagation on graphs of loops that elimination can still answer."""
+    for order in (3, 4):
+        for n in (20, 100, 300):
+            for scale in (0.5, 1.5, 3.0):
+                for forbidden in (0.0, 0.25):
+                    found = []
+                    for seed in range(3):
+                        graph = _neighbors(order, n, scale, forbidden, 1000 * seed + n)
+                        truth = graph.marginals("junction-tree").nodes.flat
+                        begin = time.process_time()
+                        passed = FactorMessages(graph)
+                        settled, _ = passed.run(1e-6, 100_000, time.perf_counter() + 0.3)
+                        spent = time.process_time() - begin
+                        error = float(np.abs(passed.answer()[0] - truth).mean())
+                        found.append({"settled": settled, "marginals": error, "seconds": spent})
+                    zeros = f", {forbidden:.0%} forbidden" if forbidden else ""
+                    yield {"model": f"order {order}, {n}, scale {scale:g}{zeros}", **_mean(found)}
+
+
+def _neighbors(order: int, n: int, scale: float, forbidden: float, seed: int) -> FactorGraph:
+    """Factors among nine variables in a row, and of single ones; one labeling is possible."""
+    rng = np.random.default_rng(seed)
+    cards = rng.integers(2, 4, size=n)
+    keep = rng.integers(0, cards)
+    factors: list[Any] = [((v,), 0.3 * scale * rng.normal(size=cards[v])) for v in range(n)]
+    for _ in range(int({3: 1.2, 4: 0.8}[order] * n)):
+        scope = rng.integers(0, n - 9) + rng.choice(9, size=order, replace=False)
+        table = scale * rng.normal(size=tuple(cards[scope]))
+        table[rng.random(table.shape) < forbidden] = -np.inf
+        table[tuple(keep[scope])] = 0.3 * scale
+        factors.append((scope.tolist(), table))
+    return FactorGraph(cards, factors)
+
+
 def _graph(order: int, scale: float, forbidden: float, seed: int) -> FactorGraph:
     """A drawn graph; one labeling is possible for certain."""
     rng = np.random.default_rng(seed)
@@ -108,7 +147,7 @@ def _mean(rows: list[Row]) -> Row:
     return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
 
 
-TABLES = {"rbm": rbm, "cliques": cliques, "drawn": drawn}
+TABLES = {"rbm": rbm, "cliques": cliques, "drawn": drawn, "messages": messages}
 
 
 def warm() -> None:

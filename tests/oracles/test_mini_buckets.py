@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from map_cases import with_zeros
 
-from cliquewise.errors import InfeasibleError
+from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.builders import complete, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._factor_messages import FactorMessages
@@ -124,6 +124,50 @@ def test_belief_propagation_is_exact_on_trees_of_factors() -> None:
         np.testing.assert_allclose(factors, truth.factors.flat, atol=1e-8)
         checked += 1
     assert checked >= 25
+
+
+def test_messages_that_settle_make_factors_and_variables_agree() -> None:
+    settled = 0
+    for seed in range(60):
+        graph = drawn(seed)
+        messages = FactorMessages(graph)
+        try:
+            converged, turns = messages.run(1e-9, 1000, np.inf)
+            nodes, _, _ = messages.answer()
+        except InfeasibleError:  # messages prove it only where it is true
+            with pytest.raises(InfeasibleError):
+                graph.marginals("brute-force")
+            continue
+        settled += converged
+        assert converged or turns == 1000
+        for group in messages.groups if converged else ():
+            scores = group.scores()
+            p = np.exp(scores - scores.max())
+            p /= p.reshape(len(p), -1).sum(axis=1).reshape(-1, *[1] * len(group.shape))
+            for a, places in enumerate(group.places):
+                others = tuple(b + 1 for b in range(len(group.shape)) if b != a)
+                np.testing.assert_allclose(p.sum(axis=others), nodes[places], atol=1e-6)
+    assert settled >= 55
+
+
+def test_messages_far_below_the_largest_entry_are_not_lost() -> None:
+    steep = np.array([[0.0, -2000.0, -3000.0], [-2500.0, -1000.0, -4000.0]])
+    factors = [((0, 1), steep), ((1, 2), steep.T), ((1,), [-5000.0, 0.0, 900.0]), ((), 3.0)]
+    graph = FactorGraph([2, 3, 2], factors)
+    messages = FactorMessages(graph)
+    assert messages.run(1e-12, 100, np.inf)[0]
+    nodes, _, value = messages.answer()
+    truth = graph.marginals("brute-force")
+    assert value == pytest.approx(truth.log_z, rel=1e-12)
+    np.testing.assert_allclose(nodes, truth.nodes.flat, atol=1e-9)
+
+
+def test_methods_of_pairs_name_those_that_take_more() -> None:
+    graph = random_graph(5, 6, max_order=3, random_state=1)
+    assert graph.structure.max_order == 3
+    for method in ("barrier-fw", "trw-bp"):
+        with pytest.raises(UnsupportedError, match=r"junction-tree, mini-buckets take factors of"):
+            graph.marginals(method)
 
 
 def test_estimates_lie_within_bounds_that_tighten_until_the_time_is_over() -> None:

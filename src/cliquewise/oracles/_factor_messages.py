@@ -1,18 +1,25 @@
-"""Loopy belief propagation for factors of any order, all tables of one shape at a time."""
+"""Loopy belief propagation for factors of any order: messages by urgency, tables by shape."""
 
 from __future__ import annotations
 
+import math
 import time
+from typing import Any
 
 import numpy as np
 
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.ragged import Floats, Ints
+from cliquewise.oracles.icm import flat_factors
+from cliquewise.ragged import Floats, Ints, offsets_of
 
-#: Sweeps after which changes that do not shrink to this part of what they were are damped.
+#: Messages are damped where so many turns of all factors do not shrink their changes to this part.
 WINDOW, SHRINKS = 10, 0.5
+#: About so many entries of tables between two looks at the clock.
+AT_ONCE = 1_000_000
+#: Urgency of factors that have sent nothing yet.
+UNSENT = 1e6
 #: Rounds of scaling that make tables agree with the marginals of variables, and how closely.
 FITTING, FITTED = 50, 1e-13
 
@@ -31,15 +38,16 @@ class Group:
         #: Per axis: flat positions of the states of the variables there.
         self.places = [s.node_offsets[nodes[:, a]][:, None] + np.arange(k)
                        for a, k in enumerate(shape)]  # fmt: skip
+        #: Per axis: places in the scopes.
+        self.scopes = list(scopes.T)
         self.to_nodes = [np.zeros(p.shape) for p in self.places]
         self.from_nodes = [np.zeros(p.shape) for p in self.places]
 
-    def scores(self, without: int = -1) -> Floats:
-        """Tables plus what their variables say, but for one."""
+    def scores(self) -> Floats:
+        """Tables plus what their variables say."""
         total: Floats = self.tables
         for a, message in enumerate(self.from_nodes):
-            if a != without:
-                total = total + self._spread(message, a)
+            total = total + self._spread(message, a)
         return total
 
     def fitted(self, tables: Floats, nodes: Floats) -> Floats:
@@ -48,6 +56,8 @@ class Group:
         Scaling in turn leaves zeros where they are; what is still missing after that is added as
         a table of rank one.
         """
+        if not self.shape:  # constants
+            return tables
         p = tables.reshape(-1, *self.shape)
         wanted = [nodes[places] for places in self.places]
         for _ in range(FITTING):
@@ -93,44 +103,40 @@ class FactorMessages:
         self.groups = [Group(graph, shape, np.array(fs)) for shape, fs in by_shape.items()]
         self.owners = np.repeat(np.arange(s.n_variables), s.cardinalities)
         self.belief = np.zeros(len(self.owners))
+        self.flow, self.queue = _start(graph)
 
     def run(self, tol: float, most: int, deadline: float) -> tuple[bool, int]:
-        """Sweep until no message changes by more; whether that was reached, and the sweeps.
+        """Renew the most urgent messages until all are settled; whether they are, and the turns.
 
-        Damping starts where changes no longer shrink without.
+        A turn is as many factors as there are. Damping starts where changes no longer shrink
+        without.
         """
-        damping, changes = 0.0, []
-        for sweep in range(most):
-            changes.append(self._sweep(damping))
-            if changes[-1] <= tol:
-                return True, sweep + 1
-            if time.perf_counter() > deadline:
-                return False, sweep + 1
-            if sweep % WINDOW == 0 and sweep and changes[-1] > SHRINKS * changes[-1 - WINDOW]:
-                damping = min(0.9, 0.5 + damping / 2.0)
-        return False, most
+        from cliquewise._kernels.graphs.factor_messages import settle
 
-    def _sweep(self, damping: float) -> float:
-        change = 0.0
-        self._listen()
+        n, entries = len(self.queue.heap), len(self.graph.tables)
+        at_once = n * int(np.clip(AT_ONCE // max(entries, 1), 1, WINDOW))
+        flat = self.graph.structure.once(flat_factors)
+        damping, before, sums, since, made = 0.0, math.inf, 0.0, 0, 0
+        settled = n == 0
+        while not settled and made < most * n:
+            count = min(at_once, most * n - made)
+            done, change = settle(
+                count, tol, damping, flat, self.graph.tables, self.flow, self.queue
+            )
+            if done < 0:  # what has no support at all is impossible
+                raise InfeasibleError(INFEASIBLE)
+            made, sums, since, settled = made + done, sums + change, since + done, done < count
+            if time.perf_counter() > deadline:
+                break
+            if since >= WINDOW * n:
+                if sums / since > SHRINKS * before:
+                    damping = min(0.9, 0.5 + damping / 2.0)
+                before, sums, since = sums / since, 0.0, 0
         for group in self.groups:
-            for a, old in enumerate(group.to_nodes):
-                others = tuple(b + 1 for b in range(len(group.shape)) if b != a)
-                scores = group.scores(without=a)
-                new = _log_sum(scores, others) if others else scores
-                top = new.max(axis=1, keepdims=True)
-                if not np.isfinite(top).all():  # what has no support at all is impossible
-                    raise InfeasibleError(INFEASIBLE)
-                new = new - top
-                change = max(change, float(np.abs(np.exp(new) - np.exp(old)).max(initial=0.0)))
-                if damping:
-                    both = (new > -np.inf) & (old > -np.inf)
-                    mixed = np.where(
-                        both, (1 - damping) * new + damping * np.where(both, old, 0), new
-                    )
-                    new = mixed - mixed.max(axis=1, keepdims=True)
-                group.to_nodes[a] = new
-        return change
+            for a, (scopes, k) in enumerate(zip(group.scopes, group.shape, strict=True)):
+                places = self.flow.places[scopes][:, None] + np.arange(k)
+                group.to_nodes[a] = self.flow.messages[places]
+        return settled, -(-made // max(n, 1))
 
     def _listen(self) -> None:
         """Beliefs of the variables, and what each tells its factors: the others' messages."""
@@ -161,7 +167,7 @@ class FactorMessages:
         factors = np.empty(int(s.table_offsets[-1]))
         for group in self.groups:
             scores = group.scores().reshape(len(group.factors), -1)
-            total = _log_sum(scores, (1,))[:, None]
+            total = _log_sum(scores)
             if not np.isfinite(total).all():
                 raise InfeasibleError(INFEASIBLE)
             p = np.exp(scores - total)
@@ -169,6 +175,22 @@ class FactorMessages:
             flat = np.where(p > 0, group.tables.reshape(p.shape), 0.0)
             value += float((p * flat).sum() + _entropy(p).sum())
         return nodes, factors, value
+
+
+def _start(graph: FactorGraph) -> tuple[Any, Any]:
+    """Messages that say nothing; factors of one variable are the first to speak."""
+    from cliquewise._kernels.graphs.factor_messages import Flow, Queue
+
+    s = graph.structure
+    places = offsets_of(s.cardinalities[s.scopes])
+    flow = Flow(
+        np.zeros(int(places[-1])), places, np.zeros(int(s.node_offsets[-1])), s.node_offsets
+    )
+    urgency = np.choose(np.minimum(s.orders, 2), [0.0, 2.0 * UNSENT, UNSENT])
+    heap = np.argsort(-urgency, kind="stable").astype(np.int64)
+    where = np.empty_like(heap)
+    where[heap] = np.arange(len(heap))
+    return flow, Queue(urgency, heap, where)
 
 
 def bethe(graph: FactorGraph, nodes: Floats, factors: Floats) -> float:
@@ -180,12 +202,12 @@ def bethe(graph: FactorGraph, nodes: Floats, factors: Floats) -> float:
     return float(factors @ scores + _entropy(factors).sum() + single)
 
 
-def _log_sum(scores: Floats, axes: tuple[int, ...]) -> Floats:
-    """log sum exp over some axes; scipy's takes several times as long on small tables."""
-    top = scores.max(axis=axes, keepdims=True)
+def _log_sum(scores: Floats) -> Floats:
+    """log sum exp of each row; scipy's takes several times as long on small tables."""
+    top = scores.max(axis=1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.exp(scores - top).sum(axis=axes)) + np.squeeze(top, axis=axes))
+        return np.asarray(np.log(np.exp(scores - top).sum(axis=1, keepdims=True)) + top)
 
 
 def _normalized(logs: Floats, owners: Ints, starts: Ints) -> Floats:

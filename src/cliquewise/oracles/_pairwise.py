@@ -173,10 +173,12 @@ class PairwiseOracle(Oracle):
         """Refuse factors of three or more variables."""
         if structure.is_pairwise:
             return None
-        others = "toulbar2, milp and icm take" if "map" in self.provides else "junction-tree takes"
+        others = (
+            "toulbar2, milp and icm" if "map" in self.provides else "junction-tree, mini-buckets"
+        )
         return (
             f"works on pairwise graphs, and this one has a factor of {structure.max_order} "
-            f"variables ({others} factors of any order)"
+            f"variables ({others} take factors of any order)"
         )
 
 
