@@ -46,7 +46,15 @@ def test_partitions_that_do_not_fit_are_refused_before_a_round():
     assert "have stopped" in str(paused_workers({"a": {"memory_limit": GIB}}))
 
 
-def test_ctrl_c_keeps_what_there_is(client):
+@pytest.fixture
+def ctrl_c_counts():
+    """A background job ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_keeps_what_there_is(client, ctrl_c_counts):
     X, y = sequences(8)
     rounds = []
 

@@ -56,7 +56,7 @@ from cliquewise.cli.tagging import (
     help="CRF, or structural SVM.",
 )
 @click.option("--C", "C", default=1.0, show_default=True, help="Weight of the losses.")
-@click.option("--tol", default=1e-3, show_default=True, help="Relative duality gap to stop at.")
+@click.option("--tol", default=1e-3, show_default=True, help="Relative gap to stop at.")
 @click.option(
     "--solver",
     default="auto",
@@ -86,15 +86,13 @@ from cliquewise.cli.tagging import (
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="The same seed gives the same bits (in one thread).",
+    help="Same seed, same bits.",
 )
 @click.option("--n-hash", metavar="N", type=int, help="Hash attributes into N; no names.")
 @click.option("--min-count", default=1, show_default=True, help="Leave out rarer ones.")
 @click.option("--no-intercept", is_flag=True, help="No weight per label alone.")
 @click.option("--no-boundaries", is_flag=True, help="No begin and end weights per label.")
-@click.option(
-    "--jobs", default=1, show_default=True, help="Threads to train in; -1 for all processors."
-)
+@click.option("--jobs", default=1, show_default=True, help="Threads; -1: all processors.")
 @click.option("--device", metavar="NAME", help="Train on a GPU: cuda (needs PyTorch).")
 @click.option(
     "--dtype",
