@@ -50,6 +50,9 @@ HURRIED_PART = 0.1
 #: Seconds per table entry of each question, and per table.
 PACE = {"map": 4e-9, "top_k": 5e-9, "max_marginals": 1e-8, "sample": 1.2e-8, "marginals": 2.2e-8}
 PER_TABLE = 2e-6
+#: Marginals keep their tables from the way up for the way down, 1.4 times as fast, where they have
+#: so many entries together and ``max_memory`` has room; beyond, memory is too slow.
+KEPT = 2**23
 #: Seconds of the first orders per variable and edge.
 PER_STEP = 2e-6
 #: An order of more variables takes longer than an attempt to do without.
@@ -257,15 +260,27 @@ class Elimination(Oracle):
     def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
         """Sum-product up and down."""
         plan = self._start(graph, "marginals", options)
-        messages, work = self.room(plan)
-        nowhere = np.zeros(len(plan.order), dtype=np.int64)
-        log_z = passes.upward_sum(plan, graph.tables, messages, work, nowhere, False)
+        s = graph.structure
+        answer = 8.0 * float(s.table_offsets[-1] + s.node_offsets[-1])
+        needed = self.known(s).memory(True) + answer
+        limit = float(options.get("max_memory", MAX_MEMORY))
+        keep = bool(plan.clique_sizes.sum() <= KEPT and needed <= limit)
+        messages, cliques, starts = self._tables(plan, keep)
+        log_z = passes.upward_sum(plan, graph.tables, messages, cliques, starts, keep)
         if log_z == -np.inf:
             raise InfeasibleError(INFEASIBLE)
-        s = graph.structure
         nodes, factors = np.empty(int(s.node_offsets[-1])), np.empty(int(s.table_offsets[-1]))
-        passes.downward_sum(plan, graph.tables, messages, work, s.node_offsets, nodes, factors)
+        passes.downward_sum(
+            plan, graph.tables, messages, cliques, starts, keep, s.node_offsets, nodes, factors
+        )
         return MarginalResult.from_flat(graph, nodes, factors, log_z, self.name)
+
+    def _tables(self, plan: Any, keep: bool) -> tuple[Floats, Floats, Ints]:
+        """Room for messages and for one table or all of them, and where each begins."""
+        if not keep:
+            return *self.room(plan), np.zeros(len(plan.order), dtype=np.int64)
+        starts = offsets_of(plan.clique_sizes)
+        return self.room(plan)[0], np.empty(int(starts[-1])), starts[:-1]
 
     def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
         """Max-sum up and down."""
@@ -280,8 +295,7 @@ class Elimination(Oracle):
     def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
         """Sum-product up, and draws on the way down."""
         plan = self._start(graph, "sample", options)
-        messages, cliques = self.room(plan)[0], np.empty(int(plan.clique_sizes.sum()))
-        starts = offsets_of(plan.clique_sizes)[:-1]
+        messages, cliques, starts = self._tables(plan, True)
         log_z = passes.upward_sum(plan, graph.tables, messages, cliques, starts, True)
         if log_z == -np.inf:
             raise InfeasibleError(INFEASIBLE)
@@ -364,7 +378,11 @@ def greedy(
     adjacency: csr_array, names: Ints, logs: Floats, rule: int, limit: float
 ) -> tuple[Ints, float]:
     """A greedy order of the graph whose vertex ``names[i]`` is called ``i``."""
-    renamed = adjacency[names][:, names].sorted_indices() if len(names) else adjacency
-    indptr, indices = renamed.indptr.astype(np.int64), renamed.indices.astype(np.int64)
+    n = len(names)
+    number, degrees = np.empty(n, dtype=np.int64), np.diff(adjacency.indptr)
+    number[names] = np.arange(n)
+    # Rows and columns in one key: for small graphs a tenth of the time of SciPy's indexing.
+    keys = np.sort(np.repeat(number, degrees) * n + number[adjacency.indices])
+    indptr, indices = offsets_of(degrees[names].astype(np.int64)), keys % max(n, 1)
     order, log_size = elimination.greedy_order(indptr, indices, logs[names], rule, limit)
-    return np.where(order >= 0, names[order], -1) if len(names) else order, log_size
+    return np.where(order >= 0, names[order], -1) if n else order, log_size

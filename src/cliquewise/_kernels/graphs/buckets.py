@@ -15,6 +15,9 @@ from cliquewise._kernels import REASSOCIATE, kernel
 MAX_AXES = 64
 #: Entries of an operand whose offsets are listed.
 BLOCK = 512
+#: Fewer entries than this are not worth a loop of their own, nor (in the second case) one that has
+#: to look up its axes.
+SHORT, SHORT_UNEVEN = 8, 128
 
 
 # The loops below run over slices from 0 on: an index like ``at + i`` might be negative for all
@@ -173,12 +176,16 @@ def _grow(out, base, size, src, start, lengths, strides, first, split, last, cou
     for d in range(split, last):
         groups *= lengths[d]
         origin += (lengths[d] - 1) * strides[d]
-    if size == 1:
-        x = out[base]
-        out[base : base + groups] = x
+    even = split == first or (split == first + 1 and strides[first] == 0)
+    if size < (SHORT if even else SHORT_UNEVEN):
+        # All copies first, each as long as what is there, then one addition to all.
+        filled, whole = size, size * groups
+        while filled < whole:
+            more = min(filled, whole - filled)
+            _copy_shifted(out[base + filled : base + filled + more], out[base : base + more], 0.0)
+            filled += more
         _add(out, base, src, start, lengths, strides, first, last, counter)
         return
-    even = split == first or (split == first + 1 and strides[first] == 0)
     outer = counter[MAX_AXES:]
     for d in range(split, last):
         outer[d - split] = lengths[d] - 1
@@ -320,6 +327,24 @@ def forget(plan, b, messages, value):
 
 
 @kernel
+def _fold(table, row, size, needed):
+    """Add up the first ``size`` entries of a row in groups, into its first ``needed`` ones."""
+    if needed == 1:
+        table[row] = total_of(table[row : row + size])
+        return
+    while size > needed:
+        # Few long additions instead of many short ones; long ones go block by block.
+        parts = size // needed
+        if needed < SHORT_UNEVEN:
+            parts = 2
+            while size // needed % parts != 0:
+                parts += 1
+        size //= parts
+        for block in range(row + size, row + parts * size, size):
+            _plus(table[row : row + size], table[block : block + size])
+
+
+@kernel
 def spread_sums(plan, b, table, base, factors, separators, counter):
     """Add the sums of bucket b's table to its factors' and children's tables; destroys it."""
     width = plan.sep_sizes[b]
@@ -329,8 +354,7 @@ def spread_sums(plan, b, table, base, factors, separators, counter):
         for o in range(plan.op_offsets[b + 1] - 1, plan.op_offsets[b] - 1, -1):
             needed = plan.op_size[o]
             if needed < size:
-                for block in range(row + needed, row + size, needed):
-                    _plus(table[row : row + needed], table[block : block + needed])
+                _fold(table, row, size, needed)
                 size = needed
             dst = factors if plan.op_factor[o] >= 0 else separators
             start = plan.op_start[o] + v * plan.op_step[o]

@@ -1,10 +1,10 @@
 """Message passing along an elimination plan (see :mod:`cliquewise._kernels.graphs.elimination`).
 
 Upward, bucket ``b`` builds its table ``t(v, separator)`` of logarithms and sends its log-sum-exp or
-maximum over ``v``; only the message is kept. Downward the table is built once more, which
-costs less than to fetch it from memory, and turned into ``p(v | separator)`` without
-a subtraction of large logarithms. What a parent knows of a child's separator takes the
-place of the child's message, which is not needed any more.
+maximum over ``v``. Downward the table is ``p(v | separator)``: kept from the way up, or, where all
+tables together are large, built once more; never by a subtraction of large logarithms. What
+a parent knows of a child's separator takes the place of the child's message, which is not needed
+any more.
 """
 
 from __future__ import annotations
@@ -120,18 +120,21 @@ def upward_sum(plan, tables, messages, cliques, clique_offsets, keep):
 
 
 @kernel
-def downward_sum(plan, tables, messages, work, node_offsets, nodes, factors):
+def downward_sum(
+    plan, tables, messages, cliques, clique_offsets, kept, node_offsets, nodes, factors
+):
     """From the roots down: joint = p(v | separator) p(separator), and its sums."""
     counter = new_counter()
     buffers = np.empty((2, CHUNK))
     factors[:] = 0.0
     nodes[:] = 0.0
     for b in range(len(plan.order) - 1, -1, -1):
-        width, m = plan.sep_sizes[b], plan.message_offsets[b]
+        width, m, base = plan.sep_sizes[b], plan.message_offsets[b], clique_offsets[b]
         share = messages[m : m + width]
         if plan.parent[b] < 0:
             share[0] = 1.0
-        build(plan, b, tables, messages, work, 0, counter)
+        if not kept:
+            build(plan, b, tables, messages, cliques, base, counter)
         forget(plan, b, messages, 0.0)
         # Rounding errors would add up along a path of many thousand buckets.
         scale = 1.0 / total_of(share)
@@ -141,13 +144,17 @@ def downward_sum(plan, tables, messages, work, node_offsets, nodes, factors):
         step = max(CHUNK // plan.cards[b], 8)
         for first in range(0, width, step):
             count = min(step, width - first)
-            top, mass = buffers[0, :count], buffers[1, :count]
-            _exponentiate(work, first, plan.clique_sizes[b], width, count, top, mass)
-            _divide(share[first : first + count], mass)
+            part = share[first : first + count]
+            if not kept:
+                top, mass = buffers[0, :count], buffers[1, :count]
+                end = base + plan.clique_sizes[b]
+                _exponentiate(cliques, base + first, end, width, count, top, mass)
+                _divide(part, mass)
+                part = mass
             for v in range(plan.cards[b]):
-                row = v * width + first
-                nodes[node + v] += _scale_row(work[row : row + count], mass)
-        spread_sums(plan, b, work, 0, factors, messages, counter)
+                row = base + v * width + first
+                nodes[node + v] += _scale_row(cliques[row : row + count], part)
+        spread_sums(plan, b, cliques, base, factors, messages, counter)
 
 
 @kernel
