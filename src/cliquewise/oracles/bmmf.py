@@ -37,6 +37,7 @@ class BestMaxMarginalFirst(Oracle):
             and o.automatic
             and all(o.refusal(graph, want) is None for want in needed)
             and all(o.too_large(graph.structure, want, {}) is None for want in needed)
+            and o.avoids_tables(graph, "max_marginals") is None
         ]
 
     def refuses_tables(self, graph: FactorGraph, want: str = "map") -> str | None:
