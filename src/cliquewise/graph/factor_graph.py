@@ -332,7 +332,8 @@ class FactorGraph(Shapes):
         array([1])
         """
         if over is not None:
-            return self._oracles().marginal_map(self, over, method, options)  # type: ignore[no-any-return]
+            answer = self._oracles().answer_to("marginal_map")
+            return answer(self, over, method, options)  # type: ignore[no-any-return]
         return self._oracles().ask(self, "map", method, **options)  # type: ignore[no-any-return]
 
     def marginals(self, method: str = "auto", **options: Any) -> MarginalResult:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -247,6 +248,32 @@ def register(cls: O) -> O:
         raise UnsupportedError(f"oracle {cls.name!r} provides unknown questions {sorted(unknown)}")
     _registry[cls.name] = cls()
     return cls
+
+
+_answers: dict[str, Callable[..., Any]] = {}
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def answers(question: str) -> Callable[[F], F]:
+    """Make a function known that answers a question of its own, by oracles of several kinds."""
+
+    def remember(function: F) -> F:
+        _answers[question] = function
+        return function
+
+    return remember
+
+
+def answer_to(question: str) -> Callable[..., Any]:
+    """The function that answers a question of its own.
+
+    Examples
+    --------
+    >>> answer_to("marginal_map").__name__
+    'marginal_map'
+    """
+    _load_all()
+    return _answers[question]
 
 
 @cache

@@ -25,13 +25,13 @@ from cliquewise.oracles.base import (
     Cost,
     Oracle,
     _registry,
+    answer_to,
     get,
     registered,
 )
-from cliquewise.oracles.marginal_map import marginal_map
 from cliquewise.tables import text_table
 
-__all__ = ["Choice", "ask", "choose", "good_score", "marginal_map"]
+__all__ = ["Choice", "answer_to", "ask", "choose", "good_score"]
 
 #: Where elimination keeps what it found out about a structure.
 ORDERS = (("junction-tree", "sketch"), ("junction-tree", "hurried sketch"))

@@ -16,6 +16,7 @@ from cliquewise.graph.support import Support
 from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved
 from cliquewise.oracles._marginal_map_steps import MarginalMapSteps
 from cliquewise.oracles._sums_first import Mask
+from cliquewise.oracles.base import answers
 from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.ragged import Ints
 
@@ -25,6 +26,7 @@ OPTIONS = ("seconds", "gap", "max_memory", "max_operations")
 SUMMED = -1
 
 
+@answers("marginal_map")
 def marginal_map(graph: FactorGraph, over: Any, method: str, options: dict[str, Any]) -> MapResult:
     """The best labels of the variables ``over``, by the log of the sum over all others.
 
