@@ -65,9 +65,9 @@ def test_what_does_not_fit_is_refused_with_its_estimate(reference):
     family = next(f for f in reference.FAMILIES if f.name == "MAR_Grids")
     row = reference.Row(family)
     case = next(c for c in reference.cases(family, Path(DATA)) if c.name == "Grids_15")
-    reference.check(family, case, "junction-tree", 4 * 2**30, row)
+    reference.check(family, case, "junction-tree", 2**20, row)
     assert (row.solved, len(row.refused)) == (0, 1)
-    assert row.refused[0][1] > 4 * 2**30 and row.refused[0][2] > 1e8
+    assert row.refused[0][1] > 2**20 and row.refused[0][2] > 1e5
 
 
 def test_a_wrong_stored_answer_is_noticed(reference):

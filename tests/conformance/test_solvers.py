@@ -448,7 +448,8 @@ def test_a_solver_is_chosen_for_every_kind_and_loss_and_it_is_said_why(family: F
 
 
 def test_every_kind_and_loss_of_a_solver_is_tried() -> None:
-    promised = {(k, loss, s.name) for s in EVERY for k in s.works_on for loss in s.works_on[k]}
+    kinds = [(s, k) for s in EVERY for k in s.works_on if k != "shards"]  # test_training_on_disk
+    promised = {(k, loss, s.name) for s, k in kinds for loss in s.works_on[k]}
     tried = {(c.family.kind, c.family.loss, c.solver.name) for c in CASES}
     assert promised == tried
 

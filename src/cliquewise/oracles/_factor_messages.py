@@ -14,6 +14,8 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles.icm import flat_factors
 from cliquewise.ragged import Floats, Ints, offsets_of
 
+#: Marginals below this are no divisors.
+TINY = 1e-280
 #: Messages are damped where so many turns of all factors do not shrink their changes to this part.
 WINDOW, SHRINKS = 10, 0.5
 #: About so many entries of tables between two looks at the clock.
@@ -65,7 +67,7 @@ class Group:
             for a in range(len(self.shape)):
                 now = self._side(p, a)
                 worst = max(worst, float(np.abs(now - wanted[a]).max(initial=0.0)))
-                p = p * self._spread(wanted[a] / np.where(now > 0, now, 1.0), a)
+                p = p * self._spread(wanted[a] / np.where(now > TINY, now, 1.0), a)
             if worst <= FITTED:
                 break
         for a in range(len(self.shape)):

@@ -75,6 +75,8 @@ class Oracle:
         Whether nothing answers sooner where it fits (linear time).
     automatic : bool
         Whether ``auto`` may choose it alone. Others may be steps of ``anytime``.
+    needs_zeros : bool
+        Whether it pays only where many entries are impossible, which a structure does not say.
     only_adds : bool
         Whether it only adds and compares scores: then losses of any size stay precise.
     """
@@ -87,6 +89,7 @@ class Oracle:
     rank: ClassVar[int] = 100
     is_quickest: ClassVar[bool] = False
     automatic: ClassVar[bool] = True
+    needs_zeros: ClassVar[bool] = False
     only_adds: ClassVar[bool] = False
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:

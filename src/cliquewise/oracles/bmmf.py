@@ -35,9 +35,9 @@ class BestMaxMarginalFirst(Oracle):
             for o in registered()
             if o.exact
             and o.automatic
+            and not o.needs_zeros
             and all(o.refusal(graph, want) is None for want in needed)
             and all(o.too_large(graph.structure, want, {}) is None for want in needed)
-            and o.avoids_tables(graph, "max_marginals") is None
         ]
 
     def refuses_tables(self, graph: FactorGraph, want: str = "map") -> str | None:

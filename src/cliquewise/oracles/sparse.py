@@ -227,6 +227,7 @@ class Sparse(Oracle):
     provides: ClassVar[frozenset[str]] = frozenset({"map", "marginals", "max_marginals", "sample"})
     rank = 32
     only_adds = True
+    needs_zeros = True
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Refuse large graphs, which other methods solve where they can be solved."""
@@ -251,7 +252,10 @@ class Sparse(Oracle):
             return None
         if looking(graph.structure) > LONGEST:
             return f"would look for an order of {graph.n_variables} variables for minutes"
-        rows = Outlook.of(graph).rows
+        try:
+            rows = Outlook.of(graph).rows
+        except InfeasibleError:
+            return None
         if rows * PACE[want] > LONGEST:
             return f"expects to join {rows:.2g} rows"
         return None

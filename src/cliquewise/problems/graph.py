@@ -201,7 +201,7 @@ class GraphProblem(CliqueProblem):
 
         What depends on the scores (whether they are submodular) is only known in the course of it.
         """
-        exact = [o for o in registered() if o.exact and o.automatic]
+        exact = [o for o in registered() if o.exact and o.automatic and not o.needs_zeros]
         for structure in {id(s): s for s in self.structures}.values():
             wants = [QUESTIONS[call]]
             able = [o for o in exact if o.name != "bmmf" and o.accepts(structure, wants[0])]
