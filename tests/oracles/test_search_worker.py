@@ -88,7 +88,7 @@ def test_a_search_that_runs_out_of_memory_costs_the_proof_alone(monkeypatch):
     toulbar2._worker.stop()
     monkeypatch.setattr(toulbar2, "MAX_MEMORY", 2**20)
     with pytest.warns(UserWarning, match="without a proof"):
-        found = torus(30, 4, seed=0).map("toulbar2", seconds=30)
+        found = torus(60, 4, seed=0).map("toulbar2", seconds=30)
     assert found.upper_bound >= found.score
     toulbar2._worker.stop()
 
