@@ -43,6 +43,8 @@ class Problem:
         ``deep``: solvers say which kinds they work on.
     is_convex : bool
         Whether a dual value bounds the objective from below.
+    blas_threads : int or None
+        Threads that BLAS may use; as many as it likes if None.
     has_pair_attributes : bool
         Whether chains have attributes of token pairs.
     has_exp : bool
@@ -59,6 +61,7 @@ class Problem:
     kind: ClassVar[str]
     losses_known: ClassVar[tuple[str, ...]]
     has_exp: ClassVar[bool] = True
+    blas_threads: ClassVar[int | None] = None
     has_pair_attributes: bool = False
     gamma: float = 0.0
     smoother: str = "l2"

@@ -45,6 +45,10 @@ class ChainSizes(Problem):
     model: ChainModel
     form: ChainForm
 
+    # BLAS has but norms to compute here, and its threads spin for a tenth of a second after each:
+    # time that is taken from ours.
+    blas_threads = 1
+
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence."""

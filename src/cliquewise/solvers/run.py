@@ -12,10 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import CliquewiseError, warn_user
@@ -210,6 +212,12 @@ class Run:
         )  # fmt: skip
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    """BLAS, which takes milliseconds to find."""
+    return ThreadpoolController()
+
+
 def run(
     problem: Problem,
     solver: Solver,
@@ -269,4 +277,5 @@ def run(
         state = resume_from(r, path)
     else:
         state = solver.begin(problem, warm)
-    return r.go(state)
+    with _blas().limit(limits=problem.blas_threads, user_api="blas"):
+        return r.go(state)

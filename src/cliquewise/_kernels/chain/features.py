@@ -24,6 +24,7 @@ from cliquewise._kernels.common.simd import (
     load,
     load_first,
     padded,
+    prefetch,
     splat,
     store,
     store_first,
@@ -66,6 +67,21 @@ def mask_rows(chains, w, begin, end):
             store_first(w, a * n_labels + j, n_labels - j, row)
 
 
+#: Tokens ahead whose rows are fetched. Rows lie all over the memory, and the processor itself does
+#: not look as far as the next token.
+AHEAD = 2
+
+
+@kernel(inline=True)
+def _fetch_rows(chains, w, begin, end):
+    """Have the rows of the attributes of the tokens ``begin : end`` fetched."""
+    n_labels = chains.allowed.shape[1]
+    for e in range(chains.indptr[begin], chains.indptr[end]):
+        row = chains.indices[e] * n_labels
+        for j in range(0, n_labels, LANES):
+            prefetch(w, row + j)
+
+
 @kernel
 def node_scores(chains, w, first, last, out):
     """out[t] = sum of the weight rows of the attributes of token ``first + t``."""
@@ -74,7 +90,9 @@ def node_scores(chains, w, first, last, out):
     ones = values.shape[0] == 0
     if chains.pair_start.shape[0] == 0:
         none = splat(w.dtype.type(0))
+        _fetch_rows(chains, w, first, min(first + AHEAD, last))
         for t in range(last - first):
+            _fetch_rows(chains, w, min(first + t + AHEAD, last), min(first + t + AHEAD + 1, last))
             begin, end = indptr[first + t], indptr[first + t + 1]
             for j in range(0, n_labels, LANES):
                 total = none

@@ -60,6 +60,24 @@ def load(typing_context, array, offset):
 
 
 @intrinsic
+def prefetch(typing_context, array, offset):
+    """Have the line of memory with element ``offset`` of ``array`` fetched, to be read soon."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.data_model_manager[signature.args[0]].get(builder, arguments[0], "data")
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), cgutils.voidptr_t)
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [address.type, *3 * [cgutils.int32_t]]),
+            "llvm.prefetch.p0",
+        )
+        builder.call(function, [address, *(cgutils.int32_t(k) for k in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@intrinsic
 def store(typing_context, array, offset, value):
     """Write eight elements to ``array`` from ``offset`` on."""
 

@@ -216,10 +216,9 @@ class ChainDuals:
 
         if self.parts is None:
             return work(0, self.form.chains, order, uniforms, alone(self.problem))
-        calls = self.parts.visit(order, uniforms, work)
-        if self.parts.are_worn:
+        if self.parts.are_worn:  # now and not after the last visit: a certificate does it, too
             self.refresh()
-        return calls
+        return self.parts.visit(order, uniforms, work)
 
     def watch(self, dual: float) -> None:
         if self.parts is not None and self.parts.are_too_many(dual, self.gamma):

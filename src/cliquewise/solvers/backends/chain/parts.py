@@ -29,8 +29,8 @@ MEETINGS = 2
 #: More threads know too little of each other: on 16 processors 8 of them need 12 passes where one
 #: needs 9 (CoNLL-2000; 26 on CoNLL-2003), and 16 are slower than one (`benchmarks.threads`).
 MOST = 4
-#: Passes after which the weights are made afresh from the duals.
-FRESH = 4
+#: Passes after which the weights are made afresh from the duals, which takes half a pass.
+FRESH = 8
 #: A dual value that is lower by this much, by bytes of its numbers, is no matter of rounding.
 FALL = {4: 1e-5, 8: 1e-11}
 
