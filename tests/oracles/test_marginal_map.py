@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import numpy as np
@@ -185,12 +186,11 @@ def test_no_graph_is_too_wide_for_an_answer_in_time(kind: str) -> None:
     if kind == "zeros":
         graph = with_zeros(graph, rng, 0.1)
     over = list(range(0, graph.n_variables, 2))
-    for attempt in range(2):  # the first one may have to compile
-        begin = time.perf_counter()
-        found = graph.map(over=over, seconds=1.5)
-        if time.perf_counter() - begin < 5.0:
-            break
-        assert attempt == 0
+    with contextlib.suppress(UnsupportedError):  # it may have to compile, and then finds nothing
+        graph.map(over=over, seconds=1.5)
+    begin = time.perf_counter()
+    found = graph.map(over=over, seconds=1.5)
+    assert time.perf_counter() - begin < 5.0
     fixed = {v: int(found.labels[v]) for v in over}
     assert found.score <= graph.condition(fixed).marginals(seconds=1).log_z_bounds[1]
     assert -np.inf < found.score <= found.upper_bound < np.inf

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cliquewise.graph.structure import Structure
-from cliquewise.ragged import Floats, Ints, Ragged
+from cliquewise.ragged import Floats, Ints, Ragged, offsets_of
 
 if TYPE_CHECKING:
     from cliquewise.graph.factor_graph import FactorGraph
@@ -46,20 +46,16 @@ class Core:
         free = np.flatnonzero(evidence < 0)
         renumber = np.full(n, -1, dtype=np.int64)
         renumber[free] = np.arange(len(free))
-        kept, scopes, tables, constants = [], [], [np.empty(0)], []
-        for f in range(m):
-            scope, table = s.scope(f), graph.table(f)
-            observed = evidence[scope]
-            sliced = table[tuple(slice(None) if e < 0 else int(e) for e in observed)]
-            if sliced.ndim == 0:
-                constants.append(float(sliced))
-                continue
-            kept.append(f)
-            scopes.append(renumber[scope[observed < 0]].tolist())
-            tables.append(sliced.ravel())
-        structure = Structure(s.cardinalities[free], scopes)
-        core = graph.from_structure(structure, np.concatenate(tables))
-        return cls(graph, core, free, np.array(kept, dtype=np.int64), math.fsum(constants))
+        scopes, owners = renumber[s.scopes], np.repeat(np.arange(m), s.orders)
+        left = np.bincount(owners[scopes >= 0], minlength=m)
+        kept = np.flatnonzero(left)
+        structure = Structure.from_arrays(
+            s.cardinalities[free], scopes[scopes >= 0], offsets_of(left[kept])
+        )
+        entries, sizes = _entries(s, evidence)
+        tables, has_variables = graph.tables[entries], np.repeat(left > 0, sizes)
+        core = graph.from_structure(structure, tables[has_variables])
+        return cls(graph, core, free, kept, math.fsum(tables[~has_variables].tolist()))
 
     @property
     def is_whole(self) -> bool:
@@ -134,9 +130,40 @@ class Core:
         s = self.original.structure
         flat = np.zeros(int(s.table_offsets[-1]))
         full = Ragged(flat, s.table_offsets, s.shape)
-        position = {int(f): i for i, f in enumerate(self.kept)}
-        evidence = self.original.evidence
-        for f in range(s.n_factors):
-            where = tuple(evidence.get(v, slice(None)) for v in s.scope(f).tolist())
-            full[f][where] = kept_factors[position[f]] if f in position else 1.0
+        evidence = self.original._evidence
+        if evidence is None:
+            evidence = np.full(s.n_variables, -1, dtype=np.int64)
+        entries, sizes = _entries(s, evidence)
+        is_kept = np.zeros(s.n_factors, dtype=bool)
+        is_kept[self.kept] = True
+        has_variables = np.repeat(is_kept, sizes)
+        flat[entries[has_variables]] = kept_factors.flat
+        flat[entries[~has_variables]] = 1.0
         return full
+
+
+def _entries(s: Structure, evidence: Ints) -> tuple[Ints, Ints]:
+    """Entries of all tables that agree with the evidence, in order, and how many of each table."""
+    first, owners = s.scope_offsets[:-1], np.repeat(np.arange(s.n_factors), s.orders)
+    observed = evidence[s.scopes]
+    shifts = np.where(observed < 0, 0, observed) * s.strides
+    start = s.table_offsets[:-1] + np.bincount(owners, shifts, s.n_factors).astype(np.int64)
+    cards = np.where(observed < 0, s.cardinalities[s.scopes], 1)
+    touched = np.bincount(owners[observed >= 0], minlength=s.n_factors) > 0
+    sizes = np.diff(s.table_offsets)
+    sizes[touched] = 1
+    for axis in range(s.max_order):
+        long = np.flatnonzero(touched & (s.orders > axis))
+        sizes[long] *= cards[first[long] + axis]
+    owner = np.repeat(np.arange(s.n_factors), sizes)
+    rest = np.arange(len(owner)) - offsets_of(sizes)[owner]
+    entries = start[owner] + rest  # of a table without observed variables, these are all
+    sliced = np.flatnonzero(touched[owner])
+    owner, rest, at = owner[sliced], rest[sliced], start[owner[sliced]]
+    for axis in reversed(range(s.max_order)):
+        place = np.minimum(first + axis, max(len(cards) - 1, 0))
+        card = np.where(s.orders > axis, cards[place], 1)[owner]
+        at += rest % card * s.strides[place][owner]
+        rest //= card
+    entries[sliced] = at
+    return entries, sizes
