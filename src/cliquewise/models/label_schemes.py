@@ -12,15 +12,19 @@ from cliquewise.errors import DataError
 
 Mask = NDArray[np.bool_]
 
+#: The letters of a scheme, by its names.
+_LETTERS = {"BIO": "BIO", "IOB2": "BIO", "BIOES": "BIOES", "IOBES": "BIOES", "IO": "IO"}
+
 
 def scheme_masks(scheme: str, classes: Sequence[Any]) -> tuple[Mask, Mask, Mask]:
     """Possible transitions, first labels and last labels of a span scheme.
 
     Parameters
     ----------
-    scheme : {"BIO", "BIOES"}
+    scheme : {"BIO", "BIOES", "IO"}
         ``BIO``: a span begins with ``B-X`` and goes on with ``I-X``. ``BIOES``: it ends with
-        ``E-X``, or is a single ``S-X``.
+        ``E-X``, or is a single ``S-X``. ``IO``: all is ``I-X``, and anything may follow.
+        ``IOB2`` and ``IOBES`` are other names of the first two.
     classes : sequence of str
         Labels ``O`` or ``<letter>-<type>``.
 
@@ -30,23 +34,24 @@ def scheme_masks(scheme: str, classes: Sequence[Any]) -> tuple[Mask, Mask, Mask]
     >>> follow.astype(int).tolist(), first.tolist()
     ([[1, 1, 1], [1, 1, 1], [1, 0, 1]], [True, False, True])
     """
-    letters = {"BIO": "BIO", "BIOES": "BIOES"}.get(scheme)
+    letters = _LETTERS.get(scheme)
     if letters is None:
         raise DataError(
-            f'transitions are "all", "seen", "BIO", "BIOES" or a (K, K) mask, not {scheme!r}'
+            f"there is no scheme {scheme!r} of spans: they are {', '.join(_LETTERS)}; transitions "
+            'may also be "all", "seen" or a (K, K) mask'
         )
     parsed = [_parse(label, letters, scheme) for label in classes]
-    inside = {"B", "I"} if scheme == "BIOES" else set()  # a span that must go on
+    inside = {"B", "I"} if letters == "BIOES" else set()  # a span that must go on
+    going_on = () if letters == "IO" else ("I", "E")
     n = len(parsed)
     follow = np.zeros((n, n), dtype=bool)
     for a, (letter, kind) in enumerate(parsed):
         for b, (next_letter, next_kind) in enumerate(parsed):
-            continues = next_letter in ("I", "E")
-            if continues:
+            if next_letter in going_on:
                 follow[a, b] = letter in ("B", "I") and kind == next_kind
             else:
                 follow[a, b] = letter not in inside
-    first = np.array([letter not in ("I", "E") for letter, _ in parsed], dtype=bool)
+    first = np.array([letter not in going_on for letter, _ in parsed], dtype=bool)
     last = np.array([letter not in inside for letter, _ in parsed], dtype=bool)
     return follow, first, last
 
@@ -60,6 +65,6 @@ def _parse(label: Any, letters: str, scheme: str) -> tuple[str, str]:
         allowed = ", ".join(f"{x}-<type>" for x in letters if x != "O")
         raise DataError(
             f"label {text!r} is not of the scheme {scheme}: labels are O, {allowed}; "
-            'convert the labels, or use transitions="all"'
+            'convert the labels, or let all follow all (transitions="all")'
         )
     return letter, kind

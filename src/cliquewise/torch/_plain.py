@@ -70,6 +70,12 @@ def _empty(scores: Scores) -> tuple[Tensor, Gradient]:
 
 def scaled(scores: Scores, weights: Tensor | None) -> tuple[Tensor, Gradient | None, bool]:
     """log Z, weighted marginals if there are weights, and whether both may be believed."""
+    # Under autocast the products below would be taken in half precision.
+    with torch.autocast(scores.nodes.device.type, enabled=False):
+        return _scaled(scores, weights)
+
+
+def _scaled(scores: Scores, weights: Tensor | None) -> tuple[Tensor, Gradient | None, bool]:
     size, length, _ = scores.nodes.shape
     if length == 0 or size == 0:
         return *_empty(scores), True

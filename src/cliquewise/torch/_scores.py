@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from cliquewise.errors import DataError
+
+#: A tag that says, as in transformers, that a position is to be left out.
+IGNORED = -100
 
 
 class Scores(NamedTuple):
@@ -66,19 +69,90 @@ class Scores(NamedTuple):
         return nodes
 
 
+class Places(NamedTuple):
+    """Where the positions of chains without gaps stand in the rows that were given.
+
+    Attributes
+    ----------
+    order : Tensor of shape (B, T) or None
+        The place of every position, those that exist first; None where nothing was moved.
+    rank : Tensor of shape (B, T) or None
+        The inverse of every row of ``order``.
+    """
+
+    order: Tensor | None = None
+    rank: Tensor | None = None
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Rows (B, T, ...) as they were given, without gaps."""
+        return rows if self.order is None else _Moved.apply(rows, self.order, self.rank)
+
+    def put(self, rows: Tensor) -> Tensor:
+        """Rows (B, T, ...) without gaps, back at their places."""
+        return rows if self.order is None else _Moved.apply(rows, self.rank, self.order)
+
+    def put_labels(self, labels: Tensor) -> Tensor:
+        """Labels (..., B, T) without gaps, back at their places."""
+        return labels if self.rank is None else labels.gather(-1, self.rank.expand_as(labels))
+
+    def take_tables(self, tables: Tensor) -> Tensor:
+        """Tables (B, T - 1, K, K) as given: that into a position counts, gap or no gap before."""
+        return tables if self.order is None else tables.gather(1, self._into(tables))
+
+    def put_tables(self, tables: Tensor) -> Tensor:
+        """Tables (B, T - 1, K, K) without gaps, back at their places."""
+        if self.order is None:
+            return tables
+        # Places that do not exist may coincide with others; they have zeros.
+        return torch.zeros_like(tables).scatter_add(1, self._into(tables), tables)
+
+    def _into(self, tables: Tensor) -> Tensor:
+        assert self.order is not None
+        return (self.order[:, 1:] - 1).clamp(min=0)[:, :, None, None].expand_as(tables)
+
+
+class _Moved(torch.autograd.Function):
+    """Rows along the second axis in another order, and the gradient in the order of before."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(order, inverse)
+        index = order.view(*order.shape, *[1] * (rows.dim() - 2))
+        return rows.gather(1, index.expand(*order.shape, *rows.shape[2:]))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        order, inverse = ctx.saved_tensors
+        return _Moved.apply(grad, inverse, order), None, None
+
+
+#: Of chains that have no gaps.
+NOTHING_MOVED = Places()
+
+
+def find_places(mask: Tensor) -> Places:
+    """The order that brings the positions of a mask to the front, without waiting for a GPU."""
+    count = mask.cumsum(1)
+    at = torch.arange(mask.shape[1], device=mask.device)
+    rank = torch.where(mask, count - 1, count[:, -1:] + at - count)
+    return Places(torch.empty_like(rank).scatter_(1, rank, at.expand_as(rank)), rank)
+
+
+def _has_gaps(mask: Tensor) -> bool:
+    """Whether chains must be moved together; on a GPU, which is not waited for, they always are."""
+    if mask.device.type != "cpu":
+        return True
+    return mask.shape[1] > 1 and bool((mask[:, 1:] > mask[:, :-1]).any())
+
+
 def make_scores(
     nodes: Tensor,
     transitions: Tensor,
     begin: Tensor | None = None,
     end: Tensor | None = None,
     mask: Tensor | None = None,
-    *,
-    wait: bool = False,
-) -> Scores:
-    """Check shapes and types; half precision becomes float32, here and nowhere else.
-
-    ``wait``: look for gaps in a mask on a GPU, too, which has to wait for it.
-    """
+) -> tuple[Scores, Places]:
+    """Check shapes and types, close gaps; half precision becomes float32, here and nowhere else."""
     if nodes.dim() != 3:
         raise DataError(f"node scores must have shape (B, T, K), not {tuple(nodes.shape)}")
     if not nodes.is_floating_point():
@@ -95,25 +169,29 @@ def make_scores(
     for name, vector in (("begin", begin), ("end", end)):
         if vector is not None and vector.shape != (k,):
             raise DataError(f"{name} scores must have shape {(k,)}, not {tuple(vector.shape)}")
+    places = NOTHING_MOVED
     if mask is not None:
         if mask.shape != (size, length):
             raise DataError(f"mask must have shape {(size, length)}, not {tuple(mask.shape)}")
         mask = mask.bool()
-        if wait or mask.device.type == "cpu":
-            check_gaps(mask)
+        if _has_gaps(mask):
+            places = find_places(mask)
+            nodes = places.take(nodes)
+            transitions = transitions if transitions.dim() == 2 else places.take_tables(transitions)
+            mask = torch.arange(length, device=mask.device) < mask.sum(1, keepdim=True)
     wide = torch.float64 if nodes.dtype == torch.float64 else torch.float32
     scores = Scores(nodes, transitions, begin, end, mask)
-    return scores.each(lambda x: x if x.dtype == wide else x.to(wide))
+    return scores.each(lambda x: x if x.dtype == wide else x.to(wide)), places
 
 
-def check_gaps(mask: Tensor) -> None:
-    """Refuse a mask with a position after one that does not exist."""
-    if mask.shape[1] > 1 and bool((mask[:, 1:] > mask[:, :-1]).any()):
-        row = int((mask[:, 1:] > mask[:, :-1]).any(1).nonzero()[0, 0])
-        raise DataError(
-            f"mask, row {row}: a position exists after one that does not; the positions of "
-            "a chain must be the first ones of its row"
-        )
+def without_ignored(tags: Tensor, mask: Tensor | None) -> Tensor | None:
+    """The mask, less the positions whose tag is `IGNORED`."""
+    if tags.is_floating_point() or (mask is not None and mask.shape != tags.shape):
+        return mask  # refused later, with a sentence
+    if tags.device.type == "cpu" and not (tags.numel() and int(tags.min()) < 0):
+        return mask
+    known = tags != IGNORED
+    return known if mask is None else known & mask.bool()
 
 
 def check_examples(count: int) -> None:
@@ -125,8 +203,10 @@ def check_examples(count: int) -> None:
         )
 
 
-def check_tags(scores: Scores, tags: Tensor, *, wait: bool = False) -> Tensor:
-    """Given labels (B, T) as 64-bit integers, checked.
+def check_tags(
+    scores: Scores, tags: Tensor, places: Places = NOTHING_MOVED, *, wait: bool = False
+) -> Tensor:
+    """Given labels (B, T) as 64-bit integers, checked and without gaps.
 
     Shape and type always; that they are labels at all on the CPU, and with ``wait`` on a GPU,
     too, which has to wait for it.
@@ -142,24 +222,26 @@ def check_tags(scores: Scores, tags: Tensor, *, wait: bool = False) -> Tensor:
         raise DataError(f"tags must be integers, not {tags.dtype}: take tags.long()")
     if tags.device != nodes.device:
         raise DataError(f"tags are on {tags.device}, and the node scores on {nodes.device}")
-    tags = tags.long()
+    tags = places.take(tags.long())
     if (wait or tags.device.type == "cpu") and tags.numel():
         low, high = tags.aminmax()
         if int(low) < 0 or int(high) >= k:
-            _refuse_tags((tags < 0) | (tags >= k), tags, mask, k)
+            _refuse_tags(tags, mask, k, places)
     return tags
 
 
-def _refuse_tags(bad: Tensor, tags: Tensor, mask: Tensor | None, k: int) -> None:
+def _refuse_tags(tags: Tensor, mask: Tensor | None, k: int, places: Places) -> None:
     """Name the first label that there is not; where there is no position any number will do."""
+    bad = (tags < 0) | (tags >= k)
     bad = bad if mask is None else bad & mask
     if bool(bad.any()):
         row, at = bad.nonzero()[0].tolist()
         tag = int(tags[row, at])
-        example = f": mask=(tags != {tag})" if tag < 0 else ""
+        at = at if places.order is None else int(places.order[row, at])
+        example = f" (mask=(tags != {tag}))" if tag < 0 else ""
         raise DataError(
             f"tags[{row}, {at}] = {tag}, but the labels are 0..{k - 1}; positions that do not "
-            f"exist are told by the mask{example}"
+            f"exist are told by the mask{example} or by tags of {IGNORED}"
         )
 
 

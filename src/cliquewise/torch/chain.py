@@ -17,7 +17,7 @@ from torch import Tensor
 from cliquewise.errors import UnsupportedError
 from cliquewise.torch import _plain
 from cliquewise.torch import _scores as scores_
-from cliquewise.torch._scores import Scores, make_scores
+from cliquewise.torch._scores import Places, Scores, make_scores
 
 #: What ``backend=`` may be.
 BACKENDS = ("auto", "compiled", "plain", "triton")
@@ -44,9 +44,6 @@ def choose_backend(scores: Scores, backend: str = "auto") -> str:
 
             if _has("triton") and _triton.refuses(scores) is None:
                 return "triton"
-            # One launch per position and more: to wait for the mask once costs little.
-            if scores.mask is not None:
-                scores_.check_gaps(scores.mask)
             return "plain"
         small = scores.nodes.shape[2] < PLAIN_FROM_LABELS or scores.nodes.shape[0] < 8
         return "compiled" if device == "cpu" and small and _has("numba") else "plain"
@@ -123,13 +120,21 @@ class _ChainFunction(torch.autograd.Function):
 
 
 def log_likelihood(
-    scores: Scores, tags: Tensor | None, backend: str = "auto", reduction: str = "none"
+    scores: Scores,
+    tags: Tensor | None = None,
+    places: Places = scores_.NOTHING_MOVED,
+    *,
+    backend: str = "auto",
+    reduction: str = "none",
 ) -> Tensor:
-    """log Z of checked scores, or with tags their log-likelihood; (B,), or its sum or mean."""
+    """log Z of checked scores, or with tags their log-likelihood; (B,), or its sum or mean.
+
+    The tags are as they were given, and ``places`` says where the scores have been moved.
+    """
     chosen = choose_backend(scores, backend)
     if tags is not None:
         # The Triton kernels look at tags while they run; elsewhere to wait costs little.
-        tags = scores_.check_tags(scores, tags, wait=chosen != "triton")
+        tags = scores_.check_tags(scores, tags, places, wait=chosen != "triton")
     if reduction == "mean":
         scores_.check_examples(len(scores.nodes))
     return _ChainFunction.apply(*scores, tags, chosen, reduction)
@@ -157,9 +162,9 @@ def log_partition(
     begin, end : Tensor of shape (K,), optional
         Scores of the first and the last label of every chain.
     mask : bool Tensor of shape (B, T), optional
-        True at the positions that exist, which must be the first ones of each row. (The
-        Triton kernels find another mask only while they run: the answer is NaN, and the
-        backward pass, `ChainCRF.decode` or the next call raises the error.)
+        True at the positions that exist. Gaps are closed: the neighbor of a position is the next
+        one that exists, the table of transitions into a position counts whatever stands before
+        it, and answers come back at the places of their positions.
     backend : {"auto", "compiled", "plain", "triton"}
         Which path to take; ``auto`` knows which is quickest.
 
@@ -180,7 +185,8 @@ def log_partition(
     >>> nodes.grad[0, 0]
     tensor([0.5000, 0.5000], dtype=torch.float64)
     """
-    return log_likelihood(make_scores(nodes, transitions, begin, end, mask), None, backend)
+    scores, _ = make_scores(nodes, transitions, begin, end, mask)
+    return log_likelihood(scores, backend=backend)
 
 
 class ChainMarginals(NamedTuple):
@@ -214,19 +220,24 @@ def marginals(
     >>> result.nodes
     tensor([[[0.2689, 0.7311]]])
     """
-    scores = make_scores(nodes, transitions, begin, end, mask)
+    return probabilities(*make_scores(nodes, transitions, begin, end, mask), backend)
+
+
+def probabilities(scores: Scores, places: Places, backend: str = "auto") -> ChainMarginals:
+    """`marginals` of checked scores, at the places that were given."""
     weights = torch.ones(len(scores.nodes), dtype=scores.nodes.dtype, device=scores.nodes.device)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in scores[:4]):
-        if scores.mask is not None:
-            scores_.check_gaps(scores.mask)
         log_z, result = _plain.log_domain(scores, weights)
         assert result is not None
-        return ChainMarginals(log_z, result.nodes, result.trans)
-    own = scores.each(lambda x: x.detach().requires_grad_())
-    with torch.enable_grad():
-        log_z = log_likelihood(own, None, backend)
-    by_nodes, by_trans = torch.autograd.grad(log_z, own[:2], weights)
-    return ChainMarginals(log_z.detach(), by_nodes, by_trans)
+        by_nodes, by_trans = result[:2]
+    else:
+        own = scores.each(lambda x: x.detach().requires_grad_())
+        with torch.enable_grad():
+            log_z = log_likelihood(own, backend=backend)
+        by_nodes, by_trans = torch.autograd.grad(log_z, own[:2], weights)
+        log_z = log_z.detach()
+    edges = by_trans if scores.is_shared else places.put_tables(by_trans)
+    return ChainMarginals(log_z, places.put(by_nodes), edges)
 
 
 def viterbi(
@@ -250,7 +261,13 @@ def viterbi(
     >>> score.item(), labels.tolist()
     (4.0, [[1, 0]])
     """
-    scores = make_scores(nodes, transitions, begin, end, mask)
+    scores, places = make_scores(nodes, transitions, begin, end, mask)
+    value, labels = best(scores, backend)
+    return value, places.put_labels(labels)
+
+
+def best(scores: Scores, backend: str = "auto") -> tuple[Tensor, Tensor]:
+    """`viterbi` of checked scores; the labels have no gaps."""
     value, labels = decode(scores, backend)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in scores[:4]):
         exact = scores_.path_score(scores, labels)
@@ -260,7 +277,7 @@ def viterbi(
 
 
 def decode(scores: Scores, backend: str = "auto") -> tuple[Tensor, Tensor]:
-    """`viterbi` of checked scores, without gradient."""
+    """`best` without gradient."""
     with torch.no_grad():
         chosen = choose_backend(scores, backend)
         if backend == "auto" and scores.nodes.device.type == "cpu" and _has("numba"):
@@ -286,6 +303,8 @@ def path_score(
 ) -> Tensor:
     """Score (B,) of given labelings (B, T); differentiable.
 
+    Positions with a label of -100 are left out, as those where the mask is False.
+
     Examples
     --------
     >>> import torch
@@ -293,5 +312,6 @@ def path_score(
     >>> path_score(torch.tensor([[1, 0]]), nodes, torch.zeros(2, 2))
     tensor([4.])
     """
-    scores = make_scores(nodes, transitions, begin, end, mask)
-    return scores_.path_score(scores, scores_.check_tags(scores, labels))
+    mask = scores_.without_ignored(labels, mask)
+    scores, places = make_scores(nodes, transitions, begin, end, mask)
+    return scores_.path_score(scores, scores_.check_tags(scores, labels, places))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cliquewise.errors import DataError
+from cliquewise.models.label_schemes import scheme_masks
 from cliquewise.torch import _scores
-from cliquewise.torch.chain import ChainMarginals, decode, log_likelihood, marginals
+from cliquewise.torch.chain import ChainMarginals, decode, log_likelihood, probabilities
 
 _REDUCTIONS = ("none", "sum", "mean", "token_mean")
 
@@ -18,7 +21,8 @@ class ChainCRF(nn.Module):
     """Conditional random field over chains, on top of any encoder.
 
     Constructor, call, ``decode`` and parameter names are those of pytorch-crf's ``CRF``: it
-    drops in, and old weights load.
+    drops in, and old weights load. Masks may have gaps, as those of the first pieces of words
+    have, and begin with one: the neighbor of a position is the next one that exists.
 
     Parameters
     ----------
@@ -28,6 +32,8 @@ class ChainCRF(nn.Module):
         Whether emissions are (batch, time, labels) rather than (time, batch, labels).
     forbidden : bool Tensor of shape (num_tags, num_tags) or list of pairs of tags, optional
         Transitions that cannot be: a mask, or pairs (tag, next tag).
+    forbidden_starts, forbidden_ends : bool Tensor of shape (num_tags,) or list of tags, optional
+        Tags that cannot come first, or last: a mask, or the tags.
 
     Attributes
     ----------
@@ -50,8 +56,18 @@ class ChainCRF(nn.Module):
     """
 
     forbidden: Tensor | None
+    forbidden_starts: Tensor | None
+    forbidden_ends: Tensor | None
 
-    def __init__(self, num_tags: int, batch_first: bool = False, *, forbidden: Any = None) -> None:
+    def __init__(
+        self,
+        num_tags: int,
+        batch_first: bool = False,
+        *,
+        forbidden: Any = None,
+        forbidden_starts: Any = None,
+        forbidden_ends: Any = None,
+    ) -> None:
         if num_tags <= 0:
             raise DataError(f"invalid number of tags: {num_tags}")
         super().__init__()
@@ -62,7 +78,41 @@ class ChainCRF(nn.Module):
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         # Not in the state_dict: old weights have no such entry.
         self.register_buffer("forbidden", _mask_of(forbidden, num_tags), persistent=False)
+        for name, tags in (("starts", forbidden_starts), ("ends", forbidden_ends)):
+            mask = _tags_of(f"forbidden_{name}", tags, num_tags)
+            self.register_buffer(f"forbidden_{name}", mask, persistent=False)
         self.reset_parameters()
+
+    @classmethod
+    def from_scheme(
+        cls, scheme: str, labels: Sequence[str] | Mapping[int, str], batch_first: bool = False
+    ) -> ChainCRF:
+        """A layer that knows only labelings of a span scheme: others have probability 0.
+
+        Parameters
+        ----------
+        scheme : {"BIO", "BIOES", "IO"}
+            As ``SequenceTagger(transitions=...)`` takes it; ``IOB2`` and ``IOBES`` are other names
+            of the first two.
+        labels : sequence of str, or mapping from int to str
+            The names of the tags 0, 1, ...: ``O`` or ``<letter>-<type>``. A mapping is the
+            ``id2label`` of a transformers config.
+        batch_first : bool, default=False
+
+        Examples
+        --------
+        >>> import torch
+        >>> from cliquewise.torch import ChainCRF
+        >>> crf = ChainCRF.from_scheme("BIO", ["O", "B-PER", "I-PER"], batch_first=True)
+        >>> crf.decode(torch.tensor([[[0.0, 1.0, 9.0], [0.0, 0.0, 9.0]]]))
+        [[1, 2]]
+        """
+        names = label_names(labels)
+        masks = (torch.from_numpy(~mask) for mask in scheme_masks(scheme, names))
+        follow, first, last = masks
+        return cls(
+            len(names), batch_first, forbidden=follow, forbidden_starts=first, forbidden_ends=last
+        )
 
     def reset_parameters(self) -> None:
         """Draw all weights from a uniform distribution between -0.1 and 0.1."""
@@ -73,8 +123,19 @@ class ChainCRF(nn.Module):
         """What ``print`` shows."""
         return f"num_tags={self.num_tags}, batch_first={self.batch_first}"
 
-    def scores(self, emissions: Tensor, mask: Tensor | None = None) -> _scores.Scores:
-        """The scores of a batch, checked."""
+    def tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Transition, begin and end scores, -inf where they are forbidden."""
+        own = (self.transitions, self.start_transitions, self.end_transitions)
+        never = (self.forbidden, self.forbidden_starts, self.forbidden_ends)
+        trans, begin, end = (
+            x if no is None else x.masked_fill(no, -torch.inf) for x, no in zip(own, never)
+        )
+        return trans, begin, end
+
+    def scores(
+        self, emissions: Tensor, mask: Tensor | None = None
+    ) -> tuple[_scores.Scores, _scores.Places]:
+        """The scores of a batch, checked and without gaps, and the places of their positions."""
         if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
             order = "batch, time" if self.batch_first else "time, batch"
             raise DataError(
@@ -84,14 +145,7 @@ class ChainCRF(nn.Module):
         if not self.batch_first:
             emissions = emissions.transpose(0, 1)
             mask = None if mask is None else mask.transpose(0, 1)
-        trans: Tensor = self.transitions
-        if self.forbidden is not None:
-            trans = trans.masked_fill(self.forbidden, -torch.inf)
-        if mask is not None and mask.device.type == "cpu" and not bool(mask[:, :1].all()):
-            raise DataError("mask of the first timestep must all be on")
-        return _scores.make_scores(
-            emissions, trans, self.start_transitions, self.end_transitions, mask
-        )
+        return _scores.make_scores(emissions, *self.tables(), mask)
 
     def forward(
         self,
@@ -106,8 +160,9 @@ class ChainCRF(nn.Module):
         ----------
         emissions : Tensor of shape (T, B, K), or (B, T, K) with ``batch_first``
         tags : integer Tensor of shape (T, B) or (B, T)
+            Positions with a tag of -100 are left out, whatever the mask says.
         mask : Tensor of the shape of tags, optional
-            True or 1 at the positions that exist: the first ones of every sequence.
+            True or 1 at the positions that exist.
         reduction : {"none", "sum", "mean", "token_mean"}
             Over sequences; ``token_mean`` divides by the number of positions.
         """
@@ -117,18 +172,52 @@ class ChainCRF(nn.Module):
             raise DataError(
                 f"tags must have shape {tuple(emissions.shape[:2])}, not {tuple(tags.shape)}"
             )
-        scores = self.scores(emissions, mask)
+        scores, places = self.scores(emissions, _scores.without_ignored(tags, mask))
         if not self.batch_first:
             tags = tags.transpose(0, 1)
+        one = "sum" if reduction == "token_mean" else reduction
+        value = log_likelihood(scores, tags, places, reduction=one)
+        if value.device.type == "cpu" and bool((value == -torch.inf).any()):
+            self._explain(scores, places.take(tags))
         if reduction != "token_mean":
-            return log_likelihood(scores, tags, reduction=reduction)
-        _scores.check_examples(tags.numel())
-        count = tags.numel() if scores.mask is None else scores.mask.sum()
-        return log_likelihood(scores, tags, reduction="sum") / count
+            return value
+        count: Any = tags.numel() if scores.mask is None else scores.mask.sum()
+        if not isinstance(count, Tensor) or count.device.type == "cpu":
+            _scores.check_examples(int(count))
+        return value / count
+
+    def _explain(self, scores: _scores.Scores, tags: Tensor) -> None:
+        """Say which tags are forbidden, if this is why they are impossible."""
+        mask = torch.ones_like(tags, dtype=torch.bool) if scores.mask is None else scores.mask
+        tags = tags.masked_fill(~mask, 0)
+        where = zip(tags, mask.sum(1).tolist())
+        for row, (labels, n) in enumerate(where):
+            own = labels[:n].tolist()
+            pairs = [(a, b) for a, b in pairwise(own) if self._no(self.forbidden, a, b)]
+            if pairs:
+                what = f"{pairs[0][1]} cannot follow {pairs[0][0]}"
+            elif own and self._no(self.forbidden_starts, own[0]):
+                what = f"{own[0]} cannot come first"
+            elif own and self._no(self.forbidden_ends, own[-1]):
+                what = f"{own[-1]} cannot come last"
+            else:
+                continue
+            raise DataError(
+                f"the tags of sequence {row} are impossible: {what}. Repair the tags (those of a "
+                "cut piece of text may begin inside a span), or leave the position out with -100"
+            )
+
+    @staticmethod
+    def _no(mask: Tensor | None, *at: int) -> bool:
+        return mask is not None and bool(mask[at])
 
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
-        """Best labels of every sequence, as lists of their lengths."""
-        scores = self.scores(emissions, mask)
+        """Best labels of every sequence: a list of those at the positions that exist.
+
+        So a list is as long as its row of the mask has ones, and not as the row where it has
+        gaps; :meth:`predict` has the labels at their places.
+        """
+        scores, _ = self.scores(emissions, mask)
         value, labels = decode(scores)
         rows: list[list[int]] = labels.tolist()
         if labels.is_cuda and scores.mask is not None:
@@ -147,16 +236,31 @@ class ChainCRF(nn.Module):
         lengths: list[int] = scores.mask.sum(1).tolist()
         return [row[:n] for row, n in zip(rows, lengths)]
 
+    def predict(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Best labels as a tensor (B, T), whatever ``batch_first``; -100 where the mask is False.
+
+        What `transformers.Trainer` and metrics on padded arrays want. Nothing waits for a GPU.
+        """
+        scores, places = self.scores(emissions, mask)
+        labels = decode(scores)[1]
+        if scores.mask is not None:
+            labels = labels.masked_fill(~scores.mask, _scores.IGNORED)
+        return places.put_labels(labels)
+
     def marginals(self, emissions: Tensor, mask: Tensor | None = None) -> ChainMarginals:
         """Probabilities of the labels, (B, T, K) whatever ``batch_first``; and log Z, edges."""
-        return marginals(*self.scores(emissions, mask))
+        return probabilities(*self.scores(emissions, mask))
 
     def top_k(self, emissions: Tensor, k: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The k best labelings (B, k, T) and their scores (B, k), best first."""
-        from cliquewise.torch.draws import top_k
+        """The scores (B, k) of the k best labelings and these (B, k, T), best first.
 
-        scores = self.scores(emissions, mask)
-        return top_k(*scores[:2], k, *scores[2:])
+        Labels are 0 where the mask is False.
+        """
+        from cliquewise.torch.draws import best_k
+
+        scores, places = self.scores(emissions, mask)
+        found, labels = best_k(scores, k)
+        return found, places.put_labels(labels.transpose(0, 1)).transpose(0, 1)
 
     def sample(
         self,
@@ -165,11 +269,43 @@ class ChainCRF(nn.Module):
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Independent draws, (n, B, T)."""
-        from cliquewise.torch.draws import sample
+        """Independent draws, (n, B, T); 0 where the mask is False."""
+        from cliquewise.torch.draws import draw
 
-        scores = self.scores(emissions, mask)
-        return sample(*scores[:2], n, *scores[2:], generator=generator)
+        scores, places = self.scores(emissions, mask)
+        return places.put_labels(draw(scores, n, generator))
+
+
+def label_names(labels: Sequence[str] | Mapping[int, str]) -> list[str]:
+    """The names of the tags in their order.
+
+    Examples
+    --------
+    >>> label_names({1: "B-PER", 0: "O"})
+    ['O', 'B-PER']
+    """
+    if not isinstance(labels, Mapping):
+        return list(labels)
+    if sorted(labels) != list(range(len(labels))):
+        raise DataError(f"the keys of labels must be 0..{len(labels) - 1}, not {sorted(labels)}")
+    return [labels[tag] for tag in range(len(labels))]
+
+
+def _tags_of(name: str, tags: Any, k: int) -> Tensor | None:
+    """Forbidden tags as a mask; they may be a list of tags."""
+    if tags is None:
+        return None
+    given = torch.as_tensor(tags)
+    if given.dtype == torch.bool and given.shape == (k,):
+        return given
+    whole = not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool)
+    if given.numel() and (given.dim() != 1 or not whole):
+        raise DataError(f"{name} must have shape {(k,)} and be of bool, or be a list of tags")
+    if bool(((given < 0) | (given >= k)).any()):
+        raise DataError(f"{name} names a tag that there is not; the tags are 0..{k - 1}")
+    mask = torch.zeros(k, dtype=torch.bool, device=given.device)
+    mask[given.long()] = True
+    return mask
 
 
 def _mask_of(forbidden: Any, k: int) -> Tensor | None:

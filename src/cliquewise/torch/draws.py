@@ -40,9 +40,15 @@ def top_k(
     >>> scores.tolist(), labels.tolist()
     ([[4.0, 3.0]], [[[1, 0], [0, 0]]])
     """
+    scores, places = make_scores(nodes, transitions, begin, end, mask)
+    found, labels = best_k(scores, k)
+    return found, places.put_labels(labels.transpose(0, 1)).transpose(0, 1)
+
+
+def best_k(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
+    """`top_k` of checked scores; the labels have no gaps."""
     if k < 1:
         raise DataError(f"k = {k}; it must be at least 1")
-    scores = make_scores(nodes, transitions, begin, end, mask, wait=True)
     with torch.no_grad():
         best, labels = _best_lists(scores, k)
     found = path_score(scores, labels.transpose(0, 1)).transpose(0, 1)
@@ -120,7 +126,12 @@ def sample(
     >>> draws.shape, draws[0].tolist()
     (torch.Size([3, 1, 2]), [[0, 1]])
     """
-    scores = make_scores(nodes, transitions, begin, end, mask, wait=True)
+    scores, places = make_scores(nodes, transitions, begin, end, mask)
+    return places.put_labels(draw(scores, n, generator))
+
+
+def draw(scores: Scores, n: int, generator: torch.Generator | None) -> Tensor:
+    """`sample` of checked scores; the labels have no gaps."""
     size, length, k = scores.nodes.shape
     device = scores.nodes.device
     if n < 0:

@@ -16,6 +16,7 @@ from cliquewise.persistence import read_arrays, write_arrays
 from cliquewise.solvers.base import Info, Solver
 from cliquewise.solvers.progress import training_line
 from cliquewise.solvers.run import run
+from cliquewise.torch._scores import IGNORED
 from cliquewise.torch.heads import Scorer, make_head
 from cliquewise.torch.problem import DeepProblem
 from cliquewise.torch.prox_linear import ProxLinear
@@ -273,9 +274,13 @@ class StructuredClassifier:
 
     def score(self, inputs: Inputs, target: Any, extra: Any = None) -> float:
         """Share of right labels (of positions, examples, or single labels of a set)."""
-        right = self.predict(inputs, extra) == torch.as_tensor(target).cpu().numpy()
-        if self.structure == "chain" and extra is not None:
-            right = right[torch.as_tensor(extra).cpu().numpy().astype(bool)]
+        truth = torch.as_tensor(target).cpu().numpy()
+        right = self.predict(inputs, extra) == truth
+        if self.structure == "chain":
+            known = truth != IGNORED
+            if extra is not None:
+                known &= torch.as_tensor(extra).cpu().numpy().astype(bool)
+            right = right[known]
         return float(right.mean())
 
     def save(self, path: str | Path) -> None:

@@ -15,8 +15,14 @@ from torch import Tensor, nn
 
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.torch import chain
-from cliquewise.torch._scores import check_examples, check_tags, make_scores, path_score
-from cliquewise.torch.smoothing import check_gamma, l2_smoothed_max, smoothed_max
+from cliquewise.torch._scores import (
+    check_examples,
+    check_tags,
+    make_scores,
+    path_score,
+    without_ignored,
+)
+from cliquewise.torch.smoothing import check_gamma, l2_smoothed_max, smoothed_best
 
 #: The losses, in the words of the package.
 LOSSES = ("log", "hinge", "smooth_hinge", "softmax_margin")
@@ -68,8 +74,9 @@ def chain_loss(
     ----------
     loss : {"log", "hinge", "smooth_hinge", "softmax_margin"}
     tags : integer Tensor of shape (B, T)
-        The true labels; any number where there is no position. That they are labels is looked
-        at on the CPU; on a GPU the kernels find it out, and the loss is NaN or PyTorch says so.
+        The true labels. Any number will do where the mask is False, and a position with -100 is
+        left out like these. That the others are labels is looked at on the CPU; on a GPU the
+        kernels find it out, and the loss is NaN or PyTorch says so.
     nodes, transitions, begin, end, mask
         As in :func:`cliquewise.torch.log_partition`.
     cost : float
@@ -89,18 +96,17 @@ def chain_loss(
     """
     check_loss(loss)
     check_gamma(gamma)
-    scores = make_scores(nodes, transitions, begin, end, mask)
+    mask = without_ignored(tags, mask)
+    scores, places = make_scores(nodes, transitions, begin, end, mask)
     if loss == "log":
-        return reduce(-chain.log_likelihood(scores, tags), reduction)
-    tags = check_tags(scores, tags)
+        return reduce(-chain.log_likelihood(scores, tags, places), reduction)
+    tags = check_tags(scores, tags, places)
     own = hamming_cost(tags, scores.nodes.shape[2], scores.nodes, scores.mask)
-    padded = scores.nodes + cost * own
-    rest = scores[1:]
+    padded = scores._replace(nodes=scores.nodes + cost * own)
     if loss == "hinge":
-        worst, _ = chain.viterbi(padded, *rest)
+        worst, _ = chain.best(padded)
     else:
-        smoother = "l2" if loss == "smooth_hinge" else "entropy"
-        worst = smoothed_max(padded, *rest, smoother=smoother, gamma=gamma, k=k)
+        worst = smoothed_best(padded, "l2" if loss == "smooth_hinge" else "entropy", gamma, k)
     return reduce(worst - path_score(scores, tags), reduction)
 
 

@@ -141,9 +141,9 @@ class DeepProblem(Problem):
         extra = None if self.extra is None else self.extra[index]
         inputs, target = [x[index] for x in self.inputs], self.target[index]
         if extra is not None and extra.dtype == torch.bool and extra.dim() == 2:
-            # A mask: the batch ends with its longest chain.
+            # A mask: the batch ends where its last chain does.
             whole = extra.shape[1]
-            longest = max(int(extra.sum(1).max()), 1)
+            longest = max(int((extra * torch.arange(1, whole + 1).to(extra.device)).max()), 1)
             cut = [x.dim() > 1 and x.shape[1] == whole for x in inputs]
             inputs = [x[:, :longest] if c else x for x, c in zip(inputs, cut)]
             target, extra = target[:, :longest], extra[:, :longest]

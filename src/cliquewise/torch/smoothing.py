@@ -15,9 +15,9 @@ from torch import Tensor
 
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.torch import _plain
-from cliquewise.torch._scores import Scores, make_scores
+from cliquewise.torch._scores import Places, Scores, make_scores
 from cliquewise.torch.chain import log_likelihood
-from cliquewise.torch.draws import top_k
+from cliquewise.torch.draws import best_k
 
 SMOOTHERS = ("entropy", "l2")
 
@@ -95,16 +95,20 @@ def smoothed_max(
     >>> smoothed_max(nodes, torch.zeros(2, 2), smoother="l2", gamma=0.5)
     tensor([4.])
     """
+    scores, _ = make_scores(nodes, transitions, begin, end, mask)
+    return smoothed_best(scores, smoother, gamma, k)
+
+
+def smoothed_best(scores: Scores, smoother: str, gamma: float, k: int) -> Tensor:
+    """`smoothed_max` of checked scores."""
     check_gamma(gamma)
     if smoother == "l2":
-        found, _ = top_k(nodes, transitions, k, begin, end, mask)
-        return l2_smoothed_max(found, gamma)
+        return l2_smoothed_max(best_k(scores, k)[0], gamma)
     if smoother != "entropy":
         raise UnsupportedError(f"unknown smoother {smoother!r}; they are: {', '.join(SMOOTHERS)}")
-    scores = make_scores(nodes, transitions, begin, end, mask)
     if gamma == 1.0:
-        return log_likelihood(scores, None)
-    return gamma * log_likelihood(scores.each(lambda x: x / gamma), None)
+        return log_likelihood(scores)
+    return gamma * log_likelihood(scores.each(lambda x: x / gamma))
 
 
 def _expected(scores: Scores, by: Scores) -> tuple[Tensor, Tensor]:
@@ -153,7 +157,7 @@ def entropy(
     >>> entropy(torch.zeros(1, 2, 2), torch.zeros(2, 2)) / torch.tensor(2.0).log()
     tensor([2.])
     """
-    scores = make_scores(nodes, transitions, begin, end, mask, wait=True)
+    scores, _ = make_scores(nodes, transitions, begin, end, mask)
     log_z, expected = _expected(scores, scores)
     return log_z - expected
 
@@ -176,7 +180,7 @@ def kl_divergence(p: tuple[Tensor | None, ...], q: tuple[Tensor | None, ...]) ->
     >>> kl_divergence(p, q)
     tensor([0.1201])
     """
-    own, other = (make_scores(*x, wait=True) for x in (p, q))  # type: ignore[arg-type]
+    (own, places), (other, others) = (make_scores(*x) for x in (p, q))  # type: ignore[arg-type]
     if own.nodes.shape != other.nodes.shape:
         raise DataError(
             f"p and q have different shapes, {tuple(own.nodes.shape)} and "
@@ -189,12 +193,21 @@ def kl_divergence(p: tuple[Tensor | None, ...], q: tuple[Tensor | None, ...]) ->
             f"row {row} has {int(lengths[0][row])} positions by the mask of p and "
             f"{int(lengths[1][row])} by that of q: give both the same mask"
         )
+    if not _same_places(places, others, own):
+        raise DataError("the masks of p and q leave out different positions: give both the same")
     log_p, expected_p = _expected(own, own)
-    log_q = log_likelihood(other, None)
+    log_q = log_likelihood(other)
     _, expected_q = _expected(other, own)
     outside = _mass_on_forbidden(other, own)
     value = log_q - log_p + expected_p - expected_q
     return torch.where(outside > 0, torch.full_like(value, torch.inf), value)
+
+
+def _same_places(p: Places, q: Places, scores: Scores) -> bool:
+    """Whether two batches of equal lengths have their positions at the same places."""
+    whole = torch.arange(scores.nodes.shape[1], device=scores.nodes.device)
+    whole = whole.expand(scores.nodes.shape[:2])
+    return torch.equal(*(whole if x.order is None else x.order for x in (p, q)))
 
 
 def _mass_on_forbidden(other: Scores, by: Scores) -> Tensor:
