@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.data.attributes import FirstSight
+from cliquewise.data.spans import Places, Scheme, SpanLabels, check_scheme
 from cliquewise.errors import DataError
 from cliquewise.ragged import Floats, offsets_of
 from cliquewise.tables import frame, text_table
@@ -38,12 +39,6 @@ __all__ = [
     "token_accuracy_scorer",
 ]
 
-Scheme = Literal["auto", "IOB1", "IOB2", "BIOES"]
-
-_PREFIXES = {"auto": "BIESLU", "IOB1": "BI", "IOB2": "BI", "BIOES": "BIES"}
-_SAME = {"L": "E", "U": "S"}  # BILOU's names
-_CODE = {"O": 0, "B": 1, "I": 2, "E": 3, "S": 4}
-_O, _B, _I, _E, _S = range(5)
 _SPAN_COLUMNS = ("precision", "recall", "f1", "n_true", "n_predicted", "n_correct")
 
 
@@ -186,8 +181,7 @@ def span_scores(y_true: Any, y_pred: Any, scheme: Scheme = "auto") -> SpanScores
     >>> scores.precision, scores.recall
     (0.5, 1.0)
     """
-    if scheme not in _PREFIXES:
-        raise DataError(f"scheme={scheme!r}; choose one of {', '.join(_PREFIXES)}")
+    check_scheme(scheme)
     true, pred, offsets = _flatten(y_true, y_pred)
     types: dict[str, int] = {}
     spans = [_spans(labels, offsets, types, scheme) for labels in (true, pred)]
@@ -464,40 +458,11 @@ def _compare(
 
 def _spans(
     labels: list[Any], offsets: NDArray[np.int64], types: dict[str, int], scheme: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return first tokens, last tokens and types of all spans; `types` is extended."""
+) -> Places:
+    """All spans of the labels; `types` is extended."""
     index = FirstSight()
     ids = index.numbers(labels)
-    parsed = [_parse(label, scheme) for label in index]
-    prefix = np.array([p for p, _ in parsed], dtype=np.int64)[ids]
-    kind = np.array([types.setdefault(t, len(types)) if p else -1 for p, t in parsed], np.int64)[
-        ids
-    ]
-    before = np.concatenate([[_O], prefix[:-1]]) if len(ids) else prefix
-    kind_before = np.concatenate([[-1], kind[:-1]]) if len(ids) else kind
-    first = offsets[:-1][np.diff(offsets) > 0]
-    before[first], kind_before[first] = _O, -1
-    inside = prefix != _O
-    fresh = (prefix == _B) | (prefix == _S) | (before == _O) | (before == _E) | (before == _S)
-    starts = np.flatnonzero(inside & (fresh | (kind != kind_before)))
-    # a span ends where the next one starts, at O, or with its sequence
-    stop = np.zeros(len(ids) + 1, dtype=np.bool_)
-    stop[:-1] = ~inside
-    stop[starts] = True
-    stop[offsets] = True
-    stops = np.flatnonzero(stop)
-    return starts, stops[np.searchsorted(stops, starts, side="right")], kind[starts]
-
-
-def _parse(label: Any, scheme: str) -> tuple[int, str]:
-    """Prefix and type of a label; None, where the truth is not known, is outside."""
-    if label is None or label == "O":
-        return _O, ""
-    prefix, _, kind = str(label).partition("-")
-    if prefix not in tuple(_PREFIXES[scheme]) or not isinstance(label, str):
-        allowed = ", ".join(f"{p}-..." for p in _PREFIXES[scheme])
-        raise DataError(f"the label {label!r} is no span label of {scheme}: use O, {allowed}")
-    return _CODE[_SAME.get(prefix, prefix)], kind
+    return SpanLabels.of(list(index), scheme, types).read(ids, offsets)
 
 
 def _rounded(cell: float) -> str:

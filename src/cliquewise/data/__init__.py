@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cliquewise.data.frames import split_table
     from cliquewise.data.labels import Labels
     from cliquewise.data.shards import Shards
+    from cliquewise.data.spans import read_spans
     from cliquewise.data.template_encoder import TemplateEncoder
     from cliquewise.data.templates import Template
 
@@ -37,6 +38,7 @@ __all__ = [
     "iter_conll",
     "read_conll",
     "read_crfsuite",
+    "read_spans",
     "split_table",
     "write_conll",
     "write_crfsuite",
@@ -54,6 +56,7 @@ _WHERE = {
     "iter_conll": "formats.conll",
     "read_conll": "formats.conll",
     "read_crfsuite": "formats.crfsuite",
+    "read_spans": "spans",
     "split_table": "frames",
     "write_conll": "formats.conll",
     "write_crfsuite": "formats.crfsuite",

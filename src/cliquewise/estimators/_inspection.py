@@ -8,12 +8,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.errors import DataError
-from cliquewise.estimators._prediction import ChainPrediction
+from cliquewise.estimators._spans import SpanPrediction
 from cliquewise.models.chain import ChainModel
 from cliquewise.ragged import Floats
 
 
-class ChainInspection(ChainPrediction):
+class ChainInspection(SpanPrediction):
     """Names and sizes of the weights of a fitted tagger."""
 
     intercept: bool

@@ -27,7 +27,9 @@ from cliquewise.ragged import Floats, Ints, offsets_of
 BLOCK = 8_000_000
 
 #: What prediction keeps of the weights.
-CACHED = ("_packed", "_sparse_transitions", "_tables", "_predictor")
+CACHED = (
+    "_packed", "_sparse_transitions", "_tables", "_predictor", "_span_labels", "_span_rules"
+)  # fmt: skip
 
 #: From so many labels on, and with at most this share of nonzero transitions, the exact Viterbi
 #: that reads the nonzero ones alone is used.
@@ -236,28 +238,33 @@ class ChainPrediction:
 
     def _best(self, data: Dataset) -> list[list[Any]]:
         """The best labels, by way of scores."""
-        from cliquewise._kernels.chain.decode import batch_viterbi
-        from cliquewise._kernels.gdmm.viterbi import batch_sparse_viterbi
-
         predictor = self._predictor_of(data)
         if predictor is not None:
             labels, scores = predictor.best(data)
             self._check_feasible(scores)
             return self.labels_.decode(labels, data.offsets)
         labels = np.empty(data.n_tokens, dtype=np.int64)
-        lists = self._sparse_transitions
 
         def work(nodes: Floats, offsets: Ints, trans: Floats, first: int, last: int) -> None:
-            scores = np.empty(last - first)
             part = labels[data.offsets[first] : data.offsets[last]]
-            if lists is None:
-                batch_viterbi(nodes, offsets, trans, part, scores)
-            else:
-                batch_sparse_viterbi(nodes, offsets, *lists, part, scores)
-            self._check_feasible(scores, first)
+            self._best_of_block(nodes, offsets, trans, part, first)
 
         self._each_block(data, work)
         return self.labels_.decode(labels, data.offsets)
+
+    def _best_of_block(
+        self, nodes: Floats, offsets: Ints, trans: Floats, labels: Ints, first: int
+    ) -> None:
+        """Write the best labels of one block of scores."""
+        from cliquewise._kernels.chain.decode import batch_viterbi
+        from cliquewise._kernels.gdmm.viterbi import batch_sparse_viterbi
+
+        scores, lists = np.empty(len(offsets) - 1), self._sparse_transitions
+        if lists is None:
+            batch_viterbi(nodes, offsets, trans, labels, scores)
+        else:
+            batch_sparse_viterbi(nodes, offsets, *lists, labels, scores)
+        self._check_feasible(scores, first)
 
     def predict_single(self, x: Any) -> list[Any]:
         """The best labels of one sequence; ``predict([x])[0]``."""

@@ -289,27 +289,54 @@ def forward_backward(nodes, trans, tables, marginals, edges, expectation, work):
     float
         log Z; ``-inf`` where nothing is feasible, and then the marginals are zero.
     """
-    length, width = nodes.shape[0], tables.shape[1]
+    length = nodes.shape[0]
     if length == 0:
         return 0.0
+    summed = expectation.shape[0] > 0 and length > 1
+    log_z = np.nan
+    if not (summed and trans.shape[0] != 1):
+        log_z = scaled_passes(nodes, trans, tables, marginals, edges, work)
+    if log_z == -np.inf:
+        zero_marginals(marginals, edges)
+        return log_z
+    if np.isnan(log_z):
+        return forward_backward_log(nodes, trans, tables, marginals, edges, expectation, work)
+    if summed:
+        _add_expectation(tables, work, length * tables.shape[1], length, expectation)
+    return log_z
+
+
+@kernel(helper=True)
+def scaled_passes(nodes, trans, tables, marginals, edges, work):
+    """Log Z and marginals by the scaled passes; NaN where these could lose mass.
+
+    Arguments as in `forward_backward`, of at least one position. What they leave in ``work``
+    serves `edge_marginals`.
+    """
+    length, width = nodes.shape[0], tables.shape[1]
     # The parts of work: alpha from 0 on, then these.
     psi = length * width
     beta, scale = 2 * psi, 2 * psi + width
     shift = _exponentiate_nodes(nodes, work, psi)
     if shift == -np.inf:
-        zero_marginals(marginals, edges)
         return -np.inf
     shift += _forward(trans, tables, work, psi, scale, length)
-    limit = _limits(work)[0]
-    bound = limit
-    summed = expectation.shape[0] > 0 and length > 1
-    if np.isfinite(shift) and not (summed and trans.shape[0] != 1):
-        bound = _backward(trans, tables, work, psi, beta, scale, marginals, edges, length)
-    if not bound < limit:
-        return forward_backward_log(nodes, trans, tables, marginals, edges, expectation, work)
-    if summed:
-        _add_expectation(tables, work, psi, length, expectation)
+    if not np.isfinite(shift):
+        return np.nan
+    bound = _backward(trans, tables, work, psi, beta, scale, marginals, edges, length)
+    if not bound < _limits(work)[0]:
+        return np.nan
     return shift + _sum_of_logs(work, scale, length)
+
+
+@kernel(helper=True)
+def edge_marginals(trans, tables, work, length, t, edges):
+    """Marginals of the edge from position t to t + 1 as edges[0], after `scaled_passes`."""
+    width = tables.shape[1]
+    if trans.shape[0] != 1:
+        _exponentiate(trans, t, tables)
+    after = (length + t + 1) * width
+    _write_edges(tables, work, t * width, after, _limits(work)[2], edges, 0)
 
 
 @kernel
