@@ -165,6 +165,29 @@ def test_predict_writes_the_best_labelings_with_their_probabilities(folder):
         assert [line.split()[-1] for line in block[1:]] == tags
 
 
+def test_predict_writes_spans_with_their_probabilities(folder):
+    given = "the DT\ncat NN\n\nbarks VB\n"
+    model, X = cw.load(folder / "m.cw"), [[["the", "DT"], ["cat", "NN"]], [["barks", "VB"]]]
+    lines = good("predict", "--model", folder / "m.cw", "--spans", "best", stdin=given).split("\n")
+    rows = [line.split("\t") for line in lines if line]
+    expected = model.predict_spans(X, proba=True)
+    assert [r[:4] + r[5:] for r in rows] == [
+        ["0", "0", "2", "NP", "the cat"], ["1", "0", "1", "VP", "barks"]
+    ]  # fmt: skip
+    probabilities = [s.probability for spans in expected for s in spans]
+    assert [float(r[4]) for r in rows] == pytest.approx(probabilities, abs=1e-6)
+    options = ["--spans", "all", "--top-k", "3", "--threshold", ".01", "--format", "json"]
+    out = good("predict", "--model", folder / "m.cw", *options, "--batch", "1", stdin=given)
+    records = [json.loads(line) for line in out.split("\n") if line]
+    expected = model.predict_spans(X, candidates="all", threshold=0.01, k=3)
+    assert [r["sentence"] for r in records] == [0, 1] and records[0]["tokens"] == 2
+    for record, spans in zip(records, expected, strict=True):
+        assert [
+            (s["start"], s["end"], s["type"], s["probability"]) for s in record["spans"]
+        ] == spans
+    assert records[0]["spans"][0]["text"] == "the cat"
+
+
 def test_predict_reads_and_writes_compressed_files(folder, tmp_path):
     (tmp_path / "in.gz").write_bytes(gzip.compress(TRAIN.encode()))
     out = tmp_path / "out.xz"
@@ -289,6 +312,11 @@ def test_other_commands_refuse_with_one_line(folder, tmp_path):
     assert "stdin, line 1" in bad("predict", *m, stdin=b"\xff b\n")
     assert "stdin, line 3" in bad("predict", "--model", folder / "c.cw", stdin="A\tw\n\nB\tw:x\n")
     assert "--top-k" in bad("predict", *m, "--marginals", "--top-k", "2", stdin="")
+    assert "--marginals and --spans" in bad("predict", *m, "--marginals", "--spans", "best")
+    assert "--threshold P or --top-k K" in bad("predict", *m, "--spans", "all")
+    assert "for --spans" in bad("predict", *m, "--threshold", "0.5")
+    spans = ["predict", "--model", folder / "c.cw", "--spans", "best"]
+    assert "'NO' is no span label" in bad(*spans, stdin="?\tw=is")
     assert "trained on 2" in bad("evaluate", *m, _write(tmp_path / "four", "a b c d\n"))
     assert "no label" in bad("inspect", *m, "--label", "Z")
     assert "damaged" in bad("inspect", "--model", folder / "train")

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cliquewise.cli import debug_option, standard_output
+from cliquewise.cli.spans import SpanWriter
 from cliquewise.cli.tagging import (
     BATCH,
     conll_batches,
@@ -29,7 +30,31 @@ Rows = list[list[str]]
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
 @click.option("--model", required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--marginals", is_flag=True, help="Add the probability of every label.")
-@click.option("--top-k", type=click.IntRange(min=1), metavar="K", help="The K best labelings.")
+@click.option(
+    "--top-k",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="The K best labelings; with --spans the K most probable spans.",
+)
+@click.option(
+    "--spans",
+    type=click.Choice(["best", "all"]),
+    help="Write spans with their probabilities: those of the tags, or all (these may overlap).",
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0.0, 1.0),
+    metavar="P",
+    help="With --spans: leave out less probable ones.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="With --spans: of what is written.",
+)
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="File to write.")
 @click.option("--jobs", default=1, show_default=True, help="Threads; -1 for all processors.")
 @click.option(
@@ -46,6 +71,9 @@ def command(
     model: str,
     marginals: bool,
     top_k: int | None,
+    spans: str | None,
+    threshold: float | None,
+    form: str,
     out: str | None,
     jobs: int,
     batch: int,
@@ -56,10 +84,12 @@ def command(
 
     A column file may have the label column or not; the output is its columns and the tag.
     With --marginals follows one column LABEL/PROBABILITY for each label. With --top-k each
-    sentence comes K times, best first, after a line "# RANK PROBABILITY". -DOCSTART- lines
-    are left out. For CRFsuite's format (the label, which is not read, comes first) only the
-    tag is written. A blank line ends each sentence. The output has the encoding and the
-    separators of the input.
+    sentence comes K times, best first, after a line "# RANK PROBABILITY". With --spans come
+    lines of the sentence's number, the first token of a span, the token after its last (all
+    counted from 0), its type, its probability and its words, separated by tabs; or one JSON
+    object for each sentence. -DOCSTART- lines are left out. For CRFsuite's format (the label,
+    which is not read, comes first) only the tag is written. A blank line ends each sentence.
+    The output has the encoding and the separators of the input.
     """
     from cliquewise.data.formats.text import open_writer
     from cliquewise.errors import DataError
@@ -69,6 +99,7 @@ def command(
         check_target(out, "the output")
     if marginals and top_k is not None:
         raise click.UsageError("choose one of --marginals and --top-k")
+    writer = SpanWriter.of(spans, threshold, top_k, form, marginals)
     tagger = load_tagger(model).set_params(n_jobs=jobs)
     encoding, tabs = writing_of(tagger, encoding, tabs)
     name = "stdin" if file == "-" else file
@@ -82,8 +113,12 @@ def command(
             stream.reconfigure(encoding=encoding)
         try:
             for sentences in batches:
-                for rows in _tag(tagger, sentences, name, marginals, top_k):
-                    stream.write("\n".join([*map(separator.join, rows), "", ""]))
+                X, shown = _inputs(tagger, sentences, name)
+                if writer is None:
+                    for rows in _tag(tagger, X, shown, marginals, top_k):
+                        stream.write("\n".join([*map(separator.join, rows), "", ""]))
+                else:
+                    stream.writelines(f"{line}\n" for line in writer.lines(tagger, X, shown))
                 stream.flush()
         except UnicodeEncodeError as error:
             letters = error.object[error.start : error.end]
@@ -103,13 +138,9 @@ def _separator(tagger: Any, lines: Iterator[str], tabs: bool) -> tuple[str, Iter
 
 
 def _tag(
-    tagger: Any, sentences: list[Any], name: str, marginals: bool, top_k: int | None
+    tagger: Any, X: Any, shown: list[Rows], marginals: bool, top_k: int | None
 ) -> Iterator[Rows]:
     """For each sentence (or each of its labelings) the rows to write."""
-    if format_of(tagger) == "conll":
-        X, shown = _inputs(sentences, tagger.encoder_.n_columns, name), sentences
-    else:
-        X, shown = sentences, [[[] for _ in s] for s in sentences]
     if top_k is not None:
         for rows, best in zip(shown, tagger.predict_top_k(X, top_k), strict=True):
             for rank, (probability, tags) in enumerate(best, 1):
@@ -130,14 +161,16 @@ def _with(rows: Rows, tags: list[Any]) -> Rows:
     return [[*row, str(tag)] for row, tag in zip(rows, tags, strict=True)]
 
 
-def _inputs(sentences: list[Rows], n_columns: int, name: str) -> Any:
-    """The columns that the model knows, without the label column if there is one."""
+def _inputs(tagger: Any, sentences: list[Any], name: str) -> tuple[Any, list[Rows]]:
+    """The columns that the model knows, without the label if it is there; and rows to show."""
     from cliquewise.data.formats.conll import Columns
     from cliquewise.errors import FormatError
 
-    text = Columns.from_rows(sentences)
-    if text.n_columns not in (n_columns, n_columns + 1):
+    if format_of(tagger) != "conll":
+        return sentences, [[[] for _ in s] for s in sentences]
+    text, known = Columns.from_rows(sentences), tagger.encoder_.n_columns
+    if text.n_columns not in (known, known + 1):
         raise FormatError(
-            f"{text.n_columns} columns; the model was trained on {n_columns} and a label", name
+            f"{text.n_columns} columns; the model was trained on {known} and a label", name
         )
-    return text.select(range(n_columns))
+    return text.select(range(known)), sentences
