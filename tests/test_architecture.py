@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 #: at the top of the package are rooms of their own, by name.
 ROOMS = (
     ("_kernels",),
-    ("errors", "ragged", "tables", "certificate", "trace", "persistence"),
+    ("errors", "ragged", "tables", "certificate", "trace", "persistence", "report"),
     ("graph",),
     ("data", "smoothers", "metrics"),
     ("models",),
@@ -25,7 +25,7 @@ ROOMS = (
     ("problems",),
     ("solvers",),
     ("estimators",),
-    ("cli", "report", "distributed"),
+    ("cli", "distributed"),
     ("torch",),
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}

@@ -11,6 +11,7 @@ import click
 from cliquewise.cli import debug_option, standard_output
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
+    check_columns,
     format_of,
     load_tagger,
     read_labeled,
@@ -55,7 +56,7 @@ def command(
         truth, predicted = _two_columns(data, test), data.y
         known = {c for y in truth for c in y}
     else:
-        _check_columns(tagger, data.X, test)
+        check_columns(tagger, data.X, test)
         truth, predicted, known = data.y, tagger.predict(data.X), set(tagger.classes_)
     result = _measure(truth, predicted, known) | {"seconds": time.perf_counter() - start}
     if form == "json":
@@ -77,16 +78,6 @@ def _two_columns(data: Any, path: str) -> list[list[str]]:
         )
     truth: list[list[str]] = data.X.sentences(-1)
     return truth
-
-
-def _check_columns(tagger: Any, X: Any, path: str) -> None:
-    from cliquewise.errors import FormatError
-
-    known = tagger.encoder_.n_columns
-    if known is not None and X.n_columns != known:
-        raise FormatError(
-            f"{X.n_columns} columns before the label; the model was trained on {known}", path
-        )
 
 
 def _measure(truth: list[list[str]], predicted: Any, known: set[str]) -> dict[str, Any]:

@@ -89,6 +89,17 @@ def format_of(tagger: Any) -> str:
     return "crfsuite" if tagger.encoder_.n_columns is None else "conll"
 
 
+def check_columns(tagger: Any, X: Any, path: str) -> None:
+    """Refuse a labeled file whose columns are not those of the training file."""
+    from cliquewise.errors import FormatError
+
+    known = tagger.encoder_.n_columns
+    if known is not None and X.n_columns != known:
+        raise FormatError(
+            f"{X.n_columns} columns before the label; the model was trained on {known}", path
+        )
+
+
 def load_tagger(path: str) -> Any:
     """A model that works on files; others are refused."""
     from cliquewise.errors import FormatError

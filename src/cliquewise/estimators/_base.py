@@ -21,6 +21,8 @@ from cliquewise.estimators._parameters import NOT_SAVED, check_parameters, check
 from cliquewise.persistence import write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
+from cliquewise.report import blocks
+from cliquewise.report.page import check_report, write_page
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.progress import training_line
 from cliquewise.solvers.run import Fit, run
@@ -111,6 +113,40 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         if not fit.converged:
             warn_user(_shortfall(fit, self.tol), ConvergenceWarning)
         return fit
+
+    # ---- reports
+
+    def report(self, X: Any, y: Any, path: str | Path, **options: Any) -> None:
+        """Write what is proved, and how well the model does on ``X``, as one HTML file.
+
+        The file is complete: it asks nothing of any network, and works from a disk or in a mail.
+
+        Parameters
+        ----------
+        X, y
+            Examples that the model was not trained on, and their true outputs.
+        path : path
+            The file to write, such as ``report.html``.
+        **options
+            ``title``, ``subtitle`` : str, what the page calls itself. ``tokens`` : lists of strings
+            that a tagger's tokens are shown as; by default the first column, or a feature that
+            names a word.
+        """
+        check_is_fitted(self, "coef_")
+        check_report(path)
+        title = options.pop("title", f"{type(self).__name__}: report")
+        about = options.pop("subtitle", f"{type(self).__name__} trained by {self.solver_}")
+        sections = self._sections(X, y, **options)
+        proof = blocks.certificate(self.certificate_._cells(), self.tol)
+        columns = {name: self.trace_[name] for name in self.trace_.columns}
+        begin = blocks.section(
+            "proof", "What is proved", [proof, *blocks.course(columns, self.tol)]
+        )
+        write_page(path, title, about, [begin, *sections])
+
+    def _sections(self, X: Any, y: Any) -> list[blocks.Block]:
+        """What a report says of predictions."""
+        raise NotImplementedError
 
     # ---- files
 

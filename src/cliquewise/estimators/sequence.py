@@ -367,6 +367,11 @@ class SequenceTagger(ChainInspection, Estimator):
                 f"{self.classes_[:20]}: name all that will ever come there"
             )
 
+    def _sections(self, X: Any, y: Any, tokens: Any = None) -> list[Any]:
+        from cliquewise.estimators._tagger_report import tagger_sections
+
+        return tagger_sections(self, X, y, tokens)
+
     # ---- files
 
     def _to_file(self) -> tuple[Arrays, Header]:

@@ -1,0 +1,269 @@
+"""The report of a tagger: scores, confusions, calibration, every sentence, the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cliquewise.estimators._report_measures import (
+    BOTH,
+    KINDS,
+    Spans,
+    bootstrap,
+    calibration,
+    interval,
+    ratios,
+    span_counts,
+)
+from cliquewise.estimators._tagged_text import TaggedText
+from cliquewise.estimators._tagger_reasons import Reasons, labelings, reasons
+from cliquewise.ragged import Floats, Ints
+from cliquewise.report import blocks
+from cliquewise.report.blocks import Block
+from cliquewise.report.page import numbers
+
+#: Labels that a matrix shows; of more, those with the most errors (or weights).
+MOST_LABELS = 40
+#: Features of each label in the section about the model.
+LARGEST = 15
+
+# ---- sections
+
+
+def tagger_sections(tagger: Any, X: Any, y: Any, tokens: Any = None) -> list[Block]:
+    """All that is said about a tagger and the sentences that it is tried on."""
+    text = TaggedText(tagger, X, y, tokens)
+    found = reasons(text)
+    return [
+        blocks.section("scores", "Scores", _scores(text)),
+        blocks.section("confusion", "Confusions", _confusions(text)),
+        blocks.section("calibration", "Calibration", _calibrations(text)),
+        blocks.section("sentences", "Sentences", [sentences_block(text, found)]),
+        blocks.section("model", "The model", _model(tagger)),
+    ]
+
+
+def _scores(text: TaggedText) -> list[Block]:
+    sequence = np.repeat(np.arange(len(text.offsets) - 1), np.diff(text.offsets))
+    wrong, known = (
+        np.bincount(sequence, given, len(text.offsets) - 1)
+        for given in (text.is_wrong, text.is_known)
+    )
+    draws = bootstrap(np.stack([wrong, known, wrong == 0, np.ones(len(wrong))], axis=1))
+    shares = [
+        (
+            "tokens right",
+            1 - wrong.sum() / max(known.sum(), 1),
+            1 - draws[:, 0] / np.maximum(draws[:, 1], 1),
+        ),
+        ("sentences all right", float(np.mean(wrong == 0)), draws[:, 2] / draws[:, 3]),
+    ]
+    counts = None if text.spans is None else span_counts(text.spans, text.offsets)
+    if counts is not None and len(counts[0]):
+        totals, drawn = counts.sum(axis=(0, 1)), bootstrap(counts.sum(axis=1))
+        shares.insert(0, ("span F1", ratios(totals)[2], ratios(drawn)[2]))
+    items = []
+    for name, value, sample in shares:
+        v, low, high = interval(float(value), np.asarray(sample))
+        items.append((name, f"{100 * v:.2f} %", f"{100 * low:.2f} to {100 * high:.2f}"))
+    n = len(text.offsets) - 1
+    items.append(("sentences", f"{n:,}", f"{len(text.own):,} tokens"))
+    out = [blocks.figures(items)]
+    if counts is not None and len(counts[0]):
+        out.append(_span_table(text, counts))
+    out.append(_label_table(text))
+    return out
+
+
+def _span_table(text: TaggedText, counts: Ints) -> Block:
+    assert text.spans is not None
+    draws = bootstrap(counts)
+    rows = []
+    order = np.argsort(text.spans.types)
+    whole = [("all", counts.sum(axis=(0, 1)), draws.sum(axis=1))]
+    each = [(text.spans.types[t], counts[:, t].sum(axis=0), draws[:, t]) for t in order]
+    for name, own, drawn in each + whole:
+        measures = [interval(float(v), d) for v, d in zip(ratios(own), ratios(drawn), strict=True)]
+        rows.append([name, *measures, *map(int, own)])
+    columns = [("type", "text"), ("precision", "share"), ("recall", "share"), ("F1", "share")]
+    columns += [("true", "count"), ("predicted", "count"), ("right", "count")]
+    return blocks.table(
+        "Spans by type, with 95 % intervals (1,000 bootstrap draws of sentences)", columns, rows
+    )
+
+
+def _label_table(text: TaggedText) -> Block:
+    k = len(text.names)
+    true = np.bincount(text.gold[text.is_known], minlength=k)
+    own = np.bincount(text.own[text.is_known], minlength=k)
+    right = np.bincount(text.own[text.is_known & ~text.is_wrong], minlength=k)
+    measures = np.round(ratios(np.stack([true, own, right], axis=1)), 4)
+    rows = [
+        [text.names[c], *measures[:, c].tolist(), int(true[c]), int(own[c])]
+        for c in range(k)
+        if true[c] or own[c]
+    ]
+    columns = [("label", "text"), ("precision", "share"), ("recall", "share"), ("F1", "share")]
+    columns += [("true", "count"), ("predicted", "count")]
+    return blocks.table("Tokens by label", columns, rows)
+
+
+def _confusions(text: TaggedText) -> list[Block]:
+    k = len(text.names)
+    cells = text.gold[text.is_known] * k + text.own[text.is_known]
+    matrix = np.bincount(cells, minlength=k * k).reshape(k, k)
+    used = np.flatnonzero(matrix.sum(axis=0) + matrix.sum(axis=1))
+    caption = "Tokens: the true label, and what it was taken for"
+    if len(used) > MOST_LABELS:
+        errors = matrix - np.diag(np.diag(matrix))
+        worst = np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MOST_LABELS]
+        caption += f" (the {MOST_LABELS} of {len(used)} labels with the most errors)"
+        used = np.sort(worst)
+    names = [text.names[c] for c in used]
+    shown = matrix[np.ix_(used, used)].tolist()
+    axes = ("true", "predicted")
+    out = [blocks.heatmap(caption, names, names, shown, axes=axes, share=True)]
+    if text.spans is not None and text.spans.types:
+        out += _span_confusions(text.spans)
+    return out
+
+
+def _span_confusions(spans: Spans) -> list[Block]:
+    k = len(spans.types)
+    table = np.zeros((k + 1, k + 1), dtype=np.int64)
+    a, b = spans.pairs.T
+    rows = np.where(a < 0, k, spans.true[:, 2][a] if len(spans.true) else k)
+    columns = np.where(b < 0, k, spans.own[:, 2][b] if len(spans.own) else k)
+    np.add.at(table, (rows, columns), 1)
+    kinds = np.bincount(spans.true[:, 3], minlength=len(KINDS))
+    kinds[len(KINDS) - 1] = int(np.sum(a < 0))
+    order = [*np.argsort(spans.types).tolist(), k]
+    names = [*spans.types, ""]
+    shown = table[np.ix_(order, order)].tolist()
+    shown[-1][-1] = None
+    explained = (
+        "first and last token and type agree",
+        "the right tokens, another type",
+        "the right type, but it begins or ends elsewhere",
+        "it overlaps a true span, and neither its type nor its ends agree",
+        "a true span that no predicted one overlaps",
+        "a predicted span that overlaps no true one",
+    )
+    n = max(int(kinds.sum()), 1)
+    listed = [
+        [KINDS[i], int(kinds[i]), round(int(kinds[i]) / n, 4), explained[i]]
+        for i in range(len(KINDS))
+    ]
+    return [
+        blocks.heatmap(
+            "Spans: the true type, and the type of the span it was taken for",
+            [names[i] or "(invented)" for i in order],
+            [names[i] or "(missed)" for i in order],
+            shown,
+            axes=("true", "predicted"),
+            share=True,
+        ),
+        blocks.table(
+            "What happened to the spans",
+            [("kind", "text"), ("spans", "count"), ("share", "share"), ("meaning", "prose")],
+            listed,
+        ),
+    ]
+
+
+def _calibrations(text: TaggedText) -> list[Block]:
+    if not text.has_probabilities:
+        return [
+            blocks.text("This loss gives scores, not probabilities: there is nothing to check.")
+        ]
+    known = text.is_known
+    bins, error = calibration(text.probability[known], ~text.is_wrong[known])
+    out = [blocks.reliability("Tokens", bins, error, int(known.sum()))]
+    if text.has_span_probabilities and text.spans is not None and len(text.spans.own):
+        right = text.spans.own[:, 3] == 0
+        bins, error = calibration(text.span_probability, right)
+        out.append(blocks.reliability("Predicted spans", bins, error, len(right)))
+    return out
+
+
+def _model(tagger: Any) -> list[Block]:
+    model, w = tagger.model_, tagger.coef_
+    largest = tagger.top_features(n=LARGEST)
+    names = [str(c) for c in tagger.classes_]
+    size = [
+        ["labels", model.n_labels],
+        ["attributes", model.n_attributes],
+        ["weights", int(w.size)],
+        ["weights that are not zero", int(np.count_nonzero(w))],
+    ]
+    facts = [["loss", tagger.loss], ["C", f"{tagger.C:g}"], ["solver", tagger.solver_]]
+    facts += [["passes", f"{tagger.n_iter_:,}"], *([name, f"{count:,}"] for name, count in size)]
+    out = [blocks.table("Sizes", [("of", "text"), ("is", "text")], facts)]
+    groups = [(str(label), items) for label, items in largest.items()]
+    out.append(blocks.bars("Largest weights of a label", groups))
+    weights = model.transitions(w)
+    allowed = model.edge_allowed if len(model.edge_allowed) else np.ones_like(model.edge_free)
+    used, caption = np.arange(model.n_labels), "Transition weights: from a label, to the next"
+    if model.n_labels > MOST_LABELS:
+        strength = np.abs(np.where(allowed, weights, 0.0))
+        order = np.argsort(-(strength.max(axis=0) + strength.max(axis=1)), kind="stable")
+        used = np.sort(order[:MOST_LABELS])
+        caption += f" ({MOST_LABELS} of {model.n_labels} labels, those with the largest weights)"
+    cells = numbers(weights[np.ix_(used, used)], 3)
+    for i, a in enumerate(used):
+        for j, b in enumerate(used):
+            if not allowed[a, b]:
+                cells[i][j] = None
+    shown = [names[c] for c in used]
+    out.append(blocks.heatmap(caption, shown, shown, cells, axes=("from", "to"), signed=True))
+    n_forbidden = int(np.sum(~allowed))
+    if n_forbidden:
+        out.append(blocks.text(f"{n_forbidden:,} transitions are forbidden: crossed out above."))
+    return out
+
+
+# ---- the sentences
+
+
+def sentences_block(text: TaggedText, found: Reasons) -> Block:
+    """All sentences, in flat tables of numbers that point into lists of strings."""
+    index: dict[str, int] = {}
+    tokens = [index.setdefault(word, len(index)) for word in text.words]
+    changed = np.flatnonzero(text.own != text.gold)
+    block: Block = {
+        "kind": "sentences",
+        "labels": text.names,
+        "words": list(index),
+        "lengths": np.diff(text.offsets).tolist(),
+        "tokens": tokens,
+        "gold": text.gold.tolist(),
+        "changed": np.stack([changed, text.own[changed]], axis=1).ravel().tolist(),
+        "probability": None,
+        "spans": None,
+        "kinds": list(KINDS),
+        "features": found.features,
+        "reasons": found.by_token,
+        "n_reasons": len(found.by_token),
+        "labelings": labelings(text),
+    }
+    if text.has_probabilities:
+        block["probability"] = _per_mille(text.probability)
+    if text.spans is not None and text.spans.types:
+        s = text.spans
+        sure = _per_mille(text.span_probability) if _has_spans(text) else [-1] * len(s.own)
+        block["spans"] = {
+            "types": s.types,
+            "true": s.true.ravel().tolist(),
+            "own": np.column_stack([s.own, np.array(sure, dtype=np.int64)]).ravel().tolist(),
+            "overlap": BOTH,
+        }
+    return block
+
+
+def _has_spans(text: TaggedText) -> bool:
+    return text.has_probabilities and text.has_span_probabilities
+
+
+def _per_mille(p: Floats) -> list[int]:
+    return np.floor(1000 * p + 0.5).astype(np.int64).tolist()  # type: ignore[no-any-return]

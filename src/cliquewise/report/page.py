@@ -1,0 +1,115 @@
+"""One HTML file with everything in it: markup, style, script, data; nothing is fetched.
+
+The data travel as JSON that no HTML parser can leave early, the script sets them as text, and the
+page's own policy refuses all other scripts and all of the network.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from cliquewise.errors import DataError
+from cliquewise.persistence import check_target, replace_file
+
+#: What HTML, or JavaScript of old, might take for more than a character of a string.
+_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+
+#: The scripts in the order in which they are read; they make one.
+SCRIPTS = ("page.js", "charts.js", "sentences.js", "start.js")
+
+
+def check_report(path: str | Path) -> None:
+    """Refuse a path at which no report could be written, before anything is computed."""
+    check_target(path, "the report")
+
+
+def write_page(
+    path: str | Path, title: str, subtitle: str, sections: Sequence[dict[str, Any]]
+) -> None:
+    """Write a report.
+
+    Parameters
+    ----------
+    path : path
+    title, subtitle : str
+        Plain text.
+    sections : list of dicts
+        See :func:`cliquewise.report.blocks.section`.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "report.html"
+    >>> write_page(path, "A <b>", "", [])
+    >>> "<title>A &lt;b&gt;</title>" in path.read_text()
+    True
+    """
+    replace_file(path, page(title, subtitle, sections).encode("utf-8", "replace"))
+
+
+def page(title: str, subtitle: str, sections: Sequence[dict[str, Any]]) -> str:
+    """The text of a report; see :func:`write_page`."""
+    folder = files(__package__)
+    style = folder.joinpath("page.css").read_text("utf-8")
+    script = "\n".join(folder.joinpath(name).read_text("utf-8") for name in SCRIPTS)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    data = {"title": title, "subtitle": subtitle, "sections": list(sections)}
+    filled = {
+        "policy": policy,
+        "title": html.escape(title),
+        "style": style,
+        "script": script,
+        "data": embedded(data),
+    }
+    text = folder.joinpath("page.html").read_text("utf-8")
+    pieces = text.split("{{")
+    out = [pieces[0]]
+    for piece in pieces[1:]:  # not by replace: a value may hold what looks like another's place
+        name, _, rest = piece.partition("}}")
+        out += [filled[name], rest]
+    return "".join(out)
+
+
+def embedded(data: Any) -> str:
+    """JSON that may stand in a script element of a page.
+
+    Examples
+    --------
+    >>> embedded({"word": "</script>"})
+    '{"word":"\\\\u003c/script\\\\u003e"}'
+    """
+    try:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"the report's data are no plain numbers and strings: {error}") from error
+    # Half a pair of surrogates is no character that a file could hold.
+    return text.translate(_ESCAPES).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _hash(text: str) -> str:
+    """As a Content-Security-Policy names an inline script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def number(value: Any, digits: int = 6) -> float | None:
+    """A number with few digits; None for what is not finite, as JSON has it."""
+    return float(f"{float(value):.{digits}g}") if math.isfinite(value) else None
+
+
+def numbers(values: Any, digits: int = 6) -> list[Any]:
+    """The same for all of an array, nested as it is."""
+    return [
+        numbers(v, digits) if isinstance(v, list) else number(v, digits)
+        for v in (values if isinstance(values, list) else values.tolist())
+    ]

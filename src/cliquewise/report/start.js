@@ -1,0 +1,3 @@
+themeButton();
+drawSections();
+document.documentElement.dataset.ready = "yes";

@@ -1,0 +1,138 @@
+"""Reports in Chromium: no error, no request, filters and clicks work, hostile text is only text.
+
+The browser is the system's (``chromium``, or the path in CHROMIUM), driven by Playwright.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from report_cases import HOSTILE, spans_tagger
+
+import cliquewise as cw
+
+BROWSER = os.environ.get("CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+if BROWSER is None:
+    pytest.skip("there is no Chromium", allow_module_level=True)
+sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that was opened, and all that it complained of or asked for."""
+
+    def __init__(self, browser, path, **options):
+        self.page = browser.new_page(**options)
+        self.complaints, self.requests = [], []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-ready]")
+
+    def check(self):
+        assert self.complaints == []
+        assert len(self.requests) == 1 and self.requests[0].startswith("file:")
+        assert self.page.evaluate("window.hacked") is None
+        self.page.close()
+
+    def shown(self):
+        self.page.wait_for_timeout(200)  # the search waits for a pause in typing
+        count = self.page.inner_text("p[role=status].legend")
+        return int(count.split(" of ")[0].replace(",", ""))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "r.html"
+    tagger, X, y = spans_tagger(n=60)
+    y = [row[::-1] for row in y]
+    tagger.report(X, y, path)
+    return path, tagger.predict(X), X, y
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_filters_orders_and_clicks_work_without_errors_or_requests(browser, plain, scheme):
+    path, own, X, y = plain
+    visit = Visit(browser, path, color_scheme=scheme)
+    page = visit.page
+    assert visit.shown() == 60
+    page.select_option("[data-filter=kind]", "errors")
+    assert visit.shown() == sum(a != b for a, b in zip(own, y, strict=True))
+    page.select_option("[data-filter=kind]", "right")
+    assert visit.shown() == sum(a == b for a, b in zip(own, y, strict=True))
+    page.select_option("[data-filter=kind]", "all")
+    page.fill("[data-filter=text]", "W3")
+    assert visit.shown() == sum(["w=w3"] in x for x in X)
+    page.fill("[data-filter=text]", "nothing is like this")
+    assert visit.shown() == 0 and page.is_visible("text=No sentence is like that.")
+    page.fill("[data-filter=text]", "")
+    page.select_option("[data-filter=order]", "sure")
+    visit.shown()
+    page.click(".token.why.wrong >> nth=0")
+    assert "rather than" in page.inner_text(".reason")
+    page.keyboard.press("Enter")  # the focus stays on the word
+    assert page.query_selector(".reason") is None
+    dark = "document.documentElement.classList.contains('dark')"
+    assert page.evaluate(dark) == (scheme == "dark")
+    page.click("#theme")
+    assert page.evaluate(dark) == (scheme == "light")
+    page.click("th button >> nth=1")
+    visit.check()
+
+
+def test_a_narrow_screen_scrolls_down_and_not_sideways(browser, plain):
+    visit = Visit(browser, plain[0], viewport={"width": 390, "height": 800})
+    visit.shown()
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
+    visit.check()
+
+
+def test_the_page_can_be_used_by_keyboard_and_has_names_for_what_it_shows(browser, plain):
+    visit = Visit(browser, plain[0])
+    visit.shown()
+    nameless = """[...document.querySelectorAll("select, input, button, svg[role=img], table")]
+        .filter((e) => !(e.getAttribute("aria-label") || e.labels?.length || e.textContent.trim()))
+        .map((e) => e.outerHTML.slice(0, 80))"""
+    assert visit.page.evaluate(nameless) == []
+    assert visit.page.evaluate("document.querySelectorAll('main, nav, header, footer').length") == 4
+    visit.page.keyboard.press("Tab")
+    assert visit.page.evaluate("document.activeElement.className") == "skip"
+    visit.page.focus(".token.why >> nth=0")
+    visit.page.keyboard.press("Enter")
+    assert visit.page.is_visible(".reason")
+    visit.check()
+
+
+def test_hostile_text_is_shown_and_never_run(browser, tmp_path):
+    path = tmp_path / "a<b>&'c.html"
+    labels = [f"B-{word.replace(chr(0xD800), '')}" for word in HOSTILE]
+    X, y = [[[f"w={w}"] for w in HOSTILE]] * 2, [labels, labels[::-1]]
+    tagger = cw.SequenceTagger(random_state=0, max_epochs=3, tol=0.9).fit(X, y)
+    tagger.report(X, y, path, title=HOSTILE[0], subtitle=HOSTILE[1])
+    visit = Visit(browser, path, viewport={"width": 800, "height": 800})
+    visit.shown()
+    words = visit.page.evaluate(
+        "[...document.querySelectorAll('.token .word')].map((e) => e.textContent)"
+    )
+    assert words[: len(HOSTILE)] == HOSTILE
+    assert visit.page.text_content("h1") == visit.page.title() == HOSTILE[0]
+    assert visit.page.text_content("#subtitle") == HOSTILE[1]
+    for at in range(3):
+        visit.page.click(f".token.why >> nth={at}")
+    visit.page.select_option("[data-filter=label]", index=2)
+    assert visit.shown() >= 1
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 800
+    assert visit.page.evaluate("document.querySelectorAll('main script, main img').length") == 0
+    visit.check()
