@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,26 @@ from cliquewise.models.label_schemes import scheme_masks
 from cliquewise.torch import _scores
 from cliquewise.torch.chain import ChainMarginals, decode, log_likelihood, probabilities
 
+if TYPE_CHECKING:
+    from cliquewise.torch.decoder import ViterbiDecoder
+
+Parameters = ParamSpec("Parameters")
+Answer = TypeVar("Answer")
 _REDUCTIONS = ("none", "sum", "mean", "token_mean")
+
+
+def _untraced(method: Callable[Parameters, Answer]) -> Callable[Parameters, Answer]:
+    """The method, left alone by torch.compile: the graph ends before it and goes on after it."""
+
+    @wraps(method)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
+        if torch.compiler.is_compiling():
+            from cliquewise.torch._eager import run
+
+            return run(method, *args, **kwargs)
+        return method(*args, **kwargs)
+
+    return call
 
 
 class ChainCRF(nn.Module):
@@ -147,6 +167,7 @@ class ChainCRF(nn.Module):
             mask = None if mask is None else mask.transpose(0, 1)
         return _scores.make_scores(emissions, *self.tables(), mask)
 
+    @_untraced
     def forward(
         self,
         emissions: Tensor,
@@ -211,6 +232,7 @@ class ChainCRF(nn.Module):
     def _no(mask: Tensor | None, *at: int) -> bool:
         return mask is not None and bool(mask[at])
 
+    @_untraced
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
         """Best labels of every sequence: a list of those at the positions that exist.
 
@@ -236,6 +258,7 @@ class ChainCRF(nn.Module):
         lengths: list[int] = scores.mask.sum(1).tolist()
         return [row[:n] for row, n in zip(rows, lengths)]
 
+    @_untraced
     def predict(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         """Best labels as a tensor (B, T), whatever ``batch_first``; -100 where the mask is False.
 
@@ -247,10 +270,18 @@ class ChainCRF(nn.Module):
             labels = labels.masked_fill(~scores.mask, _scores.IGNORED)
         return places.put_labels(labels)
 
+    def decoder(self) -> ViterbiDecoder:
+        """The present weights as a module of plain tensor operations, to be exported."""
+        from cliquewise.torch.decoder import ViterbiDecoder
+
+        return ViterbiDecoder(*self.tables(), self.batch_first).eval()
+
+    @_untraced
     def marginals(self, emissions: Tensor, mask: Tensor | None = None) -> ChainMarginals:
         """Probabilities of the labels, (B, T, K) whatever ``batch_first``; and log Z, edges."""
         return probabilities(*self.scores(emissions, mask))
 
+    @_untraced
     def top_k(self, emissions: Tensor, k: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The scores (B, k) of the k best labelings and these (B, k, T), best first.
 
@@ -262,6 +293,7 @@ class ChainCRF(nn.Module):
         found, labels = best_k(scores, k)
         return found, places.put_labels(labels.transpose(0, 1)).transpose(0, 1)
 
+    @_untraced
     def sample(
         self,
         emissions: Tensor,

@@ -1,0 +1,98 @@
+"""ViterbiDecoder: the best labels by plain tensor operations alone, for export."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cliquewise.torch._scores import IGNORED
+
+
+class ViterbiDecoder(nn.Module):
+    """Best labels and scores of chains by operations that other runtimes know.
+
+    `ChainCRF.decode` is quicker, but compiled kernels do not travel. This module does: by
+    ``torch.export`` and to ONNX. Positions are unrolled, so that an exported decoder has a fixed
+    T, to which inputs are padded; the batch may stay dynamic.
+
+    Parameters
+    ----------
+    transitions : Tensor of shape (K, K)
+    begin, end : Tensor of shape (K,)
+        Scores, -inf where something is forbidden.
+    batch_first : bool, default=True
+        Whether emissions are (B, T, K) rather than (T, B, K).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cliquewise.torch import ChainCRF
+    >>> decoder = ChainCRF.from_scheme("BIO", ["O", "B-X", "I-X"], batch_first=True).decoder()
+    >>> emissions = torch.tensor([[[0.0, 1.0, 9.0], [0.0, 0.0, 0.0], [0.0, 0.0, 9.0]]])
+    >>> labels, score = decoder(emissions, torch.tensor([[True, False, True]]))
+    >>> labels
+    tensor([[   1, -100,    2]])
+    """
+
+    transitions: Tensor
+    begin: Tensor
+    end: Tensor
+
+    def __init__(
+        self, transitions: Tensor, begin: Tensor, end: Tensor, batch_first: bool = True
+    ) -> None:
+        super().__init__()
+        self.batch_first = batch_first
+        for name, scores in (("transitions", transitions), ("begin", begin), ("end", end)):
+            self.register_buffer(name, scores.detach().clone())
+
+    def forward(self, emissions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Labels (B, T), -100 where the mask is False, and their scores (B,).
+
+        ``mask`` is of bool and may have gaps; shapes are those of ``ChainCRF``, but the labels are
+        (B, T) whatever ``batch_first``. The scores are float64 if the emissions and the weights
+        are, and float32 otherwise.
+        """
+        if not self.batch_first:
+            emissions, mask = emissions.transpose(0, 1), mask.transpose(0, 1)
+        with torch.autocast(emissions.device.type, enabled=False):
+            wide = torch.promote_types(emissions.dtype, torch.float32)
+            return self._decode(emissions.to(wide), mask)
+
+    def _decode(self, nodes: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        length = nodes.shape[1]
+        trans, begin, end = (x.to(nodes.dtype) for x in (self.transitions, self.begin, self.end))
+        own = torch.arange(trans.shape[0], device=nodes.device)
+        least = torch.finfo(nodes.dtype).min
+        some = mask[:, 0]  # chains that have had a position
+        best, back = begin + nodes[:, 0], []
+        for t in range(1, length):
+            here, x = mask[:, t, None], nodes[:, t]
+            high, origin = (best.unsqueeze(-1) + trans).max(1)
+            new = torch.where(some[:, None], high, begin) + x
+            # Shifted to keep the digits that matter in long chains.
+            new = new - new.amax(-1, keepdim=True).clamp(min=least)
+            best = torch.where(here, new, best)
+            back.append(torch.where(here, origin, own))
+            some = some | mask[:, t]
+        label = (best + end).argmax(-1, keepdim=True)
+        labels = [label]
+        for origin in reversed(back):
+            label = origin.gather(1, label)
+            labels.append(label)
+        found = torch.cat(labels[::-1], 1)
+        return torch.where(mask, found, IGNORED), self._score(nodes, found, mask, some)
+
+    def _score(self, nodes: Tensor, labels: Tensor, mask: Tensor, some: Tensor) -> Tensor:
+        """Score of the labels, each of which is repeated through the gap after it; (B,)."""
+        zero = torch.zeros((), dtype=torch.float64, device=nodes.device)
+        started = mask.cumsum(1) > 0
+        picked = nodes.gather(2, labels.unsqueeze(-1)).squeeze(-1).double()
+        total = torch.where(mask, picked, zero).sum(1)
+        steps = self.transitions.double()[labels[:, :-1], labels[:, 1:]]
+        total = total + torch.where(started[:, :-1] & mask[:, 1:], steps, zero).sum(1)
+        # Before the first position the way back repeats what that position came from.
+        first = (~started).sum(1, keepdim=True).clamp(max=nodes.shape[1] - 1)
+        ends = self.begin.double()[labels.gather(1, first).squeeze(1)]
+        ends = ends + self.end.double()[labels[:, -1]]
+        return torch.where(some, total + ends, zero).to(nodes.dtype)

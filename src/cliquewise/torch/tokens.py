@@ -1,0 +1,201 @@
+"""TokenClassifier: a chain of labels on top of an encoder of subwords."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cliquewise.errors import DataError
+from cliquewise.torch._scores import IGNORED, without_ignored
+from cliquewise.torch.crf import ChainCRF, label_names
+
+
+class TokenOutput(dict[str, Any]):
+    """What `TokenClassifier` returns: a dict whose entries are attributes and numbers, too.
+
+    Examples
+    --------
+    >>> output = TokenOutput(loss=1.0, logits=2.0)
+    >>> output["loss"], output.logits, output[1:]
+    (1.0, 2.0, (2.0,))
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getitem__(name)
+        except KeyError:
+            raise AttributeError(f"there is no {name!r} here, only {', '.join(self)}") from None
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(key) if isinstance(key, str) else tuple(self.values())[key]
+
+
+def first_pieces(word_ids: Iterable[int | None]) -> list[bool]:
+    """Where words begin, from the number of the word of every piece.
+
+    Parameters
+    ----------
+    word_ids : iterable of int or None
+        As the ``word_ids()`` of a fast tokenizer: None for special tokens and padding.
+
+    Examples
+    --------
+    >>> first_pieces([None, 0, 0, 1, 2, 2, None])
+    [False, True, False, True, True, False, False]
+    """
+    found, before = [], None
+    for word in word_ids:
+        found.append(word is not None and word != before)
+        before = word
+    return found
+
+
+class TokenClassifier(nn.Module):
+    """Labels of tokens by an encoder, a linear layer and a chain (`ChainCRF`).
+
+    Takes the place of a ``...ForTokenClassification`` of transformers, in its ``Trainer``, too.
+    One label per word: positions without one (special tokens, padding, further pieces of a word)
+    have the label -100, and the chain goes from word to word.
+
+    Parameters
+    ----------
+    encoder : nn.Module
+        Called as ``encoder(input_ids=..., attention_mask=..., **others)``; returns the states
+        (B, T, H), or an object with ``last_hidden_state``, a mapping with it, or a tuple that they
+        are the first entry of.
+    labels : int, sequence of str, or mapping from int to str
+        How many labels, or their names.
+    scheme : {"BIO", "BIOES", "IO"}, optional
+        As in :meth:`ChainCRF.from_scheme`; needs names.
+    hidden_size : int, optional
+        H; by default ``encoder.config.hidden_size``.
+    dropout : float, default=0.1
+        On the states of the encoder.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cliquewise.torch import TokenClassifier
+    >>> class Encoder(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.embedding = torch.nn.Embedding(100, 8)
+    ...     def forward(self, input_ids, attention_mask=None):
+    ...         return (self.embedding(input_ids),)
+    >>> model = TokenClassifier(Encoder(), ["O", "B-PER", "I-PER"], "BIO", hidden_size=8)
+    >>> ids = torch.tensor([[1, 7, 8, 9, 2]])
+    >>> labels = torch.tensor([[-100, 1, -100, 2, -100]])
+    >>> model(ids, torch.ones_like(ids), labels).loss.backward()
+    >>> model.eval()(ids, torch.ones_like(ids), labels).predictions.eq(-100).tolist()
+    [[True, False, True, False, True]]
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        labels: int | Sequence[str] | Mapping[int, str],
+        scheme: str | None = None,
+        *,
+        hidden_size: int | None = None,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        if hidden_size is None:
+            config = getattr(encoder, "config", None)
+            hidden_size = getattr(config, "hidden_size", None)
+            if hidden_size is None:
+                raise DataError("the encoder has no config.hidden_size: give hidden_size=")
+        if isinstance(labels, int):
+            if scheme is not None:
+                raise DataError(
+                    f"scheme {scheme!r} needs the names of the labels, not their number"
+                )
+            self.labels = [str(tag) for tag in range(labels)]
+        else:
+            self.labels = label_names(labels)
+        self.encoder, self.dropout = encoder, nn.Dropout(dropout)
+        self.classifier = nn.Linear(hidden_size, len(self.labels))
+        if scheme is None:
+            self.crf = ChainCRF(len(self.labels), batch_first=True)
+        else:
+            self.crf = ChainCRF.from_scheme(scheme, self.labels, batch_first=True)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        *,
+        word_mask: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **others: Any,
+    ) -> TokenOutput:
+        """Loss, scores of the labels, and in evaluation mode the best labels.
+
+        Parameters
+        ----------
+        input_ids, attention_mask : Tensor of shape (B, T), optional
+            For the encoder, as ``others`` are.
+        labels : integer Tensor of shape (B, T), optional
+            -100 where there is no label.
+        word_mask : Tensor of shape (B, T), optional
+            True at the positions that get a label, the first pieces of words
+            (`first_pieces`). By default those whose label is not -100; without labels, all that
+            are attended to.
+        num_items_in_batch : int or Tensor, optional
+            By what the summed loss is divided, which ``Trainer`` says when it gathers the
+            gradients of several batches; by default the number of labels.
+
+        Returns
+        -------
+        TokenOutput
+            ``loss`` (with labels): negative log-likelihood per label; ``logits`` (B, T, K): the
+            scores that the chain gets; ``predictions`` (B, T, in evaluation mode): -100 where
+            there is no label.
+        """
+        if input_ids is not None:
+            others["input_ids"] = input_ids
+        if attention_mask is not None:
+            others["attention_mask"] = attention_mask
+        emissions = self.classifier(self.dropout(_states(self.encoder(**others))))
+        mask = attention_mask if word_mask is None else word_mask.bool()
+        if mask is not None and mask is not attention_mask and attention_mask is not None:
+            mask = mask & attention_mask.bool()
+        if labels is not None:
+            mask = without_ignored(labels, mask)
+        output = TokenOutput()
+        if labels is not None:
+            total = self.crf(emissions, labels, mask, reduction="sum")
+            count = num_items_in_batch
+            if count is None:
+                count = labels.numel() if mask is None else mask.sum().clamp(min=1)
+            output["loss"] = -total / count
+        output["logits"] = emissions
+        if not self.training:
+            output["predictions"] = self.crf.predict(emissions, mask)
+        return output
+
+    def names(self, predictions: Tensor) -> list[list[str]]:
+        """Labels (B, T) as names, those of -100 left out."""
+        rows = torch.as_tensor(predictions).tolist()
+        return [[self.labels[tag] for tag in row if tag != IGNORED] for row in rows]
+
+
+def _states(output: Any) -> Tensor:
+    """The last hidden states in what an encoder returns."""
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, Mapping):
+        return output["last_hidden_state"]
+    states = getattr(output, "last_hidden_state", None)
+    if states is None and isinstance(output, (tuple, list)):
+        states = output[0]
+    if not isinstance(states, Tensor):
+        raise DataError(
+            f"the encoder returned {type(output).__name__}: no tensor, no tuple that begins with "
+            "one, and nothing with last_hidden_state"
+        )
+    return states

@@ -1,0 +1,95 @@
+"""Decoding as a module of plain operations: the labels of ChainCRF, exported and by onnxruntime."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
+
+from cliquewise import torch as cwt  # noqa: E402
+from cliquewise.torch.chain import decode  # noqa: E402
+
+LENGTH = 8
+SCHEMES = ["BIOES", None]
+
+
+def layer(scheme, *, batch_first=True):
+    labels = ["O", *(f"{letter}-{kind}" for kind in "XY" for letter in "BIES")]
+    torch.manual_seed(0)
+    if scheme is None:
+        crf = cwt.ChainCRF(9, batch_first)
+    else:
+        crf = cwt.ChainCRF.from_scheme(scheme, labels, batch_first)
+    for weight in crf.parameters():
+        torch.nn.init.normal_(weight)
+    return crf
+
+
+def batches(count, seed=0):
+    """Random batches of several sizes; masks with gaps, some of them empty."""
+    generator = torch.Generator().manual_seed(seed)
+    for i in range(count):
+        size = 1 + i % 5
+        emissions = 3 * torch.randn(size, LENGTH, 9, generator=generator)
+        mask = torch.rand(size, LENGTH, generator=generator) < (0.2, 0.7, 1.1)[i % 3]
+        yield emissions, mask
+
+
+def check(crf, emissions, mask, labels, score):
+    own, _ = crf.scores(emissions, mask)
+    expected = decode(own)[0]
+    torch.testing.assert_close(score, expected, rtol=1e-5, atol=1e-4)
+    possible = torch.isfinite(expected)  # no labels are best where none are possible
+    assert torch.equal(labels[possible], crf.predict(emissions, mask)[possible])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_decoder_gives_the_labels_and_scores_of_the_layer(scheme):
+    crf = layer(scheme)
+    decoder = crf.decoder()
+    for emissions, mask in batches(50):
+        check(crf, emissions, mask, *decoder(emissions, mask))
+    turned = layer(scheme, batch_first=False).decoder()
+    for mine, theirs in zip(turned(emissions.transpose(0, 1), mask.T), decoder(emissions, mask)):
+        assert torch.equal(mine, theirs)
+
+
+def test_long_chains_keep_their_digits_and_one_position_is_enough():
+    crf = layer(None)
+    emissions, mask = 1000 + torch.randn(2, 300, 9), torch.rand(2, 300) < 0.8
+    check(crf, emissions, mask, *crf.decoder()(emissions, mask))
+    check(crf, emissions[:, :1], mask[:, :1], *crf.decoder()(emissions[:, :1], mask[:, :1]))
+
+
+def example():
+    emissions, mask = torch.zeros(2, LENGTH, 9), torch.ones(2, LENGTH, dtype=torch.bool)
+    size = torch.export.Dim("size", min=1, max=1000)
+    return (emissions, mask), ({0: size}, {0: size})
+
+
+def test_torch_export_takes_the_decoder_with_a_batch_of_any_size():
+    crf = layer("BIOES")
+    inputs, shapes = example()
+    program = torch.export.export(crf.decoder(), inputs, dynamic_shapes=shapes).module()
+    for emissions, mask in batches(10):
+        check(crf, emissions, mask, *program(emissions, mask))
+
+
+def test_onnxruntime_decodes_as_the_layer_does_on_100_random_batches(tmp_path):
+    for module in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    import onnxruntime
+
+    crf = layer("BIOES")
+    inputs, shapes = example()
+    path = str(tmp_path / "decoder.onnx")
+    torch.onnx.export(
+        crf.decoder(), inputs, path, input_names=["emissions", "mask"],
+        output_names=["labels", "score"], dynamic_shapes=shapes, dynamo=True, verbose=False,
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for emissions, mask in batches(100, seed=1):
+        given = {"emissions": emissions.numpy(), "mask": mask.numpy()}
+        labels, score = (torch.from_numpy(x) for x in session.run(["labels", "score"], given))
+        assert labels.shape == mask.shape and labels.dtype == torch.int64
+        check(crf, emissions, mask, labels, score)
