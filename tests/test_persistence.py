@@ -8,6 +8,8 @@ import signal
 import stat
 import subprocess
 import sys
+import zlib
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -123,21 +125,32 @@ CHANGES = {
     "too few weights": lambda a, h: a.update(coef=a["coef"][:-1]),
     "single precision": lambda a, h: a.update(coef=a["coef"].astype(np.float32)),
     "not a number": lambda a, h: a.update(coef=a["coef"] * np.nan),
-    "labels beyond": lambda a, h: a["model.pair_label"].__setitem__(0, 99),
-    "labels below": lambda a, h: a["model.pair_label"].__setitem__(0, -1),
-    "pairs beyond": lambda a, h: a["model.pair_start"].__setitem__(1, 10**9),
-    "pairs go back": lambda a, h: a["model.pair_start"].__setitem__(1, -5),
-    "pairs of another type": lambda a, h: a.update(
-        {"model.pair_label": a["model.pair_label"].astype(np.int64)}
+    "half precision that is not named": lambda a, h: a.update(coef=a["coef"].astype(np.float16)),
+    "half precision that is not there": lambda a, h: h.update(weights="float16"),
+    "weights of an unknown type": lambda a, h: h.update(weights=["float64"]),
+    "labels beyond": lambda a, h: a["pairs.labels"].__setitem__(0, 99),
+    "labels below": lambda a, h: a.update(
+        {"pairs.labels": a["pairs.labels"].astype(np.uint32) - np.uint32(2)}
     ),
-    "no pairs": lambda a, h: a.update({"model.pair_start": np.zeros(0, dtype=np.int64)}),
+    "pairs beyond": lambda a, h: a["pairs.counts"].__setitem__(1, 200),
+    "pairs go back": lambda a, h: a.update({"pairs.counts": a["pairs.counts"].astype(np.int8)}),
+    "pairs of another type": lambda a, h: a.update(
+        {"pairs.labels": a["pairs.labels"].astype(np.int64)}
+    ),
+    "no pairs": lambda a, h: a.update({"pairs.counts": np.zeros(0, dtype=np.uint8)}),
+    "pairs without labels": lambda a, h: a.pop("pairs.labels"),
     "masks of another shape": lambda a, h: a.update({"model.edge_free": np.ones((1, 1), bool)}),
     "masks as numbers": lambda a, h: a.update({"model.begin_allowed": np.ones(2)}),
-    "names run over": lambda a, h: a["vocabulary.offsets"].__setitem__(-1, 10**6),
-    "names go back": lambda a, h: a["vocabulary.offsets"].__setitem__(1, 10**6),
-    "no offsets of names": lambda a, h: a.update({"vocabulary.offsets": np.zeros(0, np.int64)}),
-    "names are not text": lambda a, h: a["vocabulary.bytes"].__setitem__(slice(None), 255),
-    "names missing": lambda a, h: a.pop("vocabulary.bytes"),
+    "names run over": lambda a, h: a["vocabulary.sizes"].__setitem__(1, 10**6),
+    "fewer names than weights": lambda a, h: a["vocabulary.sizes"].__setitem__(0, 1),
+    "names below zero": lambda a, h: a["vocabulary.sizes"].__setitem__(0, -1),
+    "no sizes of names": lambda a, h: a.pop("vocabulary.sizes"),
+    "a table of names beyond": lambda a, h: a["vocabulary.numbers"].__setitem__(0, 99),
+    "a table of names below": lambda a, h: a["vocabulary.numbers"].__setitem__(0, -1),
+    "a table without room": lambda a, h: a["vocabulary.slots"].__setitem__(slice(None), 255),
+    "a table of another size": lambda a, h: a.update({"vocabulary.slots": np.zeros(9, np.uint8)}),
+    "a table without hashes": lambda a, h: a.pop("vocabulary.hashes"),
+    "names missing": lambda a, h: a.pop("vocabulary.names"),
     "a name twice": lambda a, h: h.update(classes=["D", "D"]),
     "no classes": lambda a, h: h.update(classes=[]),
     "classes that are lists": lambda a, h: h.update(classes=[["D"], ["N"]]),
@@ -166,6 +179,70 @@ def test_a_forged_file_is_refused_before_a_kernel_sees_it(change, content, tmp_p
     CHANGES[change](arrays, header)
     persistence.write_arrays(path, arrays, header)
     refuse(path)
+
+
+LATER = {
+    "names are not text": lambda a: zlib.compress(a[:8] + b"\xff" * (len(a) - 8)),
+    "names are not packed": lambda a: b"no such thing",
+    "names are too many": lambda a: zlib.compress(a + b"x"),
+    "names are too few": lambda a: zlib.compress(a[:-1]),
+    "a name twice": lambda a: zlib.compress(a[:8] + b"abab"),
+}
+
+
+@pytest.mark.parametrize("change", LATER)
+def test_forged_names_are_refused_when_they_are_read(change, tmp_path):
+    path = tmp_path / "model.cw"
+    X = [[["ab"], ["cd"]]]
+    cw.SequenceTagger(random_state=0).fit(X, [["A", "B"]]).save(path)
+    arrays, header = persistence.read_arrays(path)
+    raw = zlib.decompress(arrays["vocabulary.names"].tobytes())
+    arrays["vocabulary.names"] = np.frombuffer(LATER[change](raw), np.uint8)
+    persistence.write_arrays(path, arrays, header)
+    model = cw.load(path)
+    assert model.predict(X) == [["A", "B"]]  # which needs no names
+    with pytest.raises(FormatError):
+        model.feature_names()
+
+
+def as_version_2(tagger):
+    """Arrays and header as the library wrote them before."""
+    header = tagger._to_file()[1]
+    model, names = tagger.model_, tagger.encoder_.names()
+    kept = ("edge_free", "edge_allowed", "begin_allowed", "end_allowed")
+    kept = {f"model.{n}": getattr(model, n) for n in (*kept, "pair_start", "pair_label")}
+    packed = persistence.pack_strings("vocabulary", names)
+    trace = np.stack([tagger.trace_[c] for c in tagger.trace_.columns], axis=1)
+    shared = {
+        "version": 2, "kind": "SequenceTagger", "params": {"feature_pairs": "seen"},
+        "certificate": asdict(tagger.certificate_), "solver": tagger.solver_, "n_iter": 3,
+        "trace": list(tagger.trace_.columns),
+    }  # fmt: skip
+    return {"coef": tagger.coef_, **kept, **packed, "trace": trace}, shared | header
+
+
+def test_a_file_of_version_2_still_loads(tmp_path):
+    path = tmp_path / "model.cw"
+    tagger = cw.SequenceTagger(random_state=0, feature_pairs="seen").fit(STRINGS, Y)
+    persistence.write_arrays(path, *as_version_2(tagger))
+    copy = cw.load(path)
+    np.testing.assert_array_equal(copy.coef_, tagger.coef_)
+    assert copy.predict(STRINGS) == tagger.predict(STRINGS)
+    assert copy.feature_names() == tagger.feature_names()
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    refuse(path, "check sum")
+
+
+def test_blocks_that_trade_places_are_noticed(tmp_path):
+    path = tmp_path / "file"
+    persistence.write_arrays(path, {"x": np.random.default_rng(0).random(4096)}, {})
+    content = path.read_bytes()
+    for size in (512, 4096, 8192):
+        a, b = content[-size:], content[-2 * size : -size]
+        path.write_bytes(content[: -2 * size] + a + b)
+        with pytest.raises(FormatError, match="check sum"):
+            persistence.read_arrays(path)
 
 
 def test_a_header_of_deep_nesting_is_refused(tmp_path, monkeypatch):

@@ -18,10 +18,18 @@ from cliquewise.errors import DataError, FormatError
 from cliquewise.ragged import offsets_of
 
 #: Version of the file layout; files of a later version are refused. Models of version 1 lack the
-#: trace and some parameters; they load without them.
-VERSION = 2
+#: trace and some parameters; they load without them. Up to version 2 the check sum is one of
+#: cryptography, and chains hold their names as they are and their weights with zeros.
+VERSION = 3
 #: The one entry of the metadata: a check sum, then JSON. (Of several, the order would vary.)
 _KEY, _SUM_LENGTH = "cliquewise", 32
+#: Words of eight bytes whose sums make the check sum of an array: a prime number.
+_APART = 1021
+#: Types of numbers by their names in safetensors.
+_KINDS = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4",
+    "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8",
+}  # fmt: skip
 #: Longest header, in characters: JSON takes many times its length when it is read.
 _MOST_TEXT = 1 << 25
 
@@ -43,10 +51,13 @@ def write_arrays(path: str | Path, arrays: dict[str, NDArray[Any]], header: dict
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    text = json.dumps({"version": VERSION, **header})
+    header = {"version": VERSION, **header}
+    text = json.dumps(header)
     if len(text) > _MOST_TEXT:
         raise DataError("the names of classes and features are too long to be saved")
-    replace_file(path, save(arrays, metadata={_KEY: _digest(text, arrays) + text}))
+    replace_file(
+        path, save(arrays, metadata={_KEY: _digest(text, arrays, header["version"]) + text})
+    )
 
 
 def replace_file(path: str | Path, content: bytes) -> None:
@@ -96,13 +107,34 @@ def check_target(path: str | Path, what: str) -> None:
         raise FormatError(f"{what} cannot be written there ({reason})", path) from None
 
 
-def _digest(text: str, arrays: dict[str, NDArray[Any]]) -> str:
-    """A sum over the header and all arrays, so that no flipped bit goes unnoticed."""
+def _digest(text: str, arrays: dict[str, NDArray[Any]], version: Any) -> str:
+    """A sum over the header and all arrays, so that no flipped bit goes unnoticed.
+
+    It finds damage, not malice: whoever alters a file can make it anew. So it is to be fast.
+    """
+    quick = isinstance(version, int) and version >= 3
     total = hashlib.blake2b(text.encode(), digest_size=16)
     for name in sorted(arrays):
-        total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-        total.update(arrays[name].tobytes() if arrays[name].size == 0 else arrays[name].data)
+        array = arrays[name]
+        total.update(f"{name} {array.dtype} {array.shape}".encode())
+        if quick and array.size:
+            total.update(_sums(array))
+        else:
+            total.update(array.tobytes() if array.size == 0 else array.data)
     return total.hexdigest()
+
+
+def _sums(array: NDArray[Any]) -> bytes:
+    """Sums over words a prime number of places apart: ten times as fast as a CRC.
+
+    Any change of one word changes its sum, and blocks that trade places change many: no disk has
+    blocks of a multiple of this size.
+    """
+    data = array.reshape(-1).view(np.uint8)
+    row = 8 * _APART
+    whole = len(data) // row * row
+    sums: NDArray[Any] = np.add.reduce(data[:whole].view("<u8").reshape(-1, _APART), axis=0)
+    return b"".join([sums.tobytes(), data[whole:].tobytes()])
 
 
 def _umask() -> int:
@@ -111,8 +143,13 @@ def _umask() -> int:
     return mask
 
 
-def read_arrays(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def read_arrays(
+    path: str | Path, *, mapped: bool = False
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Read a file of :func:`write_arrays`: the arrays and the header.
+
+    ``mapped``: arrays lie in the file itself, which nobody may change in place from then on
+    (:func:`replace_file` does not).
 
     Raises
     ------
@@ -130,14 +167,31 @@ def read_arrays(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, An
                 raise FormatError("this is a safetensors file, but not one of cliquewise", path)
             digest, text = metadata[_KEY][:_SUM_LENGTH], metadata[_KEY][_SUM_LENGTH:]
             header = _header(text, path)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        arrays = _tensors(path, mapped)
     except FormatError:
         raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise FormatError(f"damaged, or not a cliquewise file ({error})", path) from error
-    if digest != _digest(text, arrays):
+    if digest != _digest(text, arrays, header["version"]):
         raise FormatError("damaged: its contents do not fit its check sum", path)
     return arrays, header
+
+
+def _tensors(path: str | Path, mapped: bool) -> dict[str, NDArray[Any]]:
+    """The arrays of a file that safetensors has found to be sound, as views of one buffer."""
+    if mapped:  # of this process alone: whoever writes to an array gets a page of his own
+        raw = np.asarray(np.memmap(path, dtype=np.uint8, mode="c"))
+    else:
+        raw = np.fromfile(path, dtype=np.uint8)
+    start = 8 + int(raw[:8].view("<u8")[0])
+    parts = json.loads(raw[8:start].tobytes())
+    parts.pop("__metadata__", None)
+    arrays = {}
+    for name, part in parts.items():
+        first, last = part["data_offsets"]
+        data = raw[start + first : start + last].view(_KINDS[part["dtype"]])
+        arrays[name] = (data if data.flags.aligned else data.copy()).reshape(part["shape"])
+    return arrays
 
 
 def _header(text: str, path: str | Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain, count, islice
 from numbers import Integral
 from typing import Any
@@ -30,11 +31,14 @@ from cliquewise.data.blocks import PLAIN, RECORD, SETS, UNIT, Block, Parts, as_b
 from cliquewise.data.dataset import Dataset, token_place
 from cliquewise.data.entries import Entries
 from cliquewise.data.flatten import flatten_into, in_order
+from cliquewise.data.names import UTF8, Names, NamesIndex, table_size
 from cliquewise.data.token_items import ItemTables, encode_items
 from cliquewise.errors import DataError
 
 # The separators themselves, should they occur in an attribute, become noncharacters of Unicode.
 _ESCAPE = str.maketrans({UNIT: "\uffff", RECORD: "\ufffe"})
+# Strings up to which the table of a model file is not unpacked: a few sentences.
+FEW = 1 << 14
 # What items raise that are not one attribute each.
 _ODD = (TypeError, IndexError, OverflowError, DataError)
 
@@ -60,20 +64,37 @@ class AttributeTable:
     """
 
     def __init__(self, vocabulary: Sequence[str] | None, n_hash: int = 0):
+        self._names: Sequence[str] = [] if vocabulary is None else vocabulary
+        self.n_hash = n_hash
+        self.n_features = n_hash or len(self._names)
+        self._items = ItemTables.make(self.numbers)
+        self._asked = 0  # strings so far
+        #: Names of a model file bring their table, which a few look-ups need not be unpacked for.
+        self._index = self._names.lookup if isinstance(self._names, Names) else None
+        if self._index is None:
+            self.table  # noqa: B018  (whoever names an attribute twice is to hear of it now)
+
+    @cached_property
+    def table(self) -> NDArray[np.uint64]:
+        """Hashes, and numbers plus 1, by slot; model files hold it."""
         from cliquewise._kernels.common.attributes import build_table
 
-        names = [] if vocabulary is None else vocabulary
-        self.n_hash = n_hash
-        self.n_features = n_hash or len(names)
-        size = 1 << max(2 * len(names), 1).bit_length()
-        self._table = np.zeros((size, 2), dtype=np.uint64)
-        self._items = ItemTables.make(self.numbers)
-        if names:
+        if self._index is not None:
+            return self._index.table()
+        names = self._names
+        table = np.zeros((table_size(len(names)), 2), dtype=np.uint64)
+        if len(names):
             joined = UNIT.join([*names, ""])
             if joined.count(UNIT) != len(names) or RECORD in joined:
                 joined = UNIT.join([*(name.translate(_ESCAPE) for name in names), ""])
-            if build_table(as_bytes(joined), len(names), self._table) != len(names):
+            if build_table(as_bytes(joined), len(names), table) != len(names):
                 raise DataError("the vocabulary names an attribute twice")
+        return table
+
+    def _few(self, count: int) -> NamesIndex | None:
+        """What answers the first few questions; None once there are more."""
+        self._asked += count
+        return None if self._asked > FEW or "table" in self.__dict__ else self._index
 
     def numbers(self, strings: Sequence[str]) -> NDArray[np.int32]:
         """Return the number of each string, -1 where it is not known."""
@@ -91,7 +112,7 @@ class AttributeTable:
             if text.count(UNIT) != count or RECORD in text:
                 raise TypeError
         ids = np.empty(count, dtype=np.int32)
-        look_up_pairs(as_bytes(keys), as_bytes(values), self._table, self.n_hash, ids)
+        look_up_pairs(as_bytes(keys), as_bytes(values), self.table, self.n_hash, ids)
         return ids
 
     def encode_block(self, block: Block) -> NDArray[np.int32]:
@@ -99,12 +120,29 @@ class AttributeTable:
         from cliquewise._kernels.common.attributes import look_up
 
         ids = np.empty(int(block.lengths.sum()), dtype=np.int32)
+        index = self._few(len(ids))
+        if index is not None:
+            strings = list(chain.from_iterable(block.tokens))
+            joined = UNIT.join(strings)
+            if joined.count(UNIT) >= max(len(strings), 1) or RECORD in joined:
+                strings = [s.translate(_ESCAPE) for s in strings]
+            return index.find([s.encode(*UTF8) for s in strings])
         joined = RECORD.join([*map(UNIT.join, block.tokens), ""])
-        if not look_up(as_bytes(joined), block.lengths, self._table, self.n_hash, ids):
+        if not look_up(as_bytes(joined), block.lengths, self.table, self.n_hash, ids):
             escaped = ([s.translate(_ESCAPE) for s in token] for token in block.tokens)
             joined = RECORD.join([*map(UNIT.join, escaped), ""])
-            look_up(as_bytes(joined), block.lengths, self._table, self.n_hash, ids)
+            look_up(as_bytes(joined), block.lengths, self.table, self.n_hash, ids)
         return ids
+
+
+def table_of(names: Sequence[str]) -> NDArray[np.uint64] | None:
+    """The hash table of names, for a file; None if two look alike to it, or if they have theirs."""
+    if isinstance(names, Names):
+        return None
+    try:
+        return AttributeTable(names).table
+    except DataError:  # whoever predicts will hear of it
+        return None
 
 
 def check_counts(n_hash: Any, min_count: Any) -> None:

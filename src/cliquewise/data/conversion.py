@@ -130,7 +130,25 @@ class SequenceEncoder:
                 state[part] = [*state[part], *(n for n in learned[part] if n not in known)]
         if "n_features" in state:
             state["n_features"] = len(state["vocabulary"])
-        return SequenceEncoder.of(type(self.inner).from_state(state), self.n_columns)
+        return self._like(state)
+
+    def keeping(self, tokens: NDArray[np.bool_], pairs: NDArray[np.bool_]) -> SequenceEncoder:
+        """An encoder that knows only some of the named attributes of tokens, and of pairs."""
+        if tokens.all() and pairs.all():
+            return self
+        state = self.inner.to_state()
+        for part, kept in (("vocabulary", tokens), ("edge_vocabulary", pairs)):
+            if state.get(part) is not None and not kept.all():
+                state[part] = [n for n, there in zip(state[part], kept.tolist()) if there]
+        if "n_features" in state and state["vocabulary"] is not None:
+            state["n_features"] = len(state["vocabulary"])
+        return self._like(state)
+
+    def _like(self, state: dict[str, Any]) -> SequenceEncoder:
+        """The same with another state inside."""
+        made = SequenceEncoder.of(type(self.inner).from_state(state), self.n_columns)
+        made.writing = self.writing
+        return made
 
     def widened(self, data: Dataset) -> Dataset:
         """Older data under this encoder's larger number of attributes."""

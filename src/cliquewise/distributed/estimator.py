@@ -77,9 +77,9 @@ class ClusterEstimator:
         local.__dict__.update({n: v for n, v in state.items() if n not in ("client", "traffic_")})
         return local
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, **options: Any) -> None:
         """Write the model to one file, as that of one machine; see :func:`cliquewise.load`."""
-        self.to_local().save(path)
+        self.to_local().save(path, **options)
 
     def _over(self, name: str, X: Any, empty: Any, *arguments: Any, **options: Any) -> list[Any]:
         """A method of the local model on every partition, as delayed objects; ``empty`` of none."""

@@ -34,6 +34,8 @@ Header = dict[str, Any]
 
 #: Largest weight in a file: its products with features (up to 1e100) stay finite.
 _LARGEST_WEIGHT = 1e150
+#: What files may hold weights as.
+WEIGHTS = ("float64", "float32", "float16")
 _PLAIN = str | bool | int | float | None
 
 
@@ -150,14 +152,26 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     # ---- files
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, dtype: str = "float64") -> None:
         """Write the model to one file; see :func:`cliquewise.load`.
 
         Parameters that JSON cannot hold (a solver instance, a generator of random numbers) are
         left out and have their defaults in the model that is loaded.
+
+        Parameters
+        ----------
+        path : path
+        dtype : {"float64", "float32", "float16"}, default="float64"
+            What the weights are rounded to in the file; they are float64 again once loaded. The
+            certificate in the file is that of the rounded weights where the training data are at
+            hand (a tagger that was trained in this process), and otherwise proves nothing.
         """
         check_is_fitted(self, "coef_")
         arrays, header = self._to_file()
+        certificate = self.certificate_
+        if dtype != "float64":
+            arrays["coef"] = _rounded(arrays["coef"], dtype)
+            certificate = self._certificate_of(_rounded(self.coef_, dtype).astype(np.float64))
         parameters = _plain_parameters(self.get_params(deep=False))
         check_parameters(parameters, self._get_param_names(), self._losses)
         columns = self.trace_.columns
@@ -165,7 +179,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         shared = {
             "kind": type(self).__name__,
             "params": parameters,
-            "certificate": asdict(self.certificate_),
+            "certificate": asdict(certificate),
+            "weights": dtype,
             "solver": self.solver_,
             "n_iter": self.n_iter_,
             "trace": list(columns),
@@ -197,10 +212,14 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             if names.ndim != 1 or not all(isinstance(name, str) for name in names):
                 raise DataError("the names of its features are no list of strings")
             estimator.feature_names_in_ = names
-        estimator._from_file(arrays, header)
+        estimator._from_file({**arrays, "coef": _restored_weights(arrays, header)}, header)
         if "feature_names" in header and len(names) != estimator.n_features_in_:
             raise DataError(f"{len(names)} names for {estimator.n_features_in_} features")
         return estimator
+
+    def _certificate_of(self, weights: Floats) -> Certificate:
+        """What is proved of other weights than those that training found."""
+        return Certificate(math.nan)
 
     def _to_file(self) -> tuple[Arrays, Header]:
         """The fitted state that only this kind of estimator has."""
@@ -264,12 +283,30 @@ def _trace(columns: Any, cells: NDArray[Any]) -> Trace:
     return trace
 
 
+def _rounded(weights: Floats, dtype: str) -> NDArray[Any]:
+    """Weights in fewer bytes."""
+    if dtype not in WEIGHTS:
+        raise DataError(f"dtype is {', '.join(WEIGHTS)}, not {dtype!r}")
+    most, largest = float(np.finfo(dtype).max), np.abs(weights).max(initial=0.0)
+    if largest > most:
+        raise DataError(f"a weight of {largest:.3g} is beyond {dtype} (up to {most:.3g})")
+    return weights.astype(dtype)
+
+
+def _restored_weights(arrays: Arrays, header: Header) -> NDArray[Any]:
+    """The weights of a file in float64; they are of the type that its header names."""
+    dtype, coef = header.get("weights", "float64"), arrays["coef"]
+    if dtype not in WEIGHTS or coef.dtype != dtype:
+        raise DataError(f"its weights are {coef.dtype}, not {dtype!r:.40}")
+    return coef.astype(np.float64, copy=False)
+
+
 def checked_weights(arrays: Arrays, dimension: int) -> Floats:
     """The weights of a file, if they are as many finite numbers as the model needs."""
-    coef = np.array(arrays["coef"])
+    coef = arrays["coef"]
     if coef.dtype != np.float64 or coef.shape != (dimension,):
         raise DataError(f"its weights are {coef.dtype}{coef.shape}, not {dimension} numbers")
-    if not np.all(np.abs(coef) <= _LARGEST_WEIGHT):
+    if not (coef.max(initial=0) <= _LARGEST_WEIGHT and coef.min(initial=0) >= -_LARGEST_WEIGHT):
         raise DataError(f"its weights are not finite, or above {_LARGEST_WEIGHT:g} in size")
     return coef
 

@@ -1,43 +1,63 @@
-"""A fitted chain as arrays and a header, and back: its model and its encoder."""
+"""A fitted chain as arrays and a header, and back: its model, its weights and its encoder.
+
+Files hold weights that are not zero, the attributes that have one, and whole numbers in as few
+bytes as they need.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cliquewise.data.attributes import table_of
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.encode import FeatureEncoder
+from cliquewise.data.names import pack_names, unpack_names
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Arrays, Header
 from cliquewise.estimators._parameters import whole
 from cliquewise.models.chain import ChainModel
-from cliquewise.persistence import pack_strings, unpack_strings
+from cliquewise.persistence import unpack_strings
+from cliquewise.ragged import Floats
 
 #: The model's arrays, and what the kernels need them to be.
-_ARRAYS = {
-    "pair_start": np.int64,
-    "pair_label": np.int32,
-    "edge_free": np.bool_,
-    "edge_allowed": np.bool_,
-    "begin_allowed": np.bool_,
-    "end_allowed": np.bool_,
-}
+_MASKS = ("edge_free", "edge_allowed", "begin_allowed", "end_allowed")
+_ARRAYS = {"pair_start": np.int64, "pair_label": np.int32} | dict.fromkeys(_MASKS, np.bool_)
 _VOCABULARIES = ("vocabulary", "edge_vocabulary")
 _ENCODERS: dict[str, Any] = {e.__name__: e for e in (FeatureEncoder, TemplateEncoder)}
+#: What whole numbers are written as.
+_WHOLE = ("uint8", "uint16", "uint32")
 
 
-def pack_chain(model: ChainModel, encoder: SequenceEncoder) -> tuple[Arrays, Header]:
-    """What :func:`unpack_chain` needs."""
+def without_zeros(
+    model: ChainModel, encoder: SequenceEncoder, weights: Floats
+) -> tuple[ChainModel, SequenceEncoder, Floats]:
+    """The same tagger from the weights that are not zero, and the attributes that have one."""
+    inner = encoder.inner
+    pairs_named = isinstance(inner, TemplateEncoder) and inner.n_hash is None
+    smaller, left, *kept = model.without_zeros(weights, inner.vocabulary is not None, pairs_named)
+    return smaller, encoder.keeping(*kept), left
+
+
+def pack_chain(
+    model: ChainModel, encoder: SequenceEncoder, weights: Floats
+) -> tuple[Arrays, Header]:
+    """What :func:`unpack_chain` needs, and the weights as ``coef``."""
+    model, encoder, weights = without_zeros(model, encoder, weights)
     state = encoder.inner.to_state()
-    arrays = {f"model.{name}": getattr(model, name) for name in _ARRAYS}
+    arrays = {f"model.{name}": getattr(model, name) for name in _MASKS}
+    if len(model.pair_start):
+        arrays["pairs.counts"] = _narrow(np.diff(model.pair_start))
+        arrays["pairs.labels"] = _narrow(model.pair_label)
     for name in _VOCABULARIES:
         words = state.pop(name, None)
         if words is not None:
-            arrays |= pack_strings(name, words)
+            arrays |= pack_names(name, words, table_of(words))
     kind = type(encoder.inner).__name__
-    return arrays, {
+    return {"coef": weights, **arrays}, {
         "encoder": {
             "kind": kind,
             "state": state,
@@ -49,10 +69,18 @@ def pack_chain(model: ChainModel, encoder: SequenceEncoder) -> tuple[Arrays, Hea
     }
 
 
+def _narrow(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers in the fewest bytes."""
+    most = numbers.max(initial=0)
+    return numbers.astype(next(kind for kind in _WHOLE if most <= np.iinfo(kind).max))
+
+
 def unpack_chain(
     arrays: Arrays, header: Header, n_labels: int, intercept: bool, boundaries: bool
 ) -> tuple[ChainModel, SequenceEncoder]:
     """Back from :func:`pack_chain`; sizes and types that kernels trust are right afterwards."""
+    if header["version"] >= 3:
+        arrays = {**arrays, **_pairs(arrays)}
     encoder = _encoder(arrays, header["encoder"])
     most = arrays["coef"].size
     model = ChainModel(
@@ -68,13 +96,26 @@ def unpack_chain(
     return model, encoder
 
 
+def _pairs(arrays: Arrays) -> Arrays:
+    """Which labels the attributes have weights for, in the types of the kernels."""
+    counts, labels = (arrays.get(f"pairs.{name}") for name in ("counts", "labels"))
+    if (counts is None) != (labels is None):
+        raise DataError("its pairs of attributes and labels are not whole")
+    if counts is None or labels is None:
+        empty = np.empty(0, dtype=np.int64)
+        return {"model.pair_start": empty, "model.pair_label": empty.astype(np.int32)}
+    if counts.dtype.name not in _WHOLE or labels.dtype.name not in _WHOLE or counts.ndim != 1:
+        raise DataError("its pairs of attributes and labels are no whole numbers")
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    # What does not fit into 32 bits becomes negative, and is refused with the rest.
+    return {"model.pair_start": starts, "model.pair_label": labels.astype(np.int32)}
+
+
 def _encoder(arrays: Arrays, about: dict[str, Any]) -> SequenceEncoder:
     state = dict(about["state"])
     for name in _VOCABULARIES:
-        words = unpack_strings(name, arrays) if f"{name}.bytes" in arrays else None
-        if words is not None and len(set(words)) < len(words):
-            raise DataError("it names an attribute twice")
-        state[name] = words
+        state[name] = _names(name, arrays)
     inner = _ENCODERS[about["kind"]].from_state(state)
     form = inner.kind if isinstance(inner, FeatureEncoder) else "attributes"
     if form not in ("attributes", "numbers"):
@@ -87,6 +128,16 @@ def _encoder(arrays: Arrays, about: dict[str, Any]) -> SequenceEncoder:
     encoder = SequenceEncoder.of(inner, _n_columns(about["n_columns"], inner))
     encoder.writing = _writing(about.get("writing", {}))
     return encoder
+
+
+def _names(name: str, arrays: Arrays) -> Any:
+    """Names of attributes; None where they have none."""
+    if f"{name}.names" in arrays:
+        return unpack_names(name, arrays)
+    words = unpack_strings(name, arrays) if f"{name}.bytes" in arrays else None  # version 2
+    if words is not None and len(set(words)) < len(words):
+        raise DataError("it names an attribute twice")
+    return words
 
 
 def _writing(given: Any) -> dict[str, str]:
@@ -128,7 +179,7 @@ def _is_sound(model: ChainModel, encoder: SequenceEncoder) -> bool:
     return bool(
         len(pairs) == model.n_attributes + 1
         and pairs[0] == 0
-        and np.all(np.diff(pairs) >= 0)
+        and np.all(pairs[1:] >= pairs[:-1])
         and pairs[-1] == len(label)
         and (not len(label) or (label.min() >= 0 and label.max() < k))
     )

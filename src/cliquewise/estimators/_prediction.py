@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
@@ -28,8 +29,13 @@ BLOCK = 8_000_000
 
 #: What prediction keeps of the weights.
 CACHED = (
-    "_packed", "_sparse_transitions", "_tables", "_predictor", "_span_labels", "_span_rules"
+    "_packed", "_sparse_transitions", "_tables", "_predictor", "_span_labels", "_span_rules",
+    "_looked_up",
 )  # fmt: skip
+
+#: While all attributes that were looked up are fewer than this part of the model's, only their
+#: weights are read.
+FEW_ROWS = 20
 
 #: From so many labels on, and with at most this share of nonzero transitions, the exact Viterbi
 #: that reads the nonzero ones alone is used.
@@ -37,9 +43,8 @@ MANY_LABELS, SPARSE = 200, 0.1
 
 
 class Tables(NamedTuple):
-    """Weights as ``_kernels.chain.decode.tag`` takes them, and the largest of them."""
+    """Weights as ``_kernels.chain.decode.tag`` takes them, and the largest of all."""
 
-    w: Floats
     constants: Floats
     trans: Floats
     largest: float
@@ -57,6 +62,8 @@ class ChainPrediction:
     n_jobs: int | None
     device: str | None
     max_memory: float
+    #: Attributes of tokens that were tagged before the weights were packed.
+    _looked_up: int = 0
 
     @cached_property
     def _packed(self) -> Floats:
@@ -77,24 +84,23 @@ class ChainPrediction:
     @cached_property
     def _tables(self) -> Tables | None:
         """What the fastest way to the best labels reads; None where it does not lead there."""
-        model, w = self.model_, self._packed
+        model = self.model_
         form = model.form(learn=False)
         trans = model.transitions(self.coef_)[None].copy()
-        largest = max(largest_finite(w), 1.0)
+        largest = max(largest_finite(self.coef_), 1.0)
         pairs_alone = bool(len(model.pair_start)) and not form.rows
         if model.n_edge_attributes or pairs_alone or self._sparse_transitions or largest > PLAIN:
             return None
         if len(model.edge_allowed):
             trans[0, ~model.edge_allowed] = -np.inf
-        k, row = model.n_labels, model.n_attributes - model.intercept - 2 * model.boundaries
+        k, fixed = model.n_labels, model.intercept + 2 * model.boundaries
         constants = np.zeros((3, -(-k // PADDING) * PADDING))
-        for at, there in enumerate((model.intercept, model.boundaries, model.boundaries)):
-            if there:
-                constants[at, :k] = w[row * k : (row + 1) * k]
-                row += 1
+        there = np.array([model.intercept, model.boundaries, model.boundaries])
+        last = np.arange(model.n_attributes - fixed, model.n_attributes)
+        constants[there, :k] = model.rows(self.coef_, last)
         constants[1, :k][~model.begin_allowed] = -np.inf
         constants[2, :k][~model.end_allowed] = -np.inf
-        return Tables(w, constants, trans, largest)
+        return Tables(constants, trans, largest)
 
     @cached_property
     def _predictor(self) -> Any:
@@ -226,7 +232,8 @@ class ChainPrediction:
             return self._best(entries.compact())  # scores that need care
         offsets, lengths, indices = entries.offsets, entries.lengths, entries.indices
         labels = np.empty(len(lengths), dtype=np.int64)
-        args = (offsets, lengths, indices, values, tables.w, tables.constants, tables.trans)
+        w, indices = self._rows(indices)
+        args = (offsets, lengths, indices, values, w, tables.constants, tables.trans)
 
         def work(first: int, last: int) -> None:
             stuck = int(tag(*args, first, last, labels))
@@ -235,6 +242,22 @@ class ChainPrediction:
 
         self._in_threads(entries, work)
         return self.labels_.decode(labels, offsets)
+
+    def _rows(self, indices: NDArray[np.int32]) -> tuple[Floats, NDArray[np.int32]]:
+        """Rows of weights that indices point into, and these: of a few attributes, or of all.
+
+        A model just loaded tags its first sentences from the rows that these need, to the bit as
+        from all of them, which take longer to lay out.
+        """
+        if "_packed" in self.__dict__:
+            return self._packed, indices
+        self._looked_up += len(indices)
+        if FEW_ROWS * self._looked_up > self.model_.n_attributes:
+            return self._packed, indices
+        own, places = np.unique(np.maximum(indices, 0), return_inverse=True)
+        rows = self.model_.rows(self.coef_, own.astype(np.int64)).ravel()
+        numbers = np.where(indices < 0, indices, places.astype(np.int32))
+        return np.concatenate([rows, np.zeros(PADDING)]), numbers
 
     def _best(self, data: Dataset) -> list[list[Any]]:
         """The best labels, by way of scores."""

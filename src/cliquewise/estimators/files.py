@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cliquewise.errors import CliquewiseError, FormatError
 from cliquewise.estimators._base import Estimator
 from cliquewise.estimators.candidates import CandidateRanker
@@ -29,8 +31,16 @@ KINDS: dict[Any, type[Estimator]] = {
 }
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path, *, mmap: bool = False) -> Any:
     """Read a model that was written by ``save``. Runs no code from the file.
+
+    Parameters
+    ----------
+    path : path
+    mmap : bool, default=False
+        Leave the weights and the names of a :class:`~cliquewise.SequenceTagger` in the file and
+        map it into memory: processes that load the same file share it. Nobody may then change the
+        file in place (``save`` does not: it replaces the file).
 
     Raises
     ------
@@ -46,10 +56,12 @@ def load(path: str | Path) -> Any:
     >>> cw.load(path).predict([[["b"]]])
     [['B']]
     """
-    arrays, header = read_arrays(path)
+    arrays, header = read_arrays(path, mapped=mmap)
     kind = header.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise FormatError(f"the file holds {kind!r}, not a model ({', '.join(KINDS)})", path)
+    if mmap and KINDS[kind] is not SequenceTagger:
+        arrays = {name: np.array(array) for name, array in arrays.items()}
     try:
         return KINDS[kind]._restored(arrays, header)
     except CliquewiseError as error:

@@ -34,8 +34,8 @@ from cliquewise.estimators._inputs import (
     mean_by_example,
     threads,
 )
-from cliquewise.estimators._inspection import ChainInspection
 from cliquewise.estimators._prediction import CACHED
+from cliquewise.estimators._pruning import ChainPruning
 from cliquewise.estimators._shards import encoded, kept, problem_on_disk
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
@@ -46,7 +46,7 @@ from cliquewise.solvers.sdca import SDCA
 
 @translates_crfsuite
 @dataclass(eq=False, repr=False)
-class SequenceTagger(ChainInspection, Estimator):
+class SequenceTagger(ChainPruning, Estimator):
     """Linear-chain conditional random field with a certificate of optimality.
 
     Parameters
@@ -260,16 +260,13 @@ class SequenceTagger(ChainInspection, Estimator):
             forbidden=() if self.forbidden is None else self.forbidden, classes=labels.classes,
             intercept=self.intercept, boundaries=self.boundaries,
         )  # fmt: skip
-        jobs = threads(self.n_jobs)
         if isinstance(data, ShardCache):
             with data.locked():
-                problem = problem_on_disk(self, model, data, jobs)
+                problem = problem_on_disk(self, model, data, threads(self.n_jobs))
                 fit = self._train(problem, callback, warm=warm)
         else:
             fit = self._train(
-                ChainProblem(
-                    model, data, self.C, partial, jobs, self.loss, self.gamma, self.smoother
-                ),
+                self._chain_problem(model, data, partial),
                 callback,
                 warm=warm,
                 checkpoint=self.checkpoint,
@@ -279,8 +276,17 @@ class SequenceTagger(ChainInspection, Estimator):
         self._set(encoder, labels, model, fit.weights)
         # A state on a device would keep its memory.
         state = fit.state if self.device is None else Start(fit.weights)
-        self._training = (data, partial, state)
+        self._training, self._objective = (data, partial, state), self._settings()
         return self
+
+    def _chain_problem(
+        self, model: ChainModel, data: Dataset, partial: NDArray[np.bool_] | None
+    ) -> ChainProblem:
+        """What training minimizes."""
+        jobs = threads(self.n_jobs)
+        return ChainProblem(
+            model, data, self.C, partial, jobs, self.loss, self.gamma, self.smoother
+        )
 
     def _wanted(self) -> Any:
         """On a device, and in single precision, one solver works."""
@@ -375,8 +381,8 @@ class SequenceTagger(ChainInspection, Estimator):
     # ---- files
 
     def _to_file(self) -> tuple[Arrays, Header]:
-        arrays, header = pack_chain(self.model_, self.encoder_)
-        return {"coef": self.coef_, **arrays}, {"classes": plain_classes(self.classes_), **header}
+        arrays, header = pack_chain(self.model_, self.encoder_, self.coef_)
+        return arrays, {"classes": plain_classes(self.classes_), **header}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
         labels = listed_classes(header["classes"])
@@ -392,6 +398,6 @@ class SequenceTagger(ChainInspection, Estimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        for name in ("_training", *CACHED):
+        for name in ("_training", "_objective", *CACHED):
             state.pop(name, None)
         return state

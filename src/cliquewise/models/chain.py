@@ -7,7 +7,7 @@ per label are attributes like any other, present on every, the first and the las
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -173,6 +173,19 @@ class ChainModel:
         last = w[self.n_emissions : self.n_emissions + square]
         return last.reshape(self.n_labels, self.n_labels)
 
+    def rows(self, w: Floats, attributes: Ints) -> Floats:
+        """The emission weights of some attributes, (n, K)."""
+        k = self.n_labels
+        if not len(self.pair_start):
+            return w[: self.n_emissions].reshape(-1, k)[attributes]
+        begin = self.pair_start[attributes]
+        counts = self.pair_start[attributes + 1] - begin
+        ends = np.cumsum(counts)
+        at = np.repeat(begin - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+        out = np.zeros((len(attributes), k))
+        out[np.repeat(np.arange(len(attributes)), counts), self.pair_label[at]] = w[at]
+        return out
+
     def emissions(self, w: Floats) -> Floats:
         """The (attributes, K) emission weights; zero where a pair has none."""
         if not len(self.pair_start):
@@ -181,6 +194,54 @@ class ChainModel:
         rows = np.repeat(np.arange(self.n_attributes), np.diff(self.pair_start))
         dense[rows, self.pair_label] = w[: self.n_emissions]
         return dense
+
+    def without_zeros(
+        self, w: Floats, named: bool = True, named_pairs: bool = True
+    ) -> tuple[ChainModel, Floats, Mask, Mask]:
+        """The same scores from fewer weights: those that are not zero.
+
+        Parameters
+        ----------
+        w : array (dimension,)
+        named, named_pairs : bool
+            Whether attributes, and those of token pairs, may go if they have no weight left.
+
+        Returns
+        -------
+        model, w
+            Lists of pairs where less than three quarters of the weights are left.
+        tokens, pairs : bool arrays
+            The attributes that stayed; without those of the intercept and the boundaries.
+        """
+        k, n, fixed = self.n_labels, self.n_emissions, self.intercept + 2 * self.boundaries
+        there = np.flatnonzero(w[:n])
+        pairs = w[n + k * k :].reshape(-1, k * k)
+        kept_pairs = np.ones(len(pairs), dtype=bool)
+        if named_pairs:
+            kept_pairs[:] = pairs.any(axis=1)
+        if len(there) == n and kept_pairs.all():
+            return self, w, np.ones(self.n_attributes - fixed, dtype=bool), kept_pairs
+        if len(self.pair_start):
+            rows = np.repeat(np.arange(self.n_attributes), np.diff(self.pair_start))[there]
+            labels = self.pair_label[there]
+        else:
+            rows, labels = there // k, (there % k).astype(np.int32)
+        kept = np.full(self.n_attributes, not named)
+        kept[rows] = True
+        kept[self.n_attributes - fixed :] = True
+        start, label = self.pair_start, self.pair_label
+        if len(start) or len(there) < 0.75 * k * np.count_nonzero(kept):
+            own = w[there]
+            counts = np.bincount(rows, minlength=self.n_attributes)[kept]
+            start, label = np.concatenate([[0], np.cumsum(counts)]), labels
+        else:
+            own = w[:n].reshape(-1, k)[kept].ravel()
+        smaller = replace(
+            self, n_attributes=int(np.count_nonzero(kept)), pair_start=start, pair_label=label,
+            n_edge_attributes=int(np.count_nonzero(kept_pairs)),
+        )  # fmt: skip
+        weights = np.concatenate([own, w[n : n + k * k], pairs[kept_pairs].ravel()])
+        return smaller, weights, kept[: self.n_attributes - fixed], kept_pairs
 
     # ---- potentials, and their adjoint
 

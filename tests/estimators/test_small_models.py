@@ -1,0 +1,192 @@
+"""Small models: files without zeros, fewer bytes per weight, pruning and its price, loading."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+import cliquewise as cw
+from cliquewise.data.attributes import AttributeTable, table_of
+from cliquewise.data.names import pack_names, unpack_names
+from cliquewise.data.templates import Template
+from cliquewise.errors import DataError
+
+RNG = np.random.default_rng(5)
+X = [
+    [[f"w{RNG.integers(200)}", f"v{RNG.integers(9)}"] for _ in range(RNG.integers(1, 7))]
+    for _ in range(60)
+]
+Y = [["ABC"[int(t[0][1:]) % 3] for t in x] for x in X]
+ROWS = [[[str(v)[1:], str(u)[1:]] for v, u in x] for x in X]
+TEMPLATE = Template.parse("U1:%x[0,0]\nU2:%x[0,1]\nB:%x[0,1]")
+KINDS = {
+    "all pairs": (X, {}),
+    "seen pairs": (X, {"feature_pairs": "seen"}),
+    "hinge": (X, {"loss": "hinge"}),
+    "hashed": (X, {"n_hash": 50}),
+    "pair attributes": (ROWS, {"template": TEMPLATE}),
+    "no constants": (X, {"intercept": False, "boundaries": False}),
+}
+
+
+def fitted(kind):
+    data, parameters = KINDS[kind]
+    tagger = cw.SequenceTagger(random_state=0, tol=1e-2, **parameters).fit(data, Y)
+    return data, tagger
+
+
+def objective(tagger, data, c=1.0):
+    """Per example, from likelihoods alone."""
+    losses = -tagger.log_likelihood(data, Y)
+    return 0.5 * tagger.coef_ @ tagger.coef_ / (c * len(data)) + losses.mean()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pruning_states_what_it_costs_and_the_file_holds_what_is_left(kind, tmp_path):
+    data, tagger = fitted(kind)
+    tagger.save(tmp_path / "whole.cw")
+    before, dual = tagger.certificate_.primal, tagger.certificate_.dual
+    largest = np.sort(np.abs(tagger.coef_))[::-1]
+    assert tagger.prune(keep=0.2) is tagger
+    told = tagger.pruned_
+    assert told.weights <= 0.2 * told.weights_before + 1
+    assert told.objective_before == before and told.objective == tagger.certificate_.primal
+    assert tagger.certificate_.dual == dual <= told.objective and told.loss >= -1e-12
+    if tagger.loss == "log":
+        assert told.objective == pytest.approx(objective(tagger, data), rel=1e-9)
+    assert np.abs(tagger.coef_).max() == largest[0] or kind == "pair attributes"
+    tagger.save(tmp_path / "small.cw")
+    sizes = [(tmp_path / f"{name}.cw").stat().st_size for name in ("small", "whole")]
+    assert sizes[0] < sizes[1]
+    copy = cw.load(tmp_path / "small.cw")
+    assert copy.predict(data) == tagger.predict(data)
+    np.testing.assert_array_equal(copy.coef_, tagger.coef_)
+
+
+def test_pruning_by_a_threshold_drops_exactly_the_weights_below_it():
+    _, tagger = fitted("all pairs")
+    weights, transitions = tagger.state_features_, tagger.transition_features_
+    tagger.prune(0.1)
+    assert tagger.state_features_ == {k: w for k, w in weights.items() if abs(w) > 0.1}
+    assert tagger.transition_features_ == transitions
+    named = {name for name, _ in tagger.state_features_}
+    assert set(tagger.encoder_.names()) == named - {"(intercept)", "(begin)", "(end)"}
+
+
+def test_a_loaded_tagger_prunes_on_data_that_are_given(tmp_path):
+    data, tagger = fitted("all pairs")
+    tagger.save(tmp_path / "m.cw")
+    copy = cw.load(tmp_path / "m.cw")
+    with pytest.raises(DataError, match="give X and y"):
+        copy.prune(keep=0.5)
+    copy.prune(keep=0.5, X=data, y=Y)
+    tagger.prune(keep=0.5)
+    assert copy.pruned_.objective == pytest.approx(tagger.pruned_.objective, rel=1e-9)
+    best = cw.SequenceTagger(random_state=0, tol=1e-6).fit(data, Y).certificate_.primal
+    assert copy.certificate_.dual <= best + 1e-6  # a bound for these data
+    with pytest.raises(DataError, match="give X and y"):
+        tagger.prune(keep=0.5)  # its training data have other attributes
+
+
+@pytest.mark.parametrize("wrong", [{}, {"threshold": 1, "keep": 2}, {"keep": -1}, {"keep": "x"}])
+def test_pruning_refuses_what_it_cannot_mean(wrong):
+    with pytest.raises(DataError, match="prune"):
+        fitted("all pairs")[1].prune(**wrong)
+
+
+def test_weights_that_are_zero_are_not_in_a_file(tmp_path):
+    data, tagger = fitted("all pairs")
+    whole = tagger.predict_marginals(data)
+    number = tagger.encoder_.names().index("w7")
+    tagger.coef_[3 * number : 3 * number + 3] = 0.0
+    without = tagger.predict_marginals(data)
+    tagger.save(tmp_path / "m.cw")
+    copy = cw.load(tmp_path / "m.cw")
+    assert "w7" not in copy.encoder_.names() and len(copy.coef_) == len(tagger.coef_) - 3
+    tagger.__dict__.pop("_packed")
+    for a, b in zip(copy.predict_marginals(data), tagger.predict_marginals(data), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert whole is not without
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_rounded_file_is_smaller_and_its_certificate_is_that_of_its_weights(dtype, tmp_path):
+    data, tagger = fitted("seen pairs")
+    tagger.save(tmp_path / "whole.cw")
+    tagger.save(tmp_path / "m.cw", dtype=dtype)
+    assert (tmp_path / "m.cw").stat().st_size < (tmp_path / "whole.cw").stat().st_size
+    copy = cw.load(tmp_path / "m.cw")
+    np.testing.assert_array_equal(copy.coef_, tagger.coef_.astype(dtype))
+    assert copy.certificate_.primal == pytest.approx(objective(copy, data), rel=1e-12)
+    assert copy.certificate_.dual == tagger.certificate_.dual
+    copy.save(tmp_path / "again.cw", dtype="float16")  # of a tagger without its data
+    assert cw.load(tmp_path / "again.cw").certificate_.status == "none"
+
+
+def test_weights_beyond_sixteen_bits_and_unknown_types_are_refused(tmp_path):
+    _, tagger = fitted("all pairs")
+    with pytest.raises(DataError, match="float8"):
+        tagger.save(tmp_path / "m.cw", dtype="float8")
+    tagger.coef_[0] = 1e5
+    with pytest.raises(DataError, match="beyond float16"):
+        tagger.save(tmp_path / "m.cw", dtype="float16")
+    assert not list(tmp_path.iterdir())
+
+
+# ---- loading
+
+
+def test_a_table_from_a_file_finds_what_the_table_of_the_names_finds():
+    rng = np.random.default_rng(0)
+    names = list({"".join(rng.choice(list("aé日\x1f\x1e:_"), n)) for n in rng.integers(0, 9, 3000)})
+    names = [n for n in names if "\uffff" not in n]
+    asked = names + [n + "?" for n in names] + ["", "x" * 999]
+    stored = AttributeTable(unpack_names("n", pack_names("n", names, table_of(names))))
+    found = stored.numbers(asked)
+    assert "table" not in stored.__dict__  # few names are found without it
+    np.testing.assert_array_equal(found, AttributeTable(names).numbers(asked))
+    np.testing.assert_array_equal(stored.table, AttributeTable(names).table)
+    np.testing.assert_array_equal(stored.numbers(asked), found)
+
+
+def outcome(tagger, data):
+    try:
+        return tagger.predict(data)
+    except DataError as error:
+        return str(error)
+
+
+def test_odd_input_is_answered_after_loading_as_before(tmp_path):
+    _, tagger = fitted("all pairs")
+    tagger.save(tmp_path / "m.cw")
+    for odd in ([[["w1", 3]]], [[[b"w1"]]], [[{"w1": 1, "v": ["a"]}]], [[]], [[[]]], [[[""]]], []):
+        assert outcome(cw.load(tmp_path / "m.cw"), odd) == outcome(tagger, odd)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_first_sentences_after_loading_get_the_same_labels_as_later_ones(kind, tmp_path):
+    data, tagger = fitted(kind)
+    tagger.save(tmp_path / "m.cw")
+    copy = cw.load(tmp_path / "m.cw", mmap=True)
+    expected = tagger.predict(data)
+    assert [copy.predict([x])[0] for x in data] == expected  # from few rows, then from all
+    assert copy.predict(data) == expected
+
+
+def test_loading_and_tagging_reads_no_names(tmp_path, monkeypatch):
+    data, tagger = fitted("all pairs")
+    tagger.save(tmp_path / "m.cw")
+    monkeypatch.setattr(zlib, "decompressobj", None)
+    assert cw.load(tmp_path / "m.cw").predict(data) == tagger.predict(data)
+
+
+def test_a_mapped_model_survives_that_its_file_is_replaced(tmp_path):
+    data, tagger = fitted("all pairs")
+    tagger.save(tmp_path / "m.cw")
+    mapped = cw.load(tmp_path / "m.cw", mmap=True)
+    expected = tagger.predict(data)
+    tagger.prune(keep=1).save(tmp_path / "m.cw")
+    assert mapped.predict(data) == expected
+    assert mapped.feature_names() != cw.load(tmp_path / "m.cw").feature_names()
