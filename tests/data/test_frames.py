@@ -101,10 +101,14 @@ def test_empty_cells_continue_a_sequence_and_columns_can_be_chosen():
     assert split_table({"id": [1, 1]}, by="id") == ([[{}, {}]], None)
 
 
+def test_rows_of_a_sequence_may_be_anywhere():
+    X, y = split_table({"id": [2, 1, 2], "w": list("abc"), "t": list("XYZ")}, by="id", label="t")
+    assert X == [[{"w": "a"}, {"w": "c"}], [{"w": "b"}]] and y == [["X", "Z"], ["Y"]]
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"id": [1, 2, 1], "w": list("abc")}, "row 2: id 1 comes back; it began in row 0"),
         ({"id": [None, 2], "w": list("ab")}, "row 0: the first cell of column 'id' is empty"),
         ({"w": list("ab")}, "no column 'id'; it has w"),
         ({"id": [1, 2], "w": ["a"]}, "equally long"),

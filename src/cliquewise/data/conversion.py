@@ -16,7 +16,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.entries import Entries
 from cliquewise.data.formats.conll import Columns
-from cliquewise.data.frames import frame_rows, is_frame
+from cliquewise.data.frames import frame_rows, is_table
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.data.templates import Template
@@ -46,6 +46,9 @@ class SequenceEncoder:
         self.n_columns: int | None = None
         #: How the file that it was fitted on is written: its encoding, its separator.
         self.writing: dict[str, str] = {}
+        #: Columns of the table that was learned from, and the name of the labels; None without one.
+        self.columns: list[str] | None = None
+        self.label: str | None = None
         self._builtin = template if isinstance(template, str) and template in BUILTIN else None
         if template is None:
             self.inner = FeatureEncoder(n_hash, min_count)
@@ -57,7 +60,7 @@ class SequenceEncoder:
         """Around an encoder that is fitted already."""
         made = cls.__new__(cls)
         made.inner, made.n_columns, made._builtin = inner, n_columns, None
-        made.writing = {}
+        made.writing, made.columns, made.label = {}, None, None
         return made
 
     def _prepared(self, X: Any) -> Any:
@@ -148,6 +151,7 @@ class SequenceEncoder:
         """The same with another state inside."""
         made = SequenceEncoder.of(type(self.inner).from_state(state), self.n_columns)
         made.writing = self.writing
+        made.columns, made.label = self.columns, self.label
         return made
 
     def widened(self, data: Dataset) -> Dataset:
@@ -173,7 +177,7 @@ def _columns(X: Any) -> Columns:
     """Rows of strings per token as columns; all rows must be equally long."""
     if isinstance(X, str | bytes | dict) or not hasattr(X, "__iter__"):
         raise DataError("with a template, X holds Columns (see read_conll) or rows of strings")
-    if is_frame(X):
+    if is_table(X):
         raise DataError(
             "X is one data frame; with a template, give a list of them, one per sequence"
         )
@@ -212,7 +216,7 @@ def _refuse_rows(sentences: list[Any]) -> None:
 
 def _plain_rows(sentence: Any) -> Any:
     """The tokens of a frame or an array as lists of their columns; others as they are."""
-    if is_frame(sentence):
+    if is_table(sentence):
         return [list(row.values()) for row in frame_rows(sentence)]
     return sentence.tolist() if isinstance(sentence, np.ndarray) else sentence
 

@@ -18,7 +18,7 @@ from cliquewise.data.attributes import (
 )
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.entries import Entries
-from cliquewise.data.frames import frame_rows, is_frame
+from cliquewise.data.frames import frame_rows, is_table
 from cliquewise.data.labels import Labels
 from cliquewise.data.matrices import check_pointers, checked_matrix, first_beyond
 from cliquewise.errors import DataError
@@ -193,7 +193,7 @@ def _as_sequences(X: Any) -> Any:
             "X is one sparse matrix; give a list of them, one for each sequence, "
             "or Dataset.from_matrix(matrix, offsets)"
         )
-    if is_frame(X):
+    if is_table(X):
         raise DataError(
             "X is one data frame; give a list of them, one for each sequence. From one long table, "
             'cliquewise.data.split_table(X, by="sentence", label="tag") makes X and y'
@@ -208,7 +208,7 @@ def _as_sequences(X: Any) -> Any:
 
 def _plain_sequence(x: Any) -> Any:
     """Frames and arrays of objects as lists of tokens, or as numbers; others as they are."""
-    if is_frame(x):
+    if is_table(x):
         return frame_rows(x)
     if not isinstance(x, np.ndarray):
         return x.tolist() if hasattr(x, "tolist") and getattr(x, "ndim", 0) == 1 else x  # a Series

@@ -1,21 +1,35 @@
-"""Data frames (pandas, polars) as sequences: one per sequence, or one long table of all.
+"""Tables (pandas, polars, pyarrow, dicts of columns) as sequences, and answers as such tables.
 
-Neither library is imported: a frame is what has columns with names.
+One row per token with a column that tells the sequences apart; or one row per sequence whose
+columns hold lists. Frames are read by way of narwhals, which comes with scikit-learn; none of the
+libraries is imported for a table of another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, MissingDependencyError
+from cliquewise.ragged import Ints, offsets_of
+
+#: What is no table, at a glance.
+_PLAIN = (list, tuple, str, bytes, np.ndarray)
 
 
 def is_frame(x: Any) -> bool:
     """Whether something is a data frame."""
-    return hasattr(x, "columns") and hasattr(x, "dtypes")
+    kind = type(x)  # not of itself: lazy frames would look for them
+    return hasattr(kind, "columns") and hasattr(kind, "dtypes")
+
+
+def is_table(x: Any) -> bool:
+    """Whether something is a data frame, or a table of pyarrow."""
+    return is_frame(x) or (hasattr(x, "column_names") and hasattr(x, "to_pylist"))
 
 
 def frame_rows(frame: Any) -> list[dict[str, Any]]:
@@ -27,7 +41,11 @@ def frame_rows(frame: Any) -> list[dict[str, Any]]:
     >>> frame_rows(pandas.DataFrame({"word": ["a", "b"], "length": [1, 1]}))
     [{'word': 'a', 'length': 1}, {'word': 'b', 'length': 1}]
     """
-    return _rows(_cells(frame))
+    names = list(frame.columns) if is_frame(frame) else list(frame.column_names)
+    columns = {str(name): np.asarray(frame[name]) for name in names}
+    if len(columns) != len(names) or any(c.ndim != 1 for c in columns.values()):
+        raise DataError("a table has one column per name, each with one value per row")
+    return _rows({name: column.tolist() for name, column in columns.items()})
 
 
 def split_table(
@@ -35,15 +53,18 @@ def split_table(
 ) -> tuple[list[list[dict[str, Any]]], list[list[Any]] | None]:
     """One long table of tokens, with a column that says of which sequence each is, as sequences.
 
+    ``SequenceTagger(by=...)`` takes such tables as they are, and answers with columns.
+
     Parameters
     ----------
-    table : pandas or polars DataFrame, or dict of column to list
-        One row per token, those of a sequence one after the other.
+    table : pandas, polars or pyarrow table, or dict of column to list
+        One row per token. Sequences are in the order of their first rows, and tokens in that of
+        theirs, wherever they are.
     by : str
         The column that tells the sequences apart. A cell that is empty (None or NaN) continues the
         sequence above it.
     label : str, optional
-        The column with the labels.
+        The column with the labels; an empty cell is a label that is not known, None.
     features : sequence of str, optional
         The columns to keep; by default all others.
 
@@ -63,57 +84,265 @@ def split_table(
     >>> X[1], y
     ([{'word': 'so'}], [['P', 'V'], ['R']])
     """
-    cells = _cells(table)
-    special = [by] if label is None else [by, label]
-    kept = [name for name in cells if name not in special] if features is None else list(features)
-    missing = [name for name in (*special, *kept) if name not in cells]
-    if missing:
-        raise DataError(f"the table has no column {missing[0]!r}; it has {', '.join(cells)}")
-    starts = _starts(cells[by], by)
-    ends = [*starts[1:], len(cells[by])]
-    rows = _rows({name: cells[name] for name in kept}, len(cells[by]))
-    X = [rows[a:b] for a, b in zip(starts, ends, strict=True)]
-    if label is None:
-        return X, None
-    return X, [cells[label][a:b] for a, b in zip(starts, ends, strict=True)]
-
-
-def _starts(ids: list[Any], by: str) -> list[int]:
-    """The rows at which a sequence begins; one that comes back is an error."""
-    starts: list[int] = []
-    seen: dict[Any, int] = {}
-    current: Any = None
-    for row, own in enumerate(ids):
-        if own is None or own != own:
-            if not starts:
-                raise DataError(f"row {row}: the first cell of column {by!r} is empty")
-            continue
-        if starts and own == current:
-            continue
-        if own in seen:
-            raise DataError(
-                f"row {row}: {by} {own!r} comes back; it began in row {seen[own]} and others "
-                f"followed. Sort the table by {by!r} first, or make its values unique"
-            )
-        seen[own], current = row, own
-        starts.append(row)
-    return starts
-
-
-def _cells(table: Any) -> dict[str, list[Any]]:
-    """The columns of a table as lists of plain values."""
-    if is_frame(table):
-        names = list(table.columns)
-    elif isinstance(table, Mapping):
-        names = list(table)
-    else:
+    known = Table.of(table)
+    if known is None:
         raise DataError(f"a table is a data frame or a dict of columns, not {type(table).__name__}")
-    columns = {str(name): np.asarray(table[name]) for name in names}
-    if len(columns) != len(names) or any(c.ndim != 1 for c in columns.values()):
-        raise DataError("a table has one column per name, each with one value per row")
-    if len({len(c) for c in columns.values()}) > 1:
-        raise DataError("the columns of a table are equally long")
-    return {name: column.tolist() for name, column in columns.items()}
+    layout = Layout.of(known, by, features, label)
+    X = layout.sequences(_rows(layout.cells(), len(known)))
+    return X, None if label is None else layout.given(label, "label")
+
+
+class Table:
+    """Columns with names, whatever library they are of.
+
+    Parameters
+    ----------
+    columns : mapping of name to column
+    frame : narwhals DataFrame, optional
+        The table, if it is one of a library: answers are of the same.
+    """
+
+    def __init__(self, columns: Mapping[Any, Any], frame: Any = None):
+        self._columns = {str(name): column for name, column in columns.items()}
+        if len(self._columns) != len(columns):
+            raise DataError("a table has one column per name, each with one value per row")
+        self._frame = frame
+        self._cells: dict[str, list[Any]] = {}
+        lengths = {len(column) for column in self._columns.values()}
+        if len(lengths) > 1:
+            raise DataError("the columns of a table are equally long")
+        self._length = lengths.pop() if lengths else 0
+
+    @classmethod
+    def of(cls, x: Any) -> Table | None:
+        """A table if that is what ``x`` is; None for all else."""
+        if isinstance(x, _PLAIN):
+            return None
+        if isinstance(x, Mapping):
+            return cls(x)
+        if is_table(x):
+            frame = _narwhals(x)
+            return cls({name: frame.get_column(name) for name in frame.columns}, frame)
+        names = getattr(x, "column_names", None)  # of Hugging Face's datasets
+        if isinstance(names, list):
+            return cls({name: list(x[name]) for name in names})
+        return None
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self._columns)
+
+    def cells(self, name: str) -> list[Any]:
+        """The plain values of a column, None where it is empty."""
+        if name not in self._columns:
+            raise DataError(f"the table has no column {name!r}; it has {', '.join(self.names)}")
+        if name not in self._cells:
+            self._cells[name] = plain_cells(self._columns[name])
+        return self._cells[name]
+
+    def column(self, values: list[Any], name: str) -> Any:
+        """Values of all rows as a column of the same library (a list, for dicts)."""
+        if self._frame is None:
+            return values
+        import narwhals.stable.v1 as nw
+
+        backend = nw.get_native_namespace(self._frame)
+        return self._aligned(nw.new_series(name, values, backend=backend))
+
+    def frame(self, columns: dict[str, list[Any]], same_rows: bool) -> Any:
+        """A table of the same library (a dict, for dicts); with this one's index if asked."""
+        if self._frame is None:
+            return columns
+        import narwhals.stable.v1 as nw
+
+        made = nw.from_dict(columns, backend=nw.get_native_namespace(self._frame))
+        return self._aligned(made) if same_rows else made.to_native()
+
+    def _aligned(self, made: Any) -> Any:
+        """With the index of this table's rows, where its library has one."""
+        import narwhals.stable.v1 as nw
+
+        native, index = made.to_native(), nw.maybe_get_index(self._frame)
+        if index is not None:
+            native.index = index
+        return native
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which rows of a table make which sequence.
+
+    Attributes
+    ----------
+    table : Table
+    columns : list of str
+        Those that describe tokens.
+    offsets : int array (n_sequences + 1)
+    ids : list
+        What tells the sequences apart: cells, or numbers of rows.
+    order : int array (n_rows), or None
+        The rows of all sequences, one after the other; None where a row is a sequence.
+    """
+
+    table: Table
+    columns: list[str]
+    offsets: Ints
+    ids: list[Any]
+    order: Ints | None
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        by: str | None,
+        columns: Sequence[str] | None = None,
+        label: str | None = None,
+    ) -> Layout:
+        """Read the column ``by``, or lists where there is none; ``label`` is not for tokens."""
+        special = [name for name in (by, label) if name is not None]
+        for name in (*special, *(columns or ())):
+            table.cells(name)
+        if columns is None:
+            columns = [name for name in table.names if name not in special]
+            if by is None:
+                columns = [name for name in columns if _holds_lists(table.cells(name))]
+        if by is not None:
+            order, offsets, ids = _groups(table.cells(by), by)
+            return cls(table, list(columns), offsets, ids, order)
+        if not columns and len(table):
+            raise DataError(
+                "a table with a row per sequence needs columns of lists; where a row is a token, "
+                'name the column that tells the sequences apart: SequenceTagger(by="sentence"), '
+                'or cliquewise.data.split_table(table, by="sentence", label="tag")'
+            )
+        offsets = offsets_of(_lengths(table, columns))
+        return cls(table, list(columns), offsets, list(range(len(table))), None)
+
+    def sequences(self, values: list[Any]) -> list[list[Any]]:
+        """One value per row (or one per token, in their order) as sequences."""
+        flat = values if self.order is None else [values[row] for row in self.order.tolist()]
+        bounds = self.offsets.tolist()
+        return [flat[a:b] for a, b in pairwise(bounds)]
+
+    def scattered(self, sequences: Sequence[Any]) -> list[Any]:
+        """What was found of sequences as one value per row: the way back."""
+        if self.order is None:
+            return [list(s) for s in sequences]
+        out: list[Any] = [None] * len(self.order)
+        for row, value in zip(self.order.tolist(), chain.from_iterable(sequences), strict=True):
+            out[row] = value
+        return out
+
+    def cells(self) -> dict[str, list[Any]]:
+        """The columns of tokens: one value per row, or all lists joined."""
+        found = {name: self.table.cells(name) for name in self.columns}
+        if self.order is None:
+            found = {n: list(chain.from_iterable(c or () for c in v)) for n, v in found.items()}
+        for name, values in found.items():
+            if None in values:
+                place = "row" if self.order is not None else "token"
+                raise DataError(
+                    f"{place} {values.index(None)}: column {name!r} is empty; fill it, or leave "
+                    "the column out"
+                )
+        return found
+
+    def tokens(self, as_text: bool | None = None) -> tuple[list[Any], bool]:
+        """Sequences of rows of strings, or of dicts; by default the former if all is text."""
+        cells = self.cells()
+        if as_text is None:
+            as_text = bool(cells) and all({str}.issuperset(map(type, c)) for c in cells.values())
+        if as_text:
+            return self.sequences([list(row) for row in zip(*cells.values(), strict=True)]), True
+        length = int(self.offsets[-1])
+        return self.sequences(_rows(cells, length)), False
+
+    def given(self, values: Any, name: str) -> list[list[Any]]:
+        """Labels, or whatever is said of each token: the name of a column, or one value per row."""
+        cells = self.table.cells(values) if isinstance(values, str) else plain_cells(values)
+        if len(cells) != len(self.table):
+            raise DataError(
+                f"{name} has {len(cells)} values, the table {len(self.table)} rows: give one for "
+                "each row, or the name of a column"
+            )
+        if self.order is not None:
+            return self.sequences(cells)
+        lengths = np.diff(self.offsets).tolist()
+        return [[None] * n if c is None else list(c) for c, n in zip(cells, lengths, strict=True)]
+
+
+def plain_cells(column: Any) -> list[Any]:
+    """The values of a column of any library, None where it is empty."""
+    if isinstance(column, list | tuple | np.ndarray):
+        values = list(column) if isinstance(column, list | tuple) else column.tolist()
+        return [None if isinstance(v, float) and v != v else _plain(v) for v in values]
+    if hasattr(column, "to_pylist"):  # of pyarrow
+        return list(column.to_pylist())
+    series = _narwhals(column, series_only=True)
+    empty = series.is_null().to_list()
+    return [None if e else _plain(v) for e, v in zip(empty, series.to_list(), strict=True)]
+
+
+def _plain(cell: Any) -> Any:
+    return cell.tolist() if isinstance(cell, np.ndarray) else cell
+
+
+def _narwhals(x: Any, **options: bool) -> Any:
+    try:
+        import narwhals.stable.v1 as nw
+    except ImportError as error:
+        raise MissingDependencyError(
+            "tables are read by narwhals: pip install 'cliquewise[tables]'"
+        ) from error
+    try:
+        return nw.from_native(x, **(options or {"eager_only": True}))
+    except TypeError:
+        raise DataError(
+            f"a table or column of type {type(x).__name__} cannot be read; make it one of pandas, "
+            "polars or pyarrow, or a list, first"
+        ) from None
+
+
+def _holds_lists(cells: list[Any]) -> bool:
+    """Whether a column holds lists; one of empty cells alone may."""
+    return all(cell is None or isinstance(cell, list | tuple) for cell in cells)
+
+
+def _lengths(table: Table, columns: Sequence[str]) -> list[int]:
+    """Of the lists in each row, which must agree."""
+    lengths: list[int] = [0] * len(table)
+    for at, name in enumerate(columns):
+        if not _holds_lists(table.cells(name)):
+            raise DataError(f"column {name!r} does not hold lists, one for each sequence")
+        own = [0 if cell is None else len(cell) for cell in table.cells(name)]
+        if at and own != lengths:
+            row = next(
+                i for i, pair in enumerate(zip(own, lengths, strict=True)) if len({*pair}) > 1
+            )
+            raise DataError(
+                f"row {row}: {own[row]} values in column {name!r}, {lengths[row]} in {columns[0]!r}"
+            )
+        lengths = own
+    return lengths
+
+
+def _groups(ids: list[Any], by: str) -> tuple[Ints, Ints, list[Any]]:
+    """Rows by sequence, where each begins, and what each is called."""
+    numbers: dict[Any, int] = {}
+    owners = np.empty(len(ids), dtype=np.int64)
+    current = -1
+    for row, own in enumerate(ids):
+        if own is not None:
+            current = numbers.setdefault(own, len(numbers))
+        elif row == 0:
+            raise DataError(f"row {row}: the first cell of column {by!r} is empty")
+        owners[row] = current
+    sizes = np.bincount(owners, minlength=len(numbers))
+    return np.argsort(owners, kind="stable"), offsets_of(sizes), list(numbers)
 
 
 def _rows(cells: dict[str, list[Any]], length: int = 0) -> list[dict[str, Any]]:

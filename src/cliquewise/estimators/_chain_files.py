@@ -63,6 +63,7 @@ def pack_chain(
             "state": state,
             "n_columns": encoder.n_columns,
             "writing": encoder.writing,
+            "table": {"columns": encoder.columns, "label": encoder.label},
         },
         "n_attributes": model.n_attributes,
         "n_edge_attributes": model.n_edge_attributes,
@@ -127,6 +128,7 @@ def _encoder(arrays: Arrays, about: dict[str, Any]) -> SequenceEncoder:
             raise DataError("its names do not fit its number of names")
     encoder = SequenceEncoder.of(inner, _n_columns(about["n_columns"], inner))
     encoder.writing = _writing(about.get("writing", {}))
+    encoder.columns, encoder.label = _table(about.get("table", {}))
     return encoder
 
 
@@ -138,6 +140,16 @@ def _names(name: str, arrays: Arrays) -> Any:
     if words is not None and len(set(words)) < len(words):
         raise DataError("it names an attribute twice")
     return words
+
+
+def _table(given: Any) -> tuple[list[str] | None, str | None]:
+    """Columns of the table that it was trained on, and the name of the labels."""
+    said = given if isinstance(given, dict) else {"columns": given}
+    columns, label = said.get("columns"), said.get("label")
+    is_list = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+    if not (columns is None or is_list) or not (label is None or isinstance(label, str)):
+        raise DataError("what it says of the table that it was trained on is no names")
+    return columns, label
 
 
 def _writing(given: Any) -> dict[str, str]:

@@ -81,6 +81,7 @@ RULES: dict[str, Rule] = {
     "forbidden": _NONE | _list_of(_PAIR),
     "intercept": _FLAG,
     "boundaries": _FLAG,
+    "by": _NONE | Rule(lambda v: isinstance(v, str), "the name of a column"),
     "n_hash": _NONE | _whole(1, 2**31 - 1),
     "min_count": _whole(1, 2**31 - 1),
     "class_weight": _WEIGHTS,

@@ -18,6 +18,7 @@ from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._device import on_device
 from cliquewise.estimators._inputs import bounded_k, check_sample_weight, threads
+from cliquewise.estimators._tables import as_it_is, as_labels, as_probabilities, takes_tables
 from cliquewise.graph.sizes import largest_finite
 from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import PADDING, ChainModel, transition_lists
@@ -59,6 +60,7 @@ class ChainPrediction:
     labels_: Labels
     classes_: list[Any]
     loss: str
+    by: str | None
     n_jobs: int | None
     device: str | None
     max_memory: float
@@ -192,17 +194,23 @@ class ChainPrediction:
             i = int(np.argmax(lost))
             check_resolved(float(log_z[i]), f"sequence {first + i}: ")
 
+    @takes_tables(as_labels)
     def predict(self, X: Any, allowed: Any = None, *, decoding: str = "viterbi") -> list[list[Any]]:
         """The best label sequence of every input.
 
         Parameters
         ----------
-        X : sequences, as in :meth:`fit`
+        X : sequences or a table, as in :meth:`fit`
         allowed : list of lists of (None or collections of labels), optional
             What each token may be; a set of one clamps the token.
         decoding : {"viterbi", "marginal"}, default="viterbi"
             The most probable sequence, or the most probable label of each token: the latter
             makes the fewest wrong labels on average, but may break transition rules.
+
+        Returns
+        -------
+        list of lists of labels
+            For a table a column of its library: a label, or a list of them, for each of its rows.
         """
         if decoding == "marginal":
             best = [m.argmax(axis=1) for m in self.predict_marginals(X, allowed)]
@@ -298,6 +306,7 @@ class ChainPrediction:
         found: list[dict[Any, float]] = self.predict_marginals([x], as_dicts=True)[0]
         return found
 
+    @takes_tables(as_probabilities)
     def predict_marginals(
         self, X: Any, allowed: Any = None, *, pairwise: bool = False, as_dicts: bool = False
     ) -> list[Any]:
@@ -315,7 +324,8 @@ class ChainPrediction:
         Returns
         -------
         list of arrays (T, K), or of pairs ``(nodes (T, K), edges (T - 1, K, K))``
-            Columns are in the order of ``classes_``.
+            Columns are in the order of ``classes_``. For a table one of its library, with a
+            column per label.
         """
         if pairwise and as_dicts:
             raise DataError("marginals are dicts of labels, or pairwise, but not both")
@@ -351,6 +361,7 @@ class ChainPrediction:
             return parts
         return list(zip(parts, np.split(edges_out, edge_offsets[1:-1])[: len(data)], strict=True))
 
+    @takes_tables(as_it_is)
     def predict_top_k(self, X: Any, k: int, allowed: Any = None) -> list[list[tuple[float, Any]]]:
         """The ``k`` best label sequences of every input, best first.
 
@@ -386,6 +397,7 @@ class ChainPrediction:
         self._each_block(data, work)
         return out
 
+    @takes_tables(as_it_is)
     def log_likelihood(self, X: Any, y: Any) -> Floats:
         """``log p(y | x)`` of every sequence."""
         from cliquewise._kernels.chain.decode import path_score
@@ -415,6 +427,7 @@ class ChainPrediction:
         self._each_block(data, work)
         return out
 
+    @takes_tables(as_it_is)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of tokens with the right label, each with the weight of its sequence."""
         predicted = self.predict(X)

@@ -12,6 +12,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.spans import ScoredSpan, SpanLabels, read_spans
 from cliquewise.errors import DataError, TooLargeError
 from cliquewise.estimators._prediction import ChainPrediction
+from cliquewise.estimators._tables import as_spans, takes_tables
 from cliquewise.oracles.matching import check_k
 from cliquewise.ragged import Floats, Ints, offsets_of
 
@@ -48,6 +49,7 @@ class SpanPrediction(ChainPrediction):
         offsets = offsets_of([len(m) for m in members])
         return SpanRules(sources, targets, offsets_of(per_type), joined, offsets)
 
+    @takes_tables(as_spans)
     def predict_spans(
         self,
         X: Any,
@@ -83,7 +85,7 @@ class SpanPrediction(ChainPrediction):
         -------
         list of lists of (start, end, type) or (start, end, type, probability)
             Named tuples; ``end`` is the token after the last. In the order of the text, or with
-            ``k`` the most probable first.
+            ``k`` the most probable first. For a table one of its library, with a row per span.
 
         Examples
         --------

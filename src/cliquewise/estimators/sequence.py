@@ -37,6 +37,7 @@ from cliquewise.estimators._inputs import (
 from cliquewise.estimators._prediction import CACHED
 from cliquewise.estimators._pruning import ChainPruning
 from cliquewise.estimators._shards import encoded, kept, problem_on_disk
+from cliquewise.estimators._tables import laid_out, learned
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.ragged import Floats
@@ -81,6 +82,8 @@ class SequenceTagger(ChainPruning, Estimator):
         CRF++ / Wapiti template (or "columns", "chunking", "ner"): ``X`` then holds columns, as
         :func:`cliquewise.data.read_conll` gives them (they need none: "columns" is the default),
         or rows of strings per token.
+    by : str, optional
+        For tables with a row per token: the column that tells the sequences apart.
     n_hash : int, optional
         Hash attributes into so many instead of keeping a vocabulary.
     min_count : int, default=1
@@ -151,6 +154,7 @@ class SequenceTagger(ChainPruning, Estimator):
     intercept: bool = True
     boundaries: bool = True
     template: Any = None
+    by: str | None = None
     n_hash: int | None = None
     min_count: int = 1
     class_weight: Any = None
@@ -185,10 +189,14 @@ class SequenceTagger(ChainPruning, Estimator):
             pairs; a 2-D array or CSR matrix; or, all at once, a 3-D array or a Dataset. Or
             :class:`~cliquewise.data.Shards`, which hold the labels, too, and need not fit into
             memory: beyond ``max_memory`` data and dual variables stay on disk (``resume=True``
-            goes on from these).
+            goes on from these). Or a table of pandas, polars or pyarrow, or a mapping of names to
+            columns: with a row per token, and ``by`` naming the column that tells sequences
+            apart, or with a row per sequence, and lists in its columns. If all is text, its
+            template is "columns" by default.
         y : list of lists of labels
-            None or a set of labels where a label is not, or partly, known: the loss is then
-            that of all labelings that agree (``solver`` must be ``auto`` or ``lbfgs``).
+            For a table the name of its column of labels, or such a column. None (an empty cell)
+            or a set of labels where a label is not, or partly, known: the loss is then that of
+            all labelings that agree (``solver`` must be ``auto`` or ``lbfgs``).
         sample_weight : array-like (n_sequences,), optional
         allowed : list of lists of (None or collections of labels), optional
             The labels that each token may take at all.
@@ -213,7 +221,9 @@ class SequenceTagger(ChainPruning, Estimator):
         self._check_parameters()
         if self.loss == "log" and self.device is None and self.dtype == "float64":
             compile_ahead("chain.plan")
+        X, y, allowed, columns, label = learned(self, X, y, allowed)
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
+        encoder.columns, encoder.label = columns, label
         data = encoder.fit_transform(X)
         labels = Labels.fit(y) if classes is None else Labels(classes)
         labeled = self._labeled(data, labels, y, sample_weight, allowed)
@@ -355,6 +365,8 @@ class SequenceTagger(ChainPruning, Estimator):
                 "partial_fit does not add to shards that stay on disk; add files to their source "
                 "and fit again"
             )
+        layout, X = laid_out(self, X)
+        y = y if layout is None else layout.given(y, "y")
         encoder = self.encoder_.extended(X)
         new, new_partial = self._labeled(encoder.transform(X), self.labels_, y, sample_weight, None)
         if partial is not None or new_partial is not None:

@@ -1,0 +1,115 @@
+"""Tables in, answers as columns of the same library out; see ``data.frames``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from cliquewise.data.conversion import SequenceEncoder
+from cliquewise.data.formats.conll import Columns
+from cliquewise.data.frames import Layout, Table
+from cliquewise.data.template_encoder import TemplateEncoder
+from cliquewise.errors import DataError
+
+Answer = Callable[[Layout, Any, Any], Any]
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Learned(NamedTuple):
+    """What a table (or what is none) says to an estimator that learns."""
+
+    X: Any
+    y: Any
+    allowed: Any
+    columns: list[str] | None = None
+    label: str | None = None
+
+
+def learned(tagger: Any, X: Any, y: Any, allowed: Any) -> Learned:
+    """A table as sequences and labels; all else as it is."""
+    table = Table.of(X)
+    if table is None:
+        return Learned(X, y, allowed)
+    if y is None:
+        raise DataError('give y: the name of the column of labels, fit(table, "tag"), or a column')
+    named = y if isinstance(y, str) else getattr(y, "name", None)
+    label = named if named in table.names else None
+    layout = Layout.of(table, tagger.by, None, label)
+    labels = layout.given(y, "y")
+    for name in layout.columns:
+        if label is None and layout.given(name, name) == labels:
+            raise DataError(
+                f"column {name!r} holds the labels themselves; give its name, fit(table, {name!r}),"
+                " or leave it out of the table"
+            )
+    tokens, is_text = layout.tokens(None if tagger.template is None else True)
+    given = None if allowed is None else layout.given(allowed, "allowed")
+    shown = Columns.from_rows(tokens) if is_text and tagger.template is None else tokens
+    return Learned(shown, labels, given, layout.columns, named if isinstance(named, str) else None)
+
+
+def laid_out(tagger: Any, X: Any) -> tuple[Layout | None, Any]:
+    """How a table is laid out for a fitted tagger, and its sequences; others as they are."""
+    table = Table.of(X)
+    if table is None:
+        return None, X
+    tagger._check_fitted()
+    encoder: SequenceEncoder = tagger.encoder_
+    layout = Layout.of(table, tagger.by, encoder.columns)
+    return layout, layout.tokens(isinstance(encoder.inner, TemplateEncoder))[0]
+
+
+def takes_tables(answer: Answer) -> Callable[[Method], Method]:
+    """Let a method take a table as ``X``, columns as ``y`` and ``allowed``, and answer in kind."""
+
+    def decorate(method: Method) -> Method:
+        signature = inspect.signature(method)
+
+        @wraps(method)
+        def with_tables(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+            layout, sequences = laid_out(self, X)
+            if layout is None:
+                return method(self, X, *args, **options)
+            given = signature.bind(self, sequences, *args, **options).arguments
+            for name in ("y", "allowed"):
+                if given.get(name) is not None:
+                    given[name] = layout.given(given[name], name)
+            return answer(layout, method(**given), self)
+
+        return with_tables  # type: ignore[return-value]
+
+    return decorate
+
+
+def as_labels(layout: Layout, answer: Any, tagger: Any) -> Any:
+    """A column of labels, one per row (or a list per row), with the name of that of training."""
+    return layout.table.column(layout.scattered(answer), tagger.encoder_.label or "label")
+
+
+def as_probabilities(layout: Layout, answer: Any, tagger: Any) -> Any:
+    """A table with a column per label. Pairs of neighbors and dicts stay what they are."""
+    if any(not isinstance(part, np.ndarray) for part in answer):
+        return answer
+    columns = {
+        str(label): layout.scattered([part[:, at].tolist() for part in answer])
+        for at, label in enumerate(tagger.classes_)
+    }
+    return layout.table.frame(columns, same_rows=True)
+
+
+def as_spans(layout: Layout, answer: Any, tagger: Any) -> Any:
+    """A table with a row per span: its sequence, its place among the tokens of this, its type."""
+    named = [(own, *span) for own, spans in zip(layout.ids, answer, strict=True) for span in spans]
+    fields = ["start", "end", "type", "probability"][: len(named[0]) - 1 if named else None]
+    cells = zip(*named, strict=True) if named else [[] for _ in range(len(fields) + 1)]
+    names = ["sequence" if tagger.by is None else str(tagger.by), *fields]
+    return layout.table.frame(dict(zip(names, map(list, cells), strict=True)), same_rows=False)
+
+
+def as_it_is(layout: Layout, answer: Any, tagger: Any) -> Any:
+    """Numbers, and lists of answers in the order of the sequences."""
+    return answer

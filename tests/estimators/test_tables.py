@@ -1,0 +1,238 @@
+"""Tables of pandas, polars and pyarrow, dicts and datasets: in, and answers of the same kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cliquewise as cw
+from cliquewise.data.frames import Layout, Table
+from cliquewise.errors import DataError
+
+SENTENCES = [
+    (["Anna", "sees", "Rome"], ["B-PER", "O", "B-LOC"]),
+    (["New", "York", "is", "large"], ["B-LOC", "I-LOC", "O", "O"]),
+    (["it", "rains"], ["O", "O"]),
+    (["Anna", "is", "in", "New", "York"], ["B-PER", "O", "O", "B-LOC", "I-LOC"]),
+]
+WORDS, TAGS = [w for w, _ in SENTENCES], [t for _, t in SENTENCES]
+#: Rows of the long table: sentences are mixed, tokens of one in their order.
+MIXED = sorted(
+    ((s, t) for s, words in enumerate(WORDS) for t in range(len(words))),
+    key=lambda place: (place[1], -place[0]),
+)
+IDS = ["d", "a", "c", "b"]
+LONG = {
+    "sentence": [IDS[s] for s, _ in MIXED],
+    "word": [WORDS[s][t] for s, t in MIXED],
+    "tag": [TAGS[s][t] for s, t in MIXED],
+}
+WIDE = {"tokens": [*WORDS, []], "tags": [*TAGS, []]}
+
+
+class Dataset:
+    """What Hugging Face's datasets look like."""
+
+    def __init__(self, columns):
+        self.column_names = ["id", *columns]
+        self.columns_ = {"id": [str(i) for i in range(len(columns["tokens"]))], **columns}
+
+    def __getitem__(self, name):
+        return iter(self.columns_[name])
+
+
+def pandas_table(columns):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    length = len(next(iter(columns.values())))
+    return pandas.DataFrame(columns, index=[10 * i % 70 + i for i in range(length)])
+
+
+def polars_table(columns):
+    return pytest.importorskip("polars", reason="polars is not installed").DataFrame(columns)
+
+
+def arrow_table(columns):
+    return pytest.importorskip("pyarrow", reason="pyarrow is not installed").table(columns)
+
+
+def dict_table(columns):
+    return dict(columns)
+
+
+KINDS = {"pandas": pandas_table, "polars": polars_table, "pyarrow": arrow_table, "dict": dict_table}
+
+
+def cells(column):
+    """Plain values of a column of any kind."""
+    for name in ("to_pylist", "to_list", "tolist"):
+        if hasattr(column, name):
+            return [v.tolist() if hasattr(v, "tolist") else v for v in getattr(column, name)()]
+    return list(column)
+
+
+def columns_of(table):
+    names = getattr(table, "column_names", None) or list(getattr(table, "columns", table))
+    return {name: cells(table[name]) for name in names}
+
+
+def make(**options):
+    return cw.SequenceTagger(C=20.0, random_state=0, **options)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """The same by lists of lists of columns."""
+    X = [[[w] for w in words] for words in WIDE["tokens"]]
+    return make(template="columns").fit(X, WIDE["tags"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_per_token_in_any_order_is_learned_and_answered_row_by_row(kind):
+    table = KINDS[kind](LONG)
+    tagger = make(by="sentence").fit(table, "tag")
+    # The sequences are in the order of their first rows
+    order = list(dict.fromkeys(s for s, _ in MIXED))
+    X = [[[w] for w in WORDS[s]] for s in order]
+    same = make(template="columns").fit(X, [TAGS[s] for s in order])
+    np.testing.assert_array_equal(tagger.coef_, same.coef_)
+
+    predicted = tagger.predict(table)
+    expected = dict(zip(order, same.predict(X), strict=True))
+    assert type(predicted) is type(table["tag"])
+    assert cells(predicted) == [expected[s][t] for s, t in MIXED] == LONG["tag"]
+    if kind == "pandas":
+        assert predicted.index.equals(table.index) and predicted.name == "tag"
+    elif kind == "polars":
+        assert predicted.name == "tag"
+
+    marginals = tagger.predict_marginals(table)
+    assert isinstance(marginals, type(table))
+    found = columns_of(marginals)
+    assert list(found) == tagger.classes_
+    truth = dict(zip(order, same.predict_marginals(X), strict=True))
+    for at, (s, t) in enumerate(MIXED):
+        assert [found[c][at] for c in found] == truth[s][t].tolist()
+
+    spans = tagger.predict_spans(table, proba=True)
+    assert isinstance(spans, type(table))
+    rows = list(zip(*columns_of(spans).values(), strict=True))
+    assert list(columns_of(spans)) == ["sentence", "start", "end", "type", "probability"]
+    assert rows == [
+        (IDS[s], *span)
+        for s, one in zip(order, same.predict_spans(X, proba=True), strict=True)
+        for span in one
+    ]
+    assert tagger.score(table, "tag") == tagger.score(table, table["tag"]) == 1.0
+    assert tagger.log_likelihood(table, "tag").shape == (4,)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "datasets"])
+def test_a_row_per_sequence_with_lists_is_learned_and_answered_list_by_list(kind, plain):
+    table = Dataset(WIDE) if kind == "datasets" else KINDS[kind](WIDE)
+    tagger = make().fit(table, "tags")
+    np.testing.assert_array_equal(tagger.coef_, plain.coef_)
+    predicted = tagger.predict(table)
+    assert [list(y) for y in cells(predicted)] == WIDE["tags"]
+    if kind != "datasets":
+        assert type(predicted) is type(table["tags"])
+    found = columns_of(tagger.predict_marginals(table))
+    (expected,) = plain.predict_marginals([[[w] for w in WORDS[0]]])
+    np.testing.assert_array_equal(np.array([list(found[c][0]) for c in found]).T, expected)
+    spans = columns_of(tagger.predict_spans(table))
+    assert spans["sequence"] == [0, 0, 1, 3, 3] and spans["type"][0] == "PER"
+    assert tagger.score(table, "tags") == 1.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empty_tables_and_empty_sequences_have_empty_answers(kind):
+    tagger = make(by="sentence").fit(LONG, "tag")
+    nothing = KINDS[kind]({"sentence": [], "word": []})
+    assert cells(tagger.predict(nothing)) == []
+    assert set(map(len, columns_of(tagger.predict_marginals(nothing)).values())) == {0}
+    assert columns_of(tagger.predict_spans(nothing, proba=True))["start"] == []
+    lists = make().fit(WIDE, "tags")
+    wide = KINDS[kind]({"tokens": [["Rome"], [], None]})
+    assert [list(y) for y in cells(lists.predict(wide))] == [["B-LOC"], [], []]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_missing_labels_are_unknown(kind):
+    tags = [None if at == 2 else tag for at, tag in enumerate(LONG["tag"])]
+    tagger = make(by="sentence").fit(KINDS[kind]({**LONG, "tag": tags}), "tag")
+    assert tagger.certificate_.status == "none"  # which is so with labels that are not known
+    wide = {"tokens": WIDE["tokens"], "tags": [None, *WIDE["tags"][1:]]}
+    assert None not in make().fit(KINDS[kind](wide), "tags").classes_
+    # They do not count in scores, and likelihoods need them
+    table = KINDS[kind]({**LONG, "tag": tags})
+    full = make(by="sentence").fit(LONG, "tag")
+    assert full.score(table, "tag") == 1.0
+    with pytest.raises(DataError, match="every label to be known"):
+        full.log_likelihood(table, "tag")
+
+
+def test_a_categorical_or_nullable_id_and_empty_cells_that_continue_a_sequence():
+    pandas = pytest.importorskip("pandas")
+    ids = pandas.Categorical(LONG["sentence"], categories=["x", *IDS])  # x has no rows
+    table = pandas.DataFrame({**LONG, "sentence": ids})
+    table["word"] = table["word"].astype("string")
+    tagger = make(by="sentence").fit(table, table["tag"])
+    assert tagger.encoder_.columns == ["word"]
+    assert tagger.predict(table).tolist() == LONG["tag"]
+    sparse = {"id": ["s1", None, "s2", float("nan")], "word": ["New", "York", "it", "rains"]}
+    assert Layout.of(Table.of(sparse), "id").offsets.tolist() == [0, 2, 4]
+
+
+def test_what_tokens_may_be_comes_as_a_column_and_more_rows_can_be_learned():
+    tagger = make(by="sentence").fit(LONG, "tag")
+    allowed = [["O"] if word == "Rome" else None for word in LONG["word"]]
+    predicted = dict(zip(LONG["word"], tagger.predict(LONG, allowed), strict=True))
+    assert predicted["Rome"] == "O" and predicted["Anna"] == "B-PER"
+    tagger.partial_fit(
+        {"sentence": [0, 0], "word": ["Paris", "rains"], "tag": ["B-LOC", "O"]}, "tag"
+    )
+    assert tagger.predict({"sentence": [7], "word": ["Paris"]}) == ["B-LOC"]
+
+
+def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
+    table = {**LONG, "length": [len(w) for w in LONG["word"]]}
+    tagger = make(by="sentence").fit(table, "tag")
+    assert "word:Anna" in tagger.feature_names()  # not all is text: a token is a dict of columns
+    tagger.save(tmp_path / "m.cw")
+    loaded = cw.load(tmp_path / "m.cw")
+    shuffled = {name: table[name] for name in ("length", "sentence", "word")} | {
+        "more": LONG["tag"]
+    }
+    assert loaded.by == "sentence" and loaded.predict(shuffled) == tagger.predict(table)
+    with pytest.raises(DataError, match="no column 'length'"):
+        loaded.predict(LONG)
+
+
+@pytest.mark.parametrize(
+    ("table", "y", "by", "message"),
+    [
+        (LONG, None, "sentence", "the name of the column of labels"),
+        (LONG, LONG["tag"], "sentence", "'tag' holds the labels themselves"),
+        (LONG, "tags", "sentence", "no column 'tags'; it has sentence, word, tag"),
+        (LONG, ["O"], "sentence", "y has 1 values, the table 14 rows"),
+        (LONG, "tag", None, r"SequenceTagger\(by="),
+        (LONG, "tag", "id", "no column 'id'"),
+        ({**LONG, "word": [None, *LONG["word"][1:]]}, "tag", "sentence", "row 0: column 'word'"),
+        (
+            {"w": [["a"], ["b"]], "p": [["c"], []], "t": [["A"], ["A"]]},
+            "t",
+            None,
+            "row 1: 0 values",
+        ),
+        ({"w": [["a"], ["b"]], "t": [["A"], []]}, "t", None, "example 1 has 1 tokens but 0 labels"),
+        ({"w": ["a"], "t": ["A", "A"]}, "t", "w", "equally long"),
+    ],
+)
+def test_tables_that_cannot_be_learned_say_why(table, y, by, message):
+    with pytest.raises(DataError, match=message):
+        make(by=by).fit(table, y)
+
+
+def test_a_table_that_is_not_there_yet_is_refused():
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    with pytest.raises(DataError, match="LazyFrame cannot be read"):
+        make(by="sentence").fit(polars.DataFrame(LONG).lazy(), "tag")
