@@ -225,6 +225,8 @@ def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
         ),
         ({"w": [["a"], ["b"]], "t": [["A"], []]}, "t", None, "example 1 has 1 tokens but 0 labels"),
         ({"w": ["a"], "t": ["A", "A"]}, "t", "w", "equally long"),
+        ({"w": 1, "t": ["A", "A"]}, "t", "w", "'w' of the table is no list"),
+        ({"w": "ab", "t": ["A", "A"]}, "t", "w", "'w' of the table is no list"),
     ],
 )
 def test_tables_that_cannot_be_learned_say_why(table, y, by, message):

@@ -108,6 +108,9 @@ class Table:
             raise DataError("a table has one column per name, each with one value per row")
         self._frame = frame
         self._cells: dict[str, list[Any]] = {}
+        odd = [name for name, column in self._columns.items() if not _is_column(column)]
+        if odd:
+            raise DataError(f"column {odd[0]!r} of the table is no list or array of values")
         lengths = {len(column) for column in self._columns.values()}
         if len(lengths) > 1:
             raise DataError("the columns of a table are equally long")
@@ -116,7 +119,7 @@ class Table:
     @classmethod
     def of(cls, x: Any) -> Table | None:
         """A table if that is what ``x`` is; None for all else."""
-        if isinstance(x, _PLAIN):
+        if isinstance(x, _PLAIN) or hasattr(x, "tocsr"):  # one kind of sparse matrix is a dict
             return None
         if isinstance(x, Mapping):
             return cls(x)
@@ -285,6 +288,10 @@ def plain_cells(column: Any) -> list[Any]:
     series = _narwhals(column, series_only=True)
     empty = series.is_null().to_list()
     return [None if e else _plain(v) for e, v in zip(empty, series.to_list(), strict=True)]
+
+
+def _is_column(x: Any) -> bool:
+    return hasattr(x, "__len__") and not isinstance(x, str | bytes | Mapping)
 
 
 def _plain(cell: Any) -> Any:
