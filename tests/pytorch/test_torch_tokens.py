@@ -31,11 +31,8 @@ class Encoder(torch.nn.Module):
         states = states + self.mix(states.mT).mT + shift
         if self.form == "object":
             return type("Output", (), {"last_hidden_state": states})()
-        return {
-            "tuple": (states, None),
-            "tensor": states,
-            "mapping": {"last_hidden_state": states},
-        }[self.form]
+        named = {"last_hidden_state": states}
+        return {"tuple": (states, None), "tensor": states, "mapping": named}[self.form]
 
 
 def batch(seed=0, size=40, length=9):

@@ -76,24 +76,23 @@ class Places(NamedTuple):
     ----------
     order : Tensor of shape (B, T) or None
         The place of every position, those that exist first; None where nothing was moved.
-    rank : Tensor of shape (B, T) or None
-        The inverse of every row of ``order``.
     """
 
     order: Tensor | None = None
-    rank: Tensor | None = None
 
     def take(self, rows: Tensor) -> Tensor:
         """Rows (B, T, ...) as they were given, without gaps."""
-        return rows if self.order is None else _Moved.apply(rows, self.order, self.rank)
+        return rows if self.order is None else _Moved.apply(rows, self.order, False)
 
     def put(self, rows: Tensor) -> Tensor:
         """Rows (B, T, ...) without gaps, back at their places."""
-        return rows if self.order is None else _Moved.apply(rows, self.rank, self.order)
+        return rows if self.order is None else _Moved.apply(rows, self.order, True)
 
     def put_labels(self, labels: Tensor) -> Tensor:
         """Labels (..., B, T) without gaps, back at their places."""
-        return labels if self.rank is None else labels.gather(-1, self.rank.expand_as(labels))
+        if self.order is None:
+            return labels
+        return torch.empty_like(labels).scatter_(-1, self.order.expand_as(labels), labels)
 
     def take_tables(self, tables: Tensor) -> Tensor:
         """Tables (B, T - 1, K, K) as given: that into a position counts, gap or no gap before."""
@@ -112,30 +111,34 @@ class Places(NamedTuple):
 
 
 class _Moved(torch.autograd.Function):
-    """Rows along the second axis in another order, and the gradient in the order of before."""
+    """Rows along the second axis at the front of their order, or back; the gradient the other way.
+
+    The order is a permutation: nothing is added up, as the gradient of a lookup would be.
+    """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
-        ctx.save_for_backward(order, inverse)
-        index = order.view(*order.shape, *[1] * (rows.dim() - 2))
-        return rows.gather(1, index.expand(*order.shape, *rows.shape[2:]))
+    def forward(ctx: Any, rows: Tensor, order: Tensor, back: bool) -> Tensor:
+        ctx.save_for_backward(order)
+        ctx.back = back
+        index = order.view(*order.shape, *[1] * (rows.dim() - 2)).expand_as(rows)
+        return (
+            rows.new_empty(rows.shape).scatter_(1, index, rows) if back else rows.gather(1, index)
+        )
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        order, inverse = ctx.saved_tensors
-        return _Moved.apply(grad, inverse, order), None, None
+        return _Moved.apply(grad, *ctx.saved_tensors, not ctx.back), None, None
 
 
 #: Of chains that have no gaps.
 NOTHING_MOVED = Places()
 
 
-def find_places(mask: Tensor) -> Places:
-    """The order that brings the positions of a mask to the front, without waiting for a GPU."""
-    count = mask.cumsum(1)
-    at = torch.arange(mask.shape[1], device=mask.device)
-    rank = torch.where(mask, count - 1, count[:, -1:] + at - count)
-    return Places(torch.empty_like(rank).scatter_(1, rank, at.expand_as(rank)), rank)
+def close_gaps(mask: Tensor) -> tuple[Tensor, Places]:
+    """The mask with its positions moved to the front, and where they stood; waits for no GPU."""
+    # One call, not the dozen of cumulative sums: a GPU is often done before the host.
+    ones, order = mask.view(torch.uint8).sort(dim=1, descending=True, stable=True)
+    return ones.view(torch.bool), Places(order)
 
 
 def _has_gaps(mask: Tensor) -> bool:
@@ -175,10 +178,9 @@ def make_scores(
             raise DataError(f"mask must have shape {(size, length)}, not {tuple(mask.shape)}")
         mask = mask.bool()
         if _has_gaps(mask):
-            places = find_places(mask)
+            mask, places = close_gaps(mask)
             nodes = places.take(nodes)
             transitions = transitions if transitions.dim() == 2 else places.take_tables(transitions)
-            mask = torch.arange(length, device=mask.device) < mask.sum(1, keepdim=True)
     wide = torch.float64 if nodes.dtype == torch.float64 else torch.float32
     scores = Scores(nodes, transitions, begin, end, mask)
     return scores.each(lambda x: x if x.dtype == wide else x.to(wide)), places

@@ -198,8 +198,9 @@ class ChainCRF(nn.Module):
             tags = tags.transpose(0, 1)
         one = "sum" if reduction == "token_mean" else reduction
         value = log_likelihood(scores, tags, places, reduction=one)
-        if value.device.type == "cpu" and bool((value == -torch.inf).any()):
-            self._explain(scores, places.take(tags))
+        never = (self.forbidden, self.forbidden_starts, self.forbidden_ends)
+        if any(mask is not None for mask in never):
+            self._check_possible(value, scores, places.take(tags))
         if reduction != "token_mean":
             return value
         count: Any = tags.numel() if scores.mask is None else scores.mask.sum()
@@ -207,8 +208,10 @@ class ChainCRF(nn.Module):
             _scores.check_examples(int(count))
         return value / count
 
-    def _explain(self, scores: _scores.Scores, tags: Tensor) -> None:
-        """Say which tags are forbidden, if this is why they are impossible."""
+    def _check_possible(self, value: Tensor, scores: _scores.Scores, tags: Tensor) -> None:
+        """Name tags that are forbidden, on the CPU, where nothing has to be waited for."""
+        if value.device.type != "cpu" or not bool((value == -torch.inf).any()):
+            return
         mask = torch.ones_like(tags, dtype=torch.bool) if scores.mask is None else scores.mask
         tags = tags.masked_fill(~mask, 0)
         where = zip(tags, mask.sum(1).tolist())
