@@ -22,6 +22,7 @@ from chain_problems import ChainRecipe, Enumeration
 from hypothesis import strategies as st
 from quadratic_program import minimize_quadratic
 from relaxed_program import RelaxedProgram, feature_matrix
+from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from scipy.special import softmax
 
@@ -68,6 +69,7 @@ class Recipe(NamedTuple):
     threads: int = 1
     first: int | None = None  # only so many of the examples
     pairs: int = 0  # attributes of pairs of tokens in chains, for who knows them
+    l1: float = 0.0  # share of the L1 norm in the penalty, for who knows it
 
     @property
     def rng(self) -> np.random.Generator:
@@ -111,6 +113,7 @@ def recipes(fewest: int = 0) -> st.SearchStrategy[Recipe]:
         threads=st.sampled_from([1, 1, 2]),
         pairs=st.sampled_from([0, 0, 2]),
         first=st.none(),
+        l1=st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
     )
 
 
@@ -136,16 +139,18 @@ class Outputs(NamedTuple):
 
 
 class Listed:
-    """The objective of listed outputs: ``lam / 2 ||w||^2 + 1/n sum_i c_i f(costs + rows w)``.
+    """The objective of listed outputs: ``R(w) + 1/n sum_i c_i f(costs + rows w)``.
 
-    ``f`` is a maximum that is smoothed by ``gamma``, over the ``top`` best outputs.
+    ``R(w) = l1 ||w||_1 + ridge / 2 ||w||^2``, and ``f`` is a maximum that is smoothed by
+    ``gamma``, over the ``top`` best outputs.
     """
 
     def __init__(
         self, problem: Problem, outputs: list[Outputs], weights: np.ndarray,
         smoother: str = "none", gamma: float = 0.0, top: int | None = None,
     ):  # fmt: skip
-        self.lam, self.n, self.dimension = problem.lam, max(len(outputs), 1), problem.dimension
+        self.l1, self.ridge = problem.lam * problem.l1_ratio, problem.lam * (1 - problem.l1_ratio)
+        self.n, self.dimension = max(len(outputs), 1), problem.dimension
         self.outputs, self.weights = outputs, np.asarray(weights, dtype=float)
         self.smoother, self.gamma, self.top = get_smoother(smoother), gamma, top
 
@@ -161,13 +166,25 @@ class Listed:
     def value(self, w: np.ndarray) -> float:
         """The objective."""
         losses = np.array([loss for loss, _ in self.planes(w)])
-        return float(0.5 * self.lam * w @ w + self.weights @ losses / self.n)
+        return float(self.penalty(w) + self.weights @ losses / self.n)
+
+    def penalty(self, w: np.ndarray) -> float:
+        return float(self.l1 * np.abs(w).sum() + 0.5 * self.ridge * w @ w)
+
+    def dual(self, linear: float, slope: np.ndarray) -> float:
+        """The best dual value of a dual point, and of its mixtures with the truth (cost >= 0)."""
+        over = max(np.abs(slope).max(initial=0.0), 1e-300)
+        if self.ridge == 0:
+            return linear * min(1.0, self.l1 / over)
+        shares = np.array([1.0, 0.9999, 0.999, 0.99, 0.9, 0.5, 0.0]) if self.l1 else np.ones(1)
+        left = np.maximum(np.outer(shares, np.abs(slope)) - self.l1, 0.0)
+        return float(np.max(shares * linear - np.square(left).sum(axis=1) / (2 * self.ridge)))
 
     @cached_property
     def bracket(self) -> tuple[float, float]:
         """Bounds of the optimum."""
         if self.smoother.name == "entropy":
-            return self._by_newton()
+            return self._by_halves() if self.l1 else self._by_newton()
         if self.gamma == 0:
             w, low = self._program(self.outputs)
             return low, self.value(w)
@@ -176,21 +193,75 @@ class Listed:
     def _program(self, outputs: list[Outputs]) -> tuple[np.ndarray, float]:
         """Weights of the structural SVM over some outputs, and the value of its dual point."""
         n, d = len(outputs), self.dimension
+        if self.l1:
+            return self._split_program(outputs)
         count = [len(costs) for costs, _ in outputs]
         owner = np.repeat(np.arange(n), count)
         a = np.concatenate([np.empty(0), *(costs for costs, _ in outputs)])
         G = np.concatenate([np.empty((0, d)), *(rows for _, rows in outputs)])
         share = self.weights / self.n
-        P, p = np.diag([self.lam] * d + [0.0] * n), np.concatenate([np.zeros(d), share])
+        P, p = np.diag([self.ridge] * d + [0.0] * n), np.concatenate([np.zeros(d), share])
         start = np.concatenate([np.zeros(d), np.maximum.reduceat(a, np.cumsum([0, *count[:-1]]))
                                 if n else []])  # fmt: skip
         z, y = minimize_quadratic(P, p, np.hstack([-G, np.eye(n)[owner]]), a, start)
+        return z[:d], self._proved(y, owner, count, a, G)
+
+    def _proved(
+        self, y: np.ndarray, owner: np.ndarray, count: list[int], a: np.ndarray, G: np.ndarray
+    ) -> float:
+        """The dual value of multipliers that are made distributions."""
+        n, share = len(count), self.weights / self.n
         total = np.bincount(owner, y, minlength=n)
         q = np.where(total[owner] > 0, y / np.where(total > 0, total, 1.0)[owner], 0.0)
         q[np.cumsum([0, *count[:-1]])[total <= 0] if n else []] = 1.0
         q *= share[owner]
-        slope = q @ G
-        return z[:d], float(q @ a - slope @ slope / (2 * self.lam))
+        return self.dual(float(q @ a), q @ G)
+
+    def _split_program(self, outputs: list[Outputs]) -> tuple[np.ndarray, float]:
+        """The same with an L1 part: weights are the difference of two parts, neither negative."""
+        n, d = len(outputs), self.dimension
+        count = [len(costs) for costs, _ in outputs]
+        owner = np.repeat(np.arange(n), count)
+        a = np.concatenate([np.empty(0), *(costs for costs, _ in outputs)])
+        G = np.concatenate([np.empty((0, d)), *(rows for _, rows in outputs)])
+        P = np.diag([self.ridge] * (2 * d) + [0.0] * n)
+        p = np.concatenate([np.full(2 * d, self.l1), self.weights / self.n])
+        A = np.vstack([np.hstack([-G, G, np.eye(n)[owner]]), np.eye(2 * d, 2 * d + n)])
+        z, y = minimize_quadratic(P, p, A, np.append(a, np.zeros(2 * d)), np.ones(2 * d + n))
+        return z[:d] - z[d : 2 * d], self._proved(y[: len(a)], owner, count, a, G)
+
+    def _by_halves(self) -> tuple[float, float]:
+        """Positive and negative parts by scipy's L-BFGS-B, then Newton's method where not zero."""
+        d = self.dimension
+
+        def at(z: np.ndarray) -> tuple[float, np.ndarray]:
+            loss, slope = 0.0, np.zeros(d)
+            for c, (value, plane) in zip(self.weights / self.n, self.planes(z[:d] - z[d:])):
+                loss, slope = loss + c * value, slope + c * plane.rows[0]
+            penalty = 0.5 * self.ridge * z @ z + self.l1 * z.sum()
+            return loss + penalty, np.append(slope, -slope) + self.ridge * z + self.l1
+
+        options = {"maxiter": 1000, "ftol": 0.0, "gtol": 1e-9}
+        z = minimize(
+            at, np.zeros(2 * d), jac=True, method="L-BFGS-B", bounds=[(0, None)] * (2 * d),
+            options=options,
+        ).x  # fmt: skip
+        w = z[:d] - z[d:]
+        for _ in range(5):
+            kept = np.abs(w) > 1e-9
+            gradient, hessian = self._derivatives(w)
+            some = np.ix_(kept, kept)
+            step = np.linalg.lstsq(
+                hessian[some], gradient[kept] + self.l1 * np.sign(w[kept]), rcond=None
+            )[0]
+            moved = np.zeros(d)
+            moved[kept] = w[kept] - step
+            if self.value(moved) > self.value(w) or (moved * w < 0).any():
+                break
+            w = moved
+        here = self.value(w)
+        slope = self._derivatives(w)[0] - self.ridge * w
+        return self.dual(here - self.penalty(w) - w @ slope, slope), here
 
     def _by_cutting_planes(self) -> tuple[float, float]:
         """Each program over the planes met so far gives new weights, and a lower bound."""
@@ -218,10 +289,10 @@ class Listed:
                 length *= 0.5
             w = w - length * step
         here, gradient = self.value(w), self._derivatives(w)[0]
-        return here - float(gradient @ gradient) / (2 * self.lam), here
+        return here - float(gradient @ gradient) / (2 * self.ridge), here
 
     def _derivatives(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        gradient, hessian = self.lam * w, self.lam * np.eye(len(w))
+        gradient, hessian = self.ridge * w, self.ridge * np.eye(len(w))
         for c, (costs, rows) in zip(self.weights / self.n, self.outputs, strict=True):
             q = softmax((costs + rows @ w) / self.gamma)
             mean = q @ rows
@@ -324,7 +395,7 @@ def _ties(recipe: Recipe) -> str:
 
 
 def _listed_graph(problem: GraphProblem, recipe: Recipe) -> Listed:
-    plain = GraphProblem(problem.model, problem.data, problem.C, problem.loss)
+    plain = GraphProblem(problem.model, problem.data, problem.C, problem.loss)  # for its features
     B, g, d = feature_matrix(plain), plain.cliques, plain.data
     outputs = []
     for i in range(problem.n_examples):
@@ -563,7 +634,8 @@ class Family:
 
     def build(self, recipe: Recipe, **changes: Any) -> Any:
         """The problem of a recipe."""
-        return self.make(recipe._replace(**changes), self.loss)
+        recipe = recipe._replace(**changes)
+        return self.make(recipe, self.loss).elastic(recipe.l1)
 
     @cache  # noqa: B019  (families live as long as the tests)
     def reference(self, recipe: Recipe, relaxed: bool) -> Reference:

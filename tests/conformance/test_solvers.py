@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,10 +45,14 @@ CORNERS = (
     Recipe(2, examples=5, size=2, C=0.01, sparse=True, variant=1),
     Recipe(3, examples=3, size=3, C=30.0, variant=2),
     Recipe(8, examples=5, size=3, C=0.01, seen=True, bare=True),  # chains: without intercept
+    Recipe(4, examples=5, size=3, C=3.0, weights=True, l1=0.5),
+    Recipe(5, examples=4, size=3, C=30.0, seen=True, l1=0.9),
+    Recipe(6, examples=5, size=3, C=1.0, l1=1.0),
 )
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case:
     """A solver and the problems that it is tried on."""
 
     family: Family
@@ -64,7 +69,16 @@ class Case(NamedTuple):
         return self.family.build(self._known(recipe)._replace(**changes))
 
     def _known(self, recipe: Recipe) -> Recipe:
-        return recipe if self.solver.takes_pair_attributes else recipe._replace(pairs=0)
+        if not self.solver.takes_pair_attributes:
+            recipe = recipe._replace(pairs=0)
+        if not self.solver.takes_l1:
+            return recipe._replace(l1=0.0)
+        return recipe if recipe.l1 or not self._needs_l1 else recipe._replace(l1=0.3)
+
+    @cached_property
+    def _needs_l1(self) -> bool:
+        """Whether it refuses what has no L1 part."""
+        return self.solver.refuses(self.family.build(ORDINARY)) is not None
 
 
 CASES = [
@@ -359,7 +373,7 @@ def test_a_checkpoint_of_another_solver_is_refused(case: Case, tmp_path: Any) ->
 def test_arrays_of_other_data_are_refused(case: Case) -> None:
     one = case.build(Recipe(5, examples=5))
     state, _ = case.solver.step(one, case.solver.init(one), np.random.default_rng(0))
-    for recipe in (Recipe(6, examples=5), Recipe(6, examples=2, size=2, variant=1)):
+    for recipe in (Recipe(6, examples=5), Recipe(6, examples=2, size=4, variant=1)):
         with pytest.raises(DataError, match=r"other data: its .* differ"):
             case.solver.resume(case.build(recipe), case.solver.pack(state), one.fingerprint())
     with pytest.raises(DataError, match="other data"):

@@ -27,7 +27,9 @@ def tagger():
     [
         ({"c2": 0.1}, "c2 -> C=5,"),
         ({"c2": 0}, "c2 -> C=1 / (2 c2); a model without a penalty"),
-        ({"c1": 0.1}, "c1 -> nothing: there is no L1 penalty; feature_pairs"),
+        ({"c1": 2.0}, "c1 -> C=0.25, l1_ratio=0.5, which"),
+        ({"c1": 0.1, "c2": 0.1}, "c2 -> C=3.33333, l1_ratio=0.333333, which are 1 / (c1 + 2 c2)"),
+        ({"c1": 4, "c2": 0}, "c1 -> C=0.25, l1_ratio=1, which"),
         ({"algorithm": "lbfgs"}, 'algorithm -> solver="lbfgs"'),
         ({"algorithm": "ap"}, 'algorithm -> loss="hinge"'),
         ({"algorithm": 7}, "algorithm -> solver=...: lbfgs, l2sgd, ap"),

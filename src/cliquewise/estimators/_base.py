@@ -49,6 +49,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     """
 
     _: KW_ONLY
+    l1_ratio: float = 0.0
     solver: Any = "auto"
     tol: float = 1e-3
     max_epochs: float = 1000
@@ -90,6 +91,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self, problem: Problem, callback: Callable[..., Any] | None = None, **options: Any
     ) -> Fit:
         """Run a solver on a problem and keep what it proves; ``options`` are those of `run`."""
+        problem.elastic(self.l1_ratio)
         choice = choose(problem, self._wanted(), self.max_memory * 2**30)
         with training_line(self.verbose, self.tol) as show:
 
@@ -149,6 +151,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _sections(self, X: Any, y: Any) -> list[blocks.Block]:
         """What a report says of predictions."""
         raise NotImplementedError
+
+    @property
+    def n_nonzero_(self) -> int:
+        """How many weights of ``coef_`` are not zero."""
+        check_is_fitted(self, "coef_")
+        return int(np.count_nonzero(self.coef_))
 
     # ---- files
 

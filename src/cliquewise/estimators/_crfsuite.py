@@ -19,11 +19,6 @@ _ALGORITHMS = {
 }
 _TABLE: dict[str, Callable[[Any], str]] = {
     "algorithm": lambda v: _ALGORITHMS.get(v, f"solver=...: {', '.join(_ALGORITHMS)} are known"),
-    "c1": lambda v: (
-        "nothing: there is no L1 penalty"
-        + ("" if v == 0 else '; feature_pairs="seen" and min_count keep a model small')
-    ),
-    "c2": lambda v: _inverse(v, "c2"),
     "max_iterations": lambda v: f"max_epochs={v!r}" if v else "max_epochs=100",
     "all_possible_transitions": lambda v: f'transitions="{"all" if v else "seen"}"',
     "all_possible_states": lambda v: f'feature_pairs="{"all" if v else "seen"}"',
@@ -39,11 +34,23 @@ _TABLE: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _inverse(value: Any, name: str) -> str:
-    """``C`` of CRFsuite's weight of ``||w||^2``."""
-    if isinstance(value, int | float) and value > 0:
-        return f"C={1 / (2 * value):.6g}, which is 1 / (2 {name})"
-    return f"C=1 / (2 {name}); a model without a penalty is a large C, such as 1e6"
+def _penalty(c1: Any, c2: Any) -> str:
+    """``C`` and ``l1_ratio`` of CRFsuite's penalty, ``c1 ||w||_1 + c2 ||w||^2``."""
+    is_known = all(isinstance(c, int | float) and c >= 0 for c in (c1, c2))
+    if not is_known or c1 + 2 * c2 <= 0:
+        formula = "C=1 / (c1 + 2 c2) and l1_ratio=c1 C" if c1 else "C=1 / (2 c2)"
+        return f"{formula}; a model without a penalty is a large C, such as 1e6"
+    C = 1 / (c1 + 2 * c2)
+    if c1 == 0:
+        return f"C={C:.6g}, which is 1 / (2 c2)"
+    return f"C={C:.6g}, l1_ratio={c1 * C:.6g}, which are 1 / (c1 + 2 c2) and c1 C"
+
+
+def _said(name: str, parameters: dict[str, Any]) -> str:
+    """What a parameter of CRFsuite's is here; where only c1 is given, its c2 is 1."""
+    if name in ("c1", "c2"):
+        return _penalty(parameters.get("c1", 0), parameters.get("c2", 1.0))
+    return _TABLE[name](parameters[name])
 
 
 def translates_crfsuite(cls: Class) -> Class:
@@ -63,9 +70,9 @@ def translates_crfsuite(cls: Class) -> Class:
 
     @wraps(init)
     def checked(self: Any, *args: Any, **parameters: Any) -> None:
-        strange = [name for name in parameters if name in _TABLE]
+        strange = [name for name in parameters if name in _TABLE or name in ("c1", "c2")]
         if strange:
-            lines = [f"\n  {name} -> {_TABLE[name](parameters[name])}" for name in strange]
+            lines = [f"\n  {name} -> {_said(name, parameters)}" for name in strange]
             raise ArgumentNameError(
                 f"{cls.__name__} has no parameter {', '.join(strange)}: so CRFsuite says it. Here:"
                 + "".join(lines)

@@ -68,6 +68,7 @@ _WEIGHTS = _NONE | _word("balanced")
 #: Of every estimator that has a parameter of this name.
 RULES: dict[str, Rule] = {
     "C": _POSITIVE | _word("auto"),
+    "l1_ratio": _number(0, 1),
     "tol": _number(0),
     "max_epochs": _number(0),
     "max_seconds": _NONE | _number(0),

@@ -30,7 +30,8 @@ class CandidateRanker(Estimator):
         Structured hinge loss with the cost of each candidate as margin, or the negative
         log-likelihood of the true one, which gives probabilities.
     C : float, default=1.0
-        Weight of the sum of the losses against ``1/2 ||w||^2``.
+        Weight of the sum of the losses against the penalty, ``1/2 ||w||^2`` or, with
+        ``l1_ratio``, an elastic net as in :class:`SequenceTagger` (loss ``log`` only).
     solver, tol, max_epochs, max_seconds, n_jobs, max_memory, random_state, verbose
         As in :class:`SequenceTagger`.
 

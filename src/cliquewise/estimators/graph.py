@@ -35,7 +35,8 @@ class GraphLabeler(GraphEstimator):
     loss : {"log", "softmax_margin", "hinge"}, default="log"
         Likelihood; the same with a Hamming cost added to the scores; structural SVM.
     C : float, default=1.0
-        Weight of the sum of the losses against ``1/2 ||w||^2``.
+        Weight of the sum of the losses against the penalty, ``1/2 ||w||^2`` or, with
+        ``l1_ratio``, an elastic net as in :class:`SequenceTagger`.
     gamma : float, default=1.0
         Temperature: weight of the entropy. From small (max-margin) to large (likelihood).
     pairwise : {"table", "symmetric", "potts"}, default="table"

@@ -34,7 +34,9 @@ class Matcher(Estimator):
     loss : {"hinge"}, default="hinge"
         The likelihood of a matching is a permanent, which nobody can compute.
     C : float, default=1.0
-        Weight of the sum of the losses against ``1/2 ||w||^2``.
+        Weight of the sum of the losses against the penalty, ``1/2 ||w||^2`` or, with
+        ``l1_ratio``, an elastic net as in :class:`SequenceTagger` (which no solver of matchings
+        knows yet).
     partial : bool, default=True
         Whether rows and columns may stay alone, at score 0; if not, all of the smaller side is
         matched.

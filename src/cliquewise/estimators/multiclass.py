@@ -26,9 +26,9 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     Parameters
     ----------
     C : float, default=1.0
-        Weight of the sum of the losses against ``1/2 ||w||^2``, as in scikit-learn; the
-        intercept is regularized, too.
-    solver, tol, max_epochs, max_seconds, n_jobs, dtype, max_memory
+        Weight of the sum of the losses against the penalty, as in scikit-learn; the intercept is
+        regularized, too.
+    l1_ratio, solver, tol, max_epochs, max_seconds, n_jobs, dtype, max_memory
     class_weight, random_state, verbose
         As in :class:`SequenceTagger`.
     intercept : bool, default=True

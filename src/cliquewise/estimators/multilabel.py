@@ -54,8 +54,9 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         As in :class:`~cliquewise.GraphLabeler`. Where the pairs leave exact inference cheap (a
         tree, some cycles, no pairs at all), training is exact unless ``solver`` says otherwise.
     C : float or "auto", default="auto"
-        Weight of the sum of the losses against ``1/2 ||w||^2``. ``auto`` takes what predicts
-        rows best that are held out for it.
+        Weight of the sum of the losses against the penalty, ``1/2 ||w||^2`` or, with
+        ``l1_ratio``, an elastic net as in :class:`SequenceTagger`. ``auto`` takes what predicts
+        rows best that are held out for it (without an L1 part).
     label_graph : {"auto", "none", "tree", "complete"}, int or pairs of labels, default="auto"
         The pairs of labels that have a table. ``auto`` takes those whose errors go together on
         held-out rows, if these then gain beyond noise, else none. ``none`` makes the labels
@@ -197,7 +198,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
                 rows.X, rows.Y, pairs, C, self.loss, self.gamma, self.intercept, self.pairs,
                 rows.weights, threads(self.n_jobs),
             )  # fmt: skip
-            if accepts(problem, self.solver):
+            if accepts(problem.elastic(self.l1_ratio), self.solver):
                 return problem
         return None
 

@@ -1,8 +1,9 @@
-"""Regularization paths: one training run per C, each from the last one's solution."""
+"""Regularization paths: one training run per penalty, each from the last one's solution."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 from sklearn.base import clone
@@ -17,13 +18,15 @@ def regularization_path(
     y: Any,
     Cs: Iterable[float],
     *,
+    l1_ratios: Iterable[float] | None = None,
     callback: Callable[..., Any] | None = None,
     **fit: Any,
 ) -> list[SequenceTagger]:
-    """Fit an estimator for several ``C``, with warm starts.
+    """Fit an estimator for several ``C``, and several ``l1_ratio``, with warm starts.
 
-    The dual distributions of one ``C`` are feasible for any other, so each run starts where
-    the one before ended and proves its own gap.
+    The dual distributions of one penalty are feasible for any other, so each run starts where
+    the one before ended and proves its own gap (``certificate_``); ``n_nonzero_`` says how many
+    weights are left.
 
     Parameters
     ----------
@@ -33,6 +36,8 @@ def regularization_path(
         Training data.
     Cs : iterable of float
         Tried in the given order (ascending is quickest).
+    l1_ratios : iterable of float, optional
+        All ``Cs`` are tried for each of these; the default is the estimator's own ``l1_ratio``.
     callback : callable, optional
         Called with every row of the trace of every run.
     **fit
@@ -40,7 +45,7 @@ def regularization_path(
 
     Returns
     -------
-    list of fitted estimators, one per C
+    list of fitted estimators, one per C, those of the first l1_ratio first
 
     Examples
     --------
@@ -49,15 +54,23 @@ def regularization_path(
     >>> path = regularization_path(SequenceTagger(), X, y, [0.1, 1.0])
     >>> [bool(e.certificate_.gap <= 1e-3) for e in path]
     [True, True]
+    >>> path = regularization_path(SequenceTagger(), X, y, [0.3, 3.0], l1_ratios=[0.5])
+    >>> [e.n_nonzero_ for e in path]
+    [0, 9]
     """
     values = [float(C) for C in Cs]
     if not values:
         raise DataError("Cs is empty; give at least one value of C")
+    ratios = [None] if l1_ratios is None else [float(ratio) for ratio in l1_ratios]
+    if not ratios:
+        raise DataError("l1_ratios is empty; give at least one share, or leave it out")
     if not isinstance(estimator, SequenceTagger):
         raise UnsupportedError(f"a {type(estimator).__name__} has no path; use a SequenceTagger")
     fitted: list[SequenceTagger] = []
-    for C in values:
+    for ratio, C in product(ratios, values):
         model = clone(estimator).set_params(C=C)
+        if ratio is not None:
+            model.set_params(l1_ratio=ratio)
         if fitted:
             model._fit_like(fitted[-1], callback)
         else:

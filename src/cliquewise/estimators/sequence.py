@@ -57,10 +57,15 @@ class SequenceTagger(ChainPruning, Estimator):
         margin (a structural support vector machine, which has no probabilities), or that loss
         with its maximum smoothed by ``gamma`` and ``smoother``.
     C : float, default=1.0
-        Weight of the sum of the losses against ``1/2 ||w||^2`` (CRFsuite's ``c2`` is
-        ``1 / (2 C)``).
+        Weight of the sum of the losses against the penalty,
+        ``l1_ratio ||w||_1 + (1 - l1_ratio) / 2 ||w||^2``. CRFsuite's ``c1`` and ``c2`` are
+        ``C = 1 / (c1 + 2 c2)`` and ``l1_ratio = c1 C``.
+    l1_ratio : float, default=0.0
+        Share of the L1 norm in the penalty, from 0 to 1: the more, the fewer weights are not zero
+        (``n_nonzero_`` says how many). For solvers ``sdca`` and ``owlqn``.
     solver : str or Solver, default="auto"
-        ``auto``, a name or an instance. For ``log``: ``sdca``, ``lbfgs``, ``sag``; for ``hinge``:
+        ``auto``, a name or an instance. For ``log``: ``sdca``, ``lbfgs``, ``owlqn`` (with an
+        L1 penalty), ``sag``; for ``hinge``:
         ``sdca``, ``bcfw``, ``gdmm`` (thousands of labels), ``subgradient``, ``svrg``, ``casimir``;
         for ``smooth_hinge``: ``lbfgs``, ``svrg``, ``casimir``.
     tol : float, default=1e-3
@@ -126,6 +131,8 @@ class SequenceTagger(ChainPruning, Estimator):
         ``primal``, ``dual`` and ``gap``, per example.
     trace_ : Trace
         ``seconds``, ``epochs``, ``oracle_calls``, ``primal``, ``dual``, ``gap`` of every check.
+    n_nonzero_ : int
+        How many weights are not zero.
     coef_ : ndarray
         Weights: one per attribute and label, then the (K, K) transitions; ``top_features``
         and ``top_transitions`` name them.

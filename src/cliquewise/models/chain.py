@@ -419,7 +419,7 @@ class ChainForm:
             np.full(data.n_tokens, -1, dtype=np.int32) if labels is None else labels,
             np.ones(len(data)) if data.weights is None else data.weights,
             model._allowed(data), *pairs, self._row_mask(), self.edge_start, model.edge_free,
-            model.edge_allowed,
+            model.edge_allowed, 0.0,
         )  # fmt: skip
 
     def _row_mask(self) -> NDArray[np.uint64]:
@@ -453,7 +453,7 @@ class ChainForm:
             np.full(edges.n_tokens, -1, dtype=np.int32), np.ones(len(edges)),
             np.empty((0, square), dtype=bool), np.empty(0, dtype=np.int64),
             np.empty(0, dtype=np.int32), np.empty(0, dtype=np.uint64),
-            model.n_edge_attributes * square, nothing, nothing,
+            model.n_edge_attributes * square, nothing, nothing, 0.0,
         )  # fmt: skip
 
     # ---- from weights to scores and back

@@ -1,8 +1,10 @@
 """Problem: the regularized objective of one data set. Only it knows the objective.
 
-    P(w) = lam / 2 ||w||^2 + 1/n sum_i c_i loss_i(w),   lam = 1 / (C n)
+    P(w) = R(w) + 1/n sum_i c_i loss_i(w),   lam = 1 / (C n)
+    R(w) = lam (l1_ratio ||w||_1 + (1 - l1_ratio) / 2 ||w||^2)
 
-Values are per example; ``C`` multiplies the sum of the losses, as in scikit-learn. What a solver
+Values are per example; ``C`` multiplies the sum of the losses, as in scikit-learn, where l1_ratio
+comes from, too. What a solver
 may want to know of a problem is an attribute here, so that nobody has to ask whether it has one.
 """
 
@@ -10,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.problems.fingerprint import Fingerprint
-from cliquewise.problems.rounding import UNIT, Bound, lowered, squared_norm
+from cliquewise.problems.penalty import Penalty
+from cliquewise.problems.rounding import SUM, UNIT, Bound, lowered
 from cliquewise.ragged import Floats
 
 T = TypeVar("T")
@@ -29,7 +32,7 @@ class Problem:
     Parameters
     ----------
     C : float
-        Weight of the sum of the losses against ``1/2 ||w||^2``; infinity leaves the penalty out,
+        Weight of the sum of the losses against the penalty; infinity leaves the penalty out,
         which only solver ``casimir`` allows.
     loss : str
         One of ``losses_known``.
@@ -49,6 +52,8 @@ class Problem:
         Whether chains have attributes of token pairs.
     has_exp : bool
         Whether marginals can be had, so that losses can be smoothed by an entropy.
+    l1_ratio : float
+        Share of the L1 norm in the penalty; see :meth:`elastic`.
     gamma, smoother, top
         How loss ``smooth_hinge`` is smoothed; ``gamma`` is also the temperature of graphs.
     floor : float
@@ -63,6 +68,7 @@ class Problem:
     has_exp: ClassVar[bool] = True
     blas_threads: ClassVar[int | None] = None
     has_pair_attributes: bool = False
+    l1_ratio: float = 0.0
     gamma: float = 0.0
     smoother: str = "l2"
     top: int = 0
@@ -77,6 +83,13 @@ class Problem:
         if not C > 0:
             raise DataError(f"C = {C}; it must be positive (or infinite: no penalty)")
         self.C, self.loss, self.n_jobs = float(C), loss, n_jobs
+
+    def elastic(self, l1_ratio: float) -> Self:
+        """Make a share of the penalty the L1 norm of the weights; returns the problem itself."""
+        if not 0 <= l1_ratio <= 1:
+            raise DataError(f"l1_ratio = {l1_ratio}; it must be in [0, 1]")
+        self.l1_ratio, self._fingerprint = float(l1_ratio), None
+        return self
 
     # ---- sizes
 
@@ -113,6 +126,11 @@ class Problem:
         return 1.0 / (self.C * max(self.n_examples, 1))
 
     @property
+    def penalty(self) -> Penalty:
+        """The penalty in the per-example objective."""
+        return Penalty(self.lam, self.l1_ratio)
+
+    @property
     def has_penalty(self) -> bool:
         """Whether C is finite."""
         return self.lam > 0
@@ -123,18 +141,25 @@ class Problem:
         return 0.0
 
     def value(self, penalty_norm: float, total_loss: float) -> float:
-        """The objective from ``||w||^2`` and the weighted sum of the losses."""
+        """The objective without an L1 part from ``||w||^2`` and the weighted sum of the losses."""
         return 0.5 * self.lam * penalty_norm + total_loss / max(self.n_examples, 1)
+
+    def penalized(self, w: Floats, total_loss: float) -> float:
+        """The objective from the weights (in any form) and the weighted sum of the losses."""
+        return self.penalty.value(w) + total_loss / max(self.n_examples, 1)
 
     def primal(self, w: Floats) -> float:
         """The objective."""
         return self.primal_and_gradient(w)[0]
 
     def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """The objective and its gradient (of the hinge loss: a subgradient)."""
+        """The objective and the gradient of all of it but the L1 norm.
+
+        Of the hinge loss it is a subgradient.
+        """
         loss, slope = self.losses_and_gradient(w)
-        gradient = self.lam * w + slope / max(self.n_examples, 1)
-        return self.value(float(w @ w), loss), gradient
+        gradient = self.penalty.ridge * w + slope / max(self.n_examples, 1)
+        return self.penalized(w, loss), gradient
 
     def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
         """The weighted sum of the losses and its (sub)gradient: what parts of the data add up."""
@@ -154,9 +179,24 @@ class Problem:
             return Certificate(value)
         if not self.has_penalty:
             return Certificate(value, self.floor, "exact")
-        # The weights of the dual point are w - gradient / lam, which the penalty takes with w.
-        bound = self.bound(value, self.vector(gradient) / self.lam, self.doubt(self.vector(w)))
+        if self.l1_ratio > 0:
+            bound = self._elastic_bound(w, value, gradient)
+        else:
+            # The weights of the dual point are w - gradient / lam, which the penalty takes with w.
+            bound = self.bound(value, self.vector(gradient) / self.lam, self.doubt(self.vector(w)))
         return Certificate(value, bound.value, "exact", bound.rounding)
+
+    def _elastic_bound(self, w: Floats, value: float, gradient: Floats) -> Bound:
+        """The dual value of the distributions that a gradient is made of."""
+        penalty, own = self.penalty, self.vector(w)
+        slope = gradient - penalty.ridge * w
+        # A loss is what its distribution expects, <w, slope>, and that one's costs and entropy.
+        first, terms = penalty.value(w), w * slope
+        linear = value - first - float(terms.sum())
+        wrong = self.lam * UNIT * float(self.largest(own) @ self.summands)
+        wrong += SUM * UNIT * (abs(value) + first + float(np.abs(terms).sum()))
+        v = self.vector(slope) / (-self.lam * penalty.scale)
+        return self.bound(linear, v, self.doubt(own) + wrong)
 
     # ---- rounding
 
@@ -190,22 +230,31 @@ class Problem:
     def bound(
         self, linear: float, w: Floats, doubt: float = 0.0, summands: Floats | None = None
     ) -> Bound:
-        """The dual value ``linear - lam / 2 ||w||^2`` as a lower bound in exact arithmetic.
+        """The dual value ``linear - R*`` as a lower bound in exact arithmetic.
 
         Parameters
         ----------
         linear : float
             Expected costs and entropies of the dual point, per example.
         w : array
-            Its weights, in the form that passes over the data work on.
+            Its weights before they are shrunk (see :mod:`cliquewise.problems.penalty`), in the form
+            that passes over the data work on.
         doubt : float
             By how much ``linear`` may be wrong.
         summands : array, optional
             As ``self.summands``, where more is known of the point than that it is one.
         """
-        sizes = self.summands if summands is None else summands
-        penalty = 0.5 * self.lam * squared_norm(w)
-        return lowered(linear, doubt, penalty, self.lam, self.largest(w), sizes)
+        sizes, penalty = self.summands if summands is None else summands, self.penalty
+        if self.l1_ratio > 0:
+            largest, sizes = self.largest(w), sizes / penalty.scale
+            share = penalty.share(linear - self.floor, w, largest, UNIT * sizes)
+            linear, doubt = share * linear + (1.0 - share) * self.floor, share * doubt
+            # Shrinking moves no two numbers apart; the share and the threshold are rounded.
+            sizes = share * sizes + 2.0 * largest + 4.0 * penalty.threshold
+            w = penalty.shrunk(share * w)
+        if penalty.ridge == 0:
+            return lowered(linear, doubt, 0.0, 0.0, np.zeros(0), np.zeros(0))
+        return lowered(linear, doubt, penalty.square(w), penalty.ridge, self.largest(w), sizes)
 
     # ---- who it is
 
@@ -226,7 +275,7 @@ class Problem:
             return self._fingerprint
         loss = repr((self.kind, self.loss, *self.settings))
         parts = [("loss", np.frombuffer(loss.encode(), dtype=np.uint8)), *self.content(n)]
-        return Fingerprint.of(n, self.C, parts)
+        return Fingerprint.of(n, self.C, parts, self.l1_ratio)
 
     # ---- what may be asked of it
 

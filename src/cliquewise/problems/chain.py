@@ -25,7 +25,7 @@ LOSSES = ("log", "hinge", "smooth_hinge")
 
 
 class ChainProblem(ChainSizes):
-    """Likelihood or structured hinge loss of chains, with an L2 penalty.
+    """Likelihood or structured hinge loss of chains.
 
     Parameters
     ----------
@@ -241,8 +241,7 @@ class ChainProblem(ChainSizes):
 
     def packed_primal(self, w: Floats) -> float:
         """:meth:`primal` for a solver that keeps its weights packed."""
-        total = float(self.chains.weights @ self.packed_losses(w))
-        return self.value(float(w @ w), total)
+        return self.penalized(w, float(self.chains.weights @ self.packed_losses(w)))
 
     @property
     def _outputs(self) -> int:
@@ -253,7 +252,7 @@ class ChainProblem(ChainSizes):
         """The objective."""
         if not self.is_convex or self.edge_chains is not None:
             return self.primal_and_gradient(w)[0]
-        return self.value(float(w @ w), float(self.chains.weights @ self.losses(w)))
+        return self.penalized(w, float(self.chains.weights @ self.losses(w)))
 
     def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
         """The weighted sum of the losses and its gradient (of the hinge loss: a subgradient)."""

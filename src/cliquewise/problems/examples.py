@@ -233,7 +233,7 @@ class ExampleProblem(Problem):
 
     def primal(self, w: Floats) -> float:
         """The objective."""
-        return self.value(float(w @ w), float(self.losses(w).sum()))
+        return self.penalized(w, float(self.losses(w).sum()))
 
     def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
         """The sum of the losses and a subgradient."""

@@ -32,9 +32,12 @@ class Fingerprint:
     n_examples: int
     C: float
     digests: dict[str, str] = field(default_factory=dict)
+    l1_ratio: float = 0.0
 
     @classmethod
-    def of(cls, n: int, C: float, parts: Iterable[tuple[str, Any]]) -> Fingerprint:
+    def of(
+        cls, n: int, C: float, parts: Iterable[tuple[str, Any]], l1_ratio: float = 0.0
+    ) -> Fingerprint:
         """From arrays, each belonging to one of the parts."""
         sums: dict[str, Any] = {}
         for name, part in parts:
@@ -42,22 +45,29 @@ class Fingerprint:
             digest = sums.setdefault(name, hashlib.blake2b(digest_size=16))
             digest.update(f"{array.dtype} {array.shape}".encode())
             digest.update(array.tobytes())
-        return cls(n, float(C), {name: digest.hexdigest() for name, digest in sums.items()})
+        digests = {name: digest.hexdigest() for name, digest in sums.items()}
+        return cls(n, float(C), digests, float(l1_ratio))
 
     def differences(self, other: Fingerprint) -> list[str]:
-        """The parts that differ."""
-        mine, theirs = self.digests | {"C": self.C}, other.digests | {"C": other.C}
+        """The parts that differ; C stands for all of the penalty."""
+        mine, theirs = (one.digests | {"C": f"{one.C!r} {one.l1_ratio!r}"} for one in (self, other))
         return [name for name in PARTS if mine.get(name) != theirs.get(name)]
 
     def to_header(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        return {"n_examples": self.n_examples, "C": repr(self.C), "digests": self.digests}
+        return {
+            "n_examples": self.n_examples,
+            "C": repr(self.C),
+            "l1_ratio": repr(self.l1_ratio),
+            "digests": self.digests,
+        }
 
     @classmethod
     def from_header(cls, header: Any) -> Fingerprint:
         """Back from :meth:`to_header`; any error means damage."""
         digests = {str(k): str(v) for k, v in header["digests"].items()}
-        return cls(int(header["n_examples"]), float(header["C"]), digests)
+        penalty = float(header["C"]), float(header.get("l1_ratio", 0.0))
+        return cls(int(header["n_examples"]), penalty[0], digests, penalty[1])
 
 
 def listed(parts: Iterable[str]) -> str:

@@ -259,7 +259,10 @@ class LabelGraphProblem(Problem):
             self.n_labels, self.X.shape[1], self.pairs, self.intercept, self.pairwise
         )
         data = multilabel_data(csr_matrix(self.X), self.n_labels, self.pairs, self.Y)
-        return GraphProblem(model, data, self.C, self.loss, gamma=self.gamma, weights=self.weights)
+        problem = GraphProblem(
+            model, data, self.C, self.loss, gamma=self.gamma, weights=self.weights
+        )
+        return problem.elastic(self.l1_ratio)
 
 
 class LabelsProblem(LabelGraphProblem):

@@ -117,7 +117,8 @@ class ShardedChainProblem(ChainSizes):
 
     def _problem(self, ranges: list[tuple[int, int]]) -> ChainProblem:
         data = self.cache.read(ranges)
-        return ChainProblem(self.model, data, self.C, None, self.n_jobs, self.loss)
+        part = ChainProblem(self.model, data, self.C, None, self.n_jobs, self.loss)
+        return part.elastic(self.l1_ratio)
 
     def __iter__(self) -> Iterator[ChainProblem]:
         return (self.open(part) for part in range(len(self)))
@@ -165,17 +166,17 @@ class ShardedChainProblem(ChainSizes):
 
     def primal(self, w: Floats) -> float:
         """The objective."""
-        return self.value(float(w @ w), self.total_loss(self.form.pack(w)))
+        return self.penalized(w, self.total_loss(self.form.pack(w)))
 
     def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """The objective and its gradient (of the hinge loss: a subgradient)."""
-        total, gradient = 0.0, self.lam * w
+        """The objective and the gradient of all of it but the L1 norm."""
+        total, gradient = 0.0, self.penalty.ridge * w
         for part in self:
             loss, slope = part.losses_and_gradient(w)
             total += loss
             slope /= max(self.n_examples, 1)
             gradient += slope
-        return self.value(float(w @ w), total), gradient
+        return self.penalized(w, total), gradient
 
     # ---- rounding
 

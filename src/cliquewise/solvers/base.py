@@ -56,9 +56,14 @@ class Info:
 
 
 class State:
-    """Base of what solvers keep; ``origin`` says of which problem it is, once a run has made it."""
+    """Base of what solvers keep.
+
+    Once a run has made it, ``origin`` says of which problem it is, and ``reached`` which weights
+    it found, for solvers that know nothing else of it.
+    """
 
     origin: Fingerprint | None = None
+    reached: Start | None = None
 
 
 class Start(NamedTuple):
@@ -85,6 +90,8 @@ class Solver:
         Whether chains may have attributes of token pairs.
     takes_no_penalty : bool
         Whether there may be no penalty (C infinite).
+    takes_l1 : bool
+        Whether a share of the penalty may be an L1 norm.
     carries : frozenset of str
         The parts of a problem in which a state of another one may differ and still be a start:
         everything that it proves is computed afresh from parts that do not.
@@ -101,6 +108,7 @@ class Solver:
     columns: ClassVar[tuple[str, ...]] = ()
     takes_pair_attributes: ClassVar[bool] = False
     takes_no_penalty: ClassVar[bool] = False
+    takes_l1: ClassVar[bool] = False
     carries: ClassVar[frozenset[str]] = frozenset({"C"})
     relaxed_on: ClassVar[frozenset[str]] = frozenset()
     precision: ClassVar[float] = 1e-6
@@ -122,6 +130,8 @@ class Solver:
             return "does not know attributes of token pairs (B rules with %x in a template)"
         if not problem.has_penalty and not self.takes_no_penalty:
             return "needs a penalty: C must be finite"
+        if problem.l1_ratio > 0 and not self.takes_l1:
+            return f"knows no L1 penalty, and l1_ratio is {problem.l1_ratio:g}"
         return None
 
     def suits(self, problem: Problem) -> bool:

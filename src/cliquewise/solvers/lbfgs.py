@@ -82,14 +82,16 @@ class LBFGS(Solver):
     def init(self, problem: Any, warm: Any = None) -> Iterate:
         """Zero weights, or those of ``warm``."""
         w = np.zeros(problem.dimension)
+        if isinstance(warm, State) and not isinstance(warm, Iterate):
+            warm = warm.reached
         if isinstance(warm, Start | Iterate):
             w[: len(warm.w)] = warm.w[: problem.dimension]
         value, gradient = problem.primal_and_gradient(w)
         return Iterate(w, value, gradient, [], [])
 
-    def _direction(self, state: Iterate) -> Floats:
+    def _direction(self, state: Iterate, gradient: Floats) -> Floats:
         """The two-loop recursion."""
-        q = state.gradient.copy()
+        q = gradient.copy()
         rhos = [1.0 / float(s @ y) for s, y in zip(state.steps, state.changes, strict=True)]
         alphas = []
         for s, y, rho in zip(
@@ -108,7 +110,7 @@ class LBFGS(Solver):
 
     def step(self, problem: Any, state: Iterate, rng: np.random.Generator) -> tuple[Iterate, Info]:
         """One iteration: a direction and a line search along it."""
-        direction = self._direction(state)
+        direction = self._direction(state, state.gradient)
         slope = float(direction @ state.gradient)
         if not slope < 0:
             return state, Info(0.0, 0, certificate=self._certificate(problem, state), finished=True)

@@ -205,7 +205,7 @@ class Run:
             certificate = self.check(state)
         converged = bool(certificate.gap <= self.tol) or (finished and certificate.status == "none")
         weights = np.array(self.solver.weights(self.problem, state))
-        state.origin = self.problem.fingerprint()
+        state.origin, state.reached = self.problem.fingerprint(), Start(weights)
         return Fit(
             weights, certificate, self.trace, state, converged, interrupted, self.epochs,
             self.solver.name,

@@ -7,6 +7,9 @@ the path, the line search and why neither needs a logarithm per edge.
 The hinge loss is smoothed by gamma times the entropy, which makes its dual one of the same
 kind, and gamma falls as training goes on. What is certified is the hinge loss itself: any dual
 distributions, their entropy left out, give a lower bound of it.
+
+With an L1 norm in the penalty the weights are those of the dual point, shrunk
+(``problems/penalty.py``); the vectors here are those before that.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from cliquewise.solvers.backends.graph.duals import GraphDuals
 from cliquewise.solvers.base import Arrays, Info, Solver, State, one_of, register, share
 from cliquewise.solvers.checked import checked, count_of
 from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.solvers.owlqn import OWLQN
 from cliquewise.solvers.sampling import SAMPLINGS, Order
 
 BLOCKS: dict[str, Any] = {"chain": ChainDuals, "graph": GraphDuals, "shards": ShardedDuals}
@@ -89,6 +93,7 @@ class SDCA(Solver):
     carries: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
     precision: ClassVar[float] = 1e-4
     takes_pair_attributes: ClassVar[bool] = True
+    takes_l1: ClassVar[bool] = True
     sampling: str = "gap"
     uniform_share: float = 0.2
     line_search: bool = True
@@ -118,6 +123,8 @@ class SDCA(Solver):
             return "needs every label: with partial labels the problem is not convex"
         if reason is None and problem.has_pair_attributes and problem.loss != "log":
             return "knows attributes of token pairs (B rules with %x) with the log loss only"
+        if reason is None and problem.l1_ratio == 1:
+            return "needs an L2 part in the penalty: l1_ratio must be below 1"
         single = self.dtype == "float32"
         if reason is None and single and (problem.kind != "chain" or problem.has_pair_attributes):
             return (
@@ -131,7 +138,9 @@ class SDCA(Solver):
 
     def successor(self, problem: Problem) -> Solver | None:
         """L-BFGS: dual ascent is slow where the penalty is weak or features are badly scaled."""
-        return LBFGS() if problem.loss == "log" else None
+        if problem.loss != "log":
+            return None
+        return OWLQN() if problem.l1_ratio > 0 else LBFGS()
 
     def memory(self, problem: Any) -> float:
         """Two numbers per state of each clique of the model, and the weights."""

@@ -18,27 +18,33 @@ from cliquewise._kernels import REASSOCIATE, kernel
 from cliquewise._kernels.common.simd import (
     LANES,
     add,
+    clamp,
     fma,
     keep_bits,
     lane_sum,
     load,
     load_first,
+    mul,
     padded,
     prefetch,
     splat,
     store,
     store_first,
+    sub,
 )
 
 #: Labeled sequences with sparse attributes; empty arrays stand for what does not occur
 #: (``values``: all ones; ``allowed``: everything; ``pair_start``: one weight per label;
 #: ``row_mask``: all of them free. Bit ``j`` of ``row_mask[a]`` frees the weight of label ``j``;
 #: ``edge_free`` says which transitions carry a weight, ``edge_allowed`` which are possible).
-#: The last six describe the weights and not the data. There are ``allowed.shape[1]`` labels.
+#: Scores are those of the weights moved towards zero by ``threshold``: 0 but where an L1 penalty
+#: has its weights made from their dual points as they are read.
+#: The last seven describe the weights and not the data. There are ``allowed.shape[1]`` labels.
 Chains = namedtuple(
     "Chains",
     ["offsets", "indptr", "indices", "values", "labels", "weights", "allowed",
-     "pair_start", "pair_label", "row_mask", "edge_start", "edge_free", "edge_allowed"],
+     "pair_start", "pair_label", "row_mask", "edge_start", "edge_free", "edge_allowed",
+     "threshold"],
 )  # fmt: skip
 
 
@@ -47,6 +53,20 @@ def transitions_of(chains, w):
     """The (K, K) transitions of a weight vector, a view."""
     n_labels, start = chains.allowed.shape[1], chains.edge_start
     return w[start : start + n_labels * n_labels].reshape(n_labels, n_labels)
+
+
+@kernel(inline=True)
+def shrunk(x, threshold):
+    """``x`` moved towards zero by the threshold, at most to zero."""
+    return x - min(max(x, -threshold), threshold)
+
+
+@kernel(helper=True)
+def shrunk_transitions(chains, w, out):
+    """out = the transitions that scores are made with."""
+    transitions, threshold = transitions_of(chains, w).ravel(), w.dtype.type(chains.threshold)
+    for k in range(transitions.size):
+        out[k] = shrunk(transitions[k], threshold)
 
 
 @kernel(inline=True)
@@ -87,16 +107,21 @@ def node_scores(chains, w, first, last, out):
     """out[t] = sum of the weight rows of the attributes of token ``first + t``."""
     n_labels = chains.allowed.shape[1]
     indptr, indices, values = chains.indptr, chains.indices, chains.values
-    ones = values.shape[0] == 0
+    ones, threshold = values.shape[0] == 0, w.dtype.type(chains.threshold)
     if chains.pair_start.shape[0] == 0:
-        none = splat(w.dtype.type(0))
+        none, limit = splat(w.dtype.type(0)), splat(threshold)
         _fetch_rows(chains, w, first, min(first + AHEAD, last))
         for t in range(last - first):
             _fetch_rows(chains, w, min(first + t + AHEAD, last), min(first + t + AHEAD + 1, last))
             begin, end = indptr[first + t], indptr[first + t + 1]
             for j in range(0, n_labels, LANES):
                 total = none
-                if ones:
+                if threshold > 0:
+                    for e in range(begin, end):
+                        x = splat(w.dtype.type(1) if ones else w.dtype.type(values[e]))
+                        row = load(w, indices[e] * n_labels + j)
+                        total = fma(x, sub(row, clamp(row, limit)), total)
+                elif ones:
                     for e in range(begin, end):
                         total = add(total, load(w, indices[e] * n_labels + j))
                 else:
@@ -113,7 +138,7 @@ def node_scores(chains, w, first, last, out):
             x = w.dtype.type(1) if ones else w.dtype.type(values[e])
             a = indices[e]
             for p in range(start[a], start[a + 1]):
-                out[t, label[p]] += x * w[p]
+                out[t, label[p]] += x * shrunk(w[p], threshold)
 
 
 @kernel(helper=True)
@@ -321,3 +346,40 @@ def add_compact(chains, compact, count, factor, w):
         shift = starts[r] - start[a]
         for p in range(start[a], start[a + 1]):
             w[p] += factor * vector[p + shift]
+
+
+@kernel(helper=True)
+def shrunk_bend(chains, compact, count, factor, w):
+    """What ``||.||^2`` of the shrunk weights gains beyond first order by a step.
+
+    The step adds factor times the compact feature vector. Without a threshold it gains the squared
+    norm of what is added; where weights stay at zero it gains nothing.
+    """
+    n_labels = chains.allowed.shape[1]
+    rows, starts, vector = compact.rows, compact.starts, compact.vector
+    c, threshold = w.dtype.type(factor), w.dtype.type(chains.threshold)
+    if chains.pair_start.shape[0] == 0:
+        total, limit, many = splat(w.dtype.type(0)), splat(threshold), splat(c)
+        for r in range(count):
+            row, at = rows[r] * n_labels, starts[r]
+            for j in range(0, n_labels, LANES):
+                v, d = load(w, row + j), mul(many, load(vector, at + j))
+                held = clamp(v, limit)
+                less = sub(held, clamp(add(v, d), limit))
+                moved, over = add(d, less), sub(v, held)
+                total = fma(moved, moved, fma(add(over, over), less, total))
+        return lane_sum(total)
+    gained, start = w.dtype.type(0), chains.pair_start
+    for r in range(count):
+        a = rows[r]
+        for p in range(start[a], start[a + 1]):
+            gained += bend_of(w[p], c * vector[p + starts[r] - start[a]], threshold)
+    return gained
+
+
+@kernel(inline=True)
+def bend_of(v, d, threshold):
+    """`shrunk_bend` of one number ``v`` that ``d`` is added to."""
+    held = min(max(v, -threshold), threshold)
+    less = held - min(max(v + d, -threshold), threshold)
+    return (d + less) ** 2 + 2 * (v - held) * less

@@ -22,6 +22,11 @@ eta, and the mean of r over [0, 1] is exactly ``g / v``. A power ``r = eta^a`` w
 (``a = v / g - 1``) gives eta by a few scalar Newton steps. The step is then accepted only
 if the dual objective, evaluated exactly, does not fall; it is halved otherwise.
 
+An elastic net (``chains.threshold`` above 0) has the same dual with the half squared norm of the
+SHRUNK vector, each number moved towards zero by the threshold (Shalev-Shwartz and Zhang 2014). What
+is called ``w`` here is the vector before that: it is shrunk wherever scores are made, and what a
+step costs is measured where weights leave or reach zero, too: most stay there and cost nothing.
+
 With a margin ``1 / gamma`` and weights divided by gamma the same steps maximize the dual of the
 structured hinge loss smoothed by gamma times the entropy.
 """
@@ -37,10 +42,13 @@ from cliquewise._kernels.chain.features import (
     add_compact,
     add_rows,
     assign_slots,
+    bend_of,
     compact_features,
     compact_room,
     mask_rows,
     node_scores,
+    shrunk_bend,
+    shrunk_transitions,
     transitions_of,
 )
 from cliquewise._kernels.chain.inference import infer, inference_room
@@ -151,8 +159,8 @@ def wrong_mass(chains, mu):
 #: tried; by how much its marginals differ from those at hand, and the features of that.
 Room = namedtuple(
     "Room",
-    ["scores", "p", "p_edges", "theta", "theta_edges", "mu", "mu_edges", "delta", "delta_edges",
-     "free", "inference", "compact"],
+    ["scores", "trans", "p", "p_edges", "theta", "theta_edges", "mu", "mu_edges", "delta",
+     "delta_edges", "free", "inference", "compact"],
 )  # fmt: skip
 
 #: The part of one example in `Duals`, as flat arrays; those of edges are empty without any.
@@ -167,7 +175,8 @@ def _make_room(chains, like):
     for k in range(square):
         free[k] = 1.0 if chains.edge_free.ravel()[k] else 0.0
     return Room(
-        np.empty(nodes, like.dtype), np.empty(nodes, like.dtype), np.zeros(shape, like.dtype),
+        np.empty(nodes, like.dtype), np.zeros(shape, like.dtype),
+        np.empty(nodes, like.dtype), np.zeros(shape, like.dtype),
         np.empty(nodes, like.dtype), np.zeros(shape, like.dtype),
         np.empty(nodes, like.dtype), np.zeros(shape, like.dtype),
         np.empty(nodes, like.dtype), np.zeros(square, like.dtype),
@@ -197,18 +206,29 @@ def _infer_block(chains, block, nodes, edges, room, mu, mu_edges):
 
 
 @kernel(helper=True)
-def _change(chains, block, mu, mu_edges, room, count, used):
-    """Squared norm of the features of ``mu`` less those of the block; they stay in ``room``."""
+def _change(chains, block, mu, mu_edges, room, count, used, w, pull):
+    """What the step to ``mu`` costs beyond first order.
+
+    That is pull times the squared norm of its features less those of the block, which stay in
+    ``room``; or, where weights are shrunk, what of it moves them.
+    """
     _subtract(mu, block.mu, room.delta)
     table = room.delta[: block.mu.size].reshape(block.last - block.first, mu_edges.shape[0])
     norm = compact_features(chains, block.first, block.last, table, room.compact, count, used)
-    return norm + _free_difference(mu_edges.ravel(), block.mu_edges, room.free, room.delta_edges)
+    norm += _free_difference(mu_edges.ravel(), block.mu_edges, room.free, room.delta_edges)
+    if chains.threshold > 0.0:
+        bend = shrunk_bend(chains, room.compact, count, -pull, w)
+        threshold, trans = w.dtype.type(chains.threshold), transitions_of(chains, w).ravel()
+        for k in range(block.mu_edges.size):
+            bend += bend_of(trans[k], -pull * room.delta_edges[k], threshold)
+        return bend / pull
+    return pull * norm
 
 
 @kernel(helper=True)
 def _ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fixed):
     """Take the step ``eta``, or one that is shorter or longer; the number of inferences."""
-    trans, s = transitions_of(chains, w).ravel(), room.scores
+    trans, s = room.trans.ravel(), room.scores
     grow = 0.0 if fixed else 4.0
     for attempt in range(40):
         blend(block.theta, s, eta, room.theta)
@@ -216,13 +236,13 @@ def _ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fix
         log_z = _infer_block(
             chains, block, room.theta, room.theta_edges, room, room.mu, room.mu_edges
         )
-        q = _change(chains, block, room.mu, room.mu_edges, room, count, used)
+        q = _change(chains, block, room.mu, room.mu_edges, room, count, used, w, pull)
         at_new, _ = dot_difference(s, block.theta, room.mu, room.mu)
         edges = room.mu_edges.ravel()
         x, _ = dot_difference(trans, block.theta_edges, edges, edges)
-        rise = (1.0 - eta) * (at_new + x) - at_mu + log_z - duals.log_z[i] - 0.5 * pull * q
+        rise = (1.0 - eta) * (at_new + x) - at_mu + log_z - duals.log_z[i] - 0.5 * q
         risen = rise >= -_noise(w) * (1.0 + abs(log_z))
-        short = pull * q < 0.1 * (1.0 - eta) * (at_new + x - at_mu) and eta < 0.25
+        short = q < 0.1 * (1.0 - eta) * (at_new + x - at_mu) and eta < 0.25
         if (risen and not (short and grow > 0.0)) or fixed:
             copy(room.theta[: block.theta.size], block.theta)
             copy(room.mu[: block.mu.size], block.mu)
@@ -231,8 +251,9 @@ def _ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fix
             if block.mu_edges.size > 0:
                 copy(room.theta_edges.ravel(), block.theta_edges)
                 copy(room.mu_edges.ravel(), block.mu_edges)
-                for k in range(trans.size):
-                    trans[k] -= pull * room.delta_edges[k]
+                own = transitions_of(chains, w).ravel()
+                for k in range(own.size):
+                    own[k] -= pull * room.delta_edges[k]
             return attempt + 1
         if risen:
             eta *= grow
@@ -252,9 +273,9 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part)
     duals : Duals
         Changed in place.
     w : array
-        Weights ``strength * sum_i c_i (F_i - B mu_i)``, changed in place.
+        Weights ``strength * sum_i c_i (F_i - B mu_i)``, before they are shrunk; changed in place.
     strength : float
-        1 / (lam n).
+        1 / (lam n), where lam weights the half squared norm.
     margin : float
         By how much a wrong label's score is raised over the true one's; 0 for a likelihood.
     order : int array
@@ -272,7 +293,7 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part)
         Inferences made.
     """
     n, room = chains.offsets.shape[0] - 1, _make_room(chains, w)
-    trans = transitions_of(chains, w)
+    trans = room.trans
     calls = 0
     for step in range(order.shape[0]):
         i = order[step]
@@ -287,6 +308,7 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part)
         pull = weight * strength
         s = room.scores[:cells].reshape(last - first, trans.shape[0])
         node_scores(chains, w, first, last, s)
+        shrunk_transitions(chains, w, trans.ravel())
         if margin != 0.0:
             _lower_truth(chains, first, last, margin, s)
         log_z = _infer_block(chains, block, room.scores, trans, room, room.p, room.p_edges)
@@ -304,7 +326,8 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part)
         count, used = assign_slots(chains, first, last, room.compact)
         eta = fixed_step
         if fixed_step == 0.0:
-            kappa = pull * _change(chains, block, room.p, room.p_edges, room, count, used) / v
+            q = _change(chains, block, room.p, room.p_edges, room, count, used, w, pull)
+            kappa = q / v
             eta = step_length(kappa, v / gap - 1.0 if gap > 0.0 else 1.0)
         calls += _ascend(
             chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fixed_step > 0.0

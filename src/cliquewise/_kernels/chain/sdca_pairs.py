@@ -21,6 +21,7 @@ from cliquewise._kernels.chain.features import (
     compact_room,
     mask_rows,
     node_scores,
+    shrunk,
     transitions_of,
 )
 from cliquewise._kernels.chain.inference import forbid
@@ -106,9 +107,10 @@ def _score(chains, pairs, w, first, last, point, start):
     trans = transitions_of(chains, w).ravel()
     rows = point.edges[: (size - 1) * square].reshape(size - 1, square)
     node_scores(pairs, w[start:], first + 1, last, rows)
+    threshold = w.dtype.type(chains.threshold)
     for t in range(size - 1):
         for j in range(square):
-            rows[t, j] += trans[j]
+            rows[t, j] += shrunk(trans[j], threshold)
 
 
 @kernel(helper=True)

@@ -194,6 +194,24 @@ def add(typing_context, a, b):
 
 
 @intrinsic
+def sub(typing_context, a, b):
+    """Difference, lane by lane."""
+    return _operation(lambda builder, x, y: builder.fsub(x, y))(typing_context, a, b)
+
+
+@intrinsic
+def clamp(typing_context, a, limit):
+    """What lies nearest to ``a`` between ``-limit`` and ``limit``, lane by lane."""
+
+    def emit(builder, x, high):
+        low = builder.fsub(ir.Constant(high.type, [-0.0] * LANES), high)
+        x = builder.select(builder.fcmp_ordered(">", low, x), low, x)
+        return builder.select(builder.fcmp_ordered("<", high, x), high, x)
+
+    return _operation(emit)(typing_context, a, limit)
+
+
+@intrinsic
 def mul(typing_context, a, b):
     """Product, lane by lane."""
     return _operation(lambda builder, x, y: builder.fmul(x, y))(typing_context, a, b)

@@ -81,6 +81,9 @@ class Combinations(Blocks, Protocol):
 class Distributions(Blocks, Protocol):
     """Dual distributions, one per example: what `sdca` moves.
 
+    With an L1 penalty ``w`` holds the weights before they are shrunk (`problems/penalty.py`), as
+    all vectors here do; ``primal`` and ``unpacked`` are those of the shrunk ones.
+
     ``gamma`` weights an entropy that is not part of the loss: all is kept for the objective over
     gamma, so that the weights are ``gamma w``.
     """

@@ -198,7 +198,7 @@ class ChainDuals:
 
     @property
     def _strength(self) -> float:
-        return self.problem.C / self.gamma
+        return self.problem.C / self.problem.penalty.scale / self.gamma
 
     def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
         from cliquewise._kernels.chain import sdca, sdca_pairs
@@ -206,9 +206,12 @@ class ChainDuals:
         pairs, strength, trees = self.problem.edge_chains, self._strength, self._trees()
         margin = 1 / self.gamma if self.problem.loss == "hinge" else 0.0
         w = self.w if self.parts is None else self.parts.copies.everything
+        threshold = self.problem.penalty.threshold / self.gamma
+        pairs = None if pairs is None else pairs._replace(threshold=threshold)
 
         def work(at: int, chains: Any, order: Ints, uniforms: Floats, part: Any) -> int:
             duals = self.arrays._replace(tree=trees[at])
+            chains = chains._replace(threshold=threshold)
             given = order, uniforms, step, part
             if pairs is not None:
                 return int(sdca_pairs.epoch(chains, pairs, duals, w, strength, *given))
@@ -288,7 +291,7 @@ class ChainDuals:
 
     def dual(self) -> tuple[float, float]:
         problem, (mean, _) = self.problem, self._entropy(self.problem.sequence_depths)
-        penalty = 0.5 * problem.lam * self.gamma**2 * float(self.w @ self.w)
+        penalty = problem.penalty.conjugate(self.w, self.gamma)
         if problem.loss == "log":
             return mean - penalty, 0.0
         return self._wrong() / max(problem.n_examples, 1) - penalty, mean
@@ -314,10 +317,13 @@ class ChainDuals:
         return problem.bound(linear, w, doubt, summands)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        return self.problem.packed_primal(np.asarray(w, dtype=np.float64)), True
+        return self.problem.packed_primal(self._shrunk(w)), True
 
     def unpacked(self, w: Floats) -> Floats:
-        return self.form.unpack(np.asarray(w, dtype=np.float64))
+        return self.form.unpack(self._shrunk(w))
+
+    def _shrunk(self, w: Floats) -> Floats:
+        return self.problem.penalty.shrunk(np.asarray(w, dtype=np.float64))
 
 
 def between(chains: Any, duals: Any, first: int, last: int) -> tuple[Any, Any]:

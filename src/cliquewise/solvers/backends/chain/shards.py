@@ -174,7 +174,7 @@ class ShardedDuals:
 
     def dual(self) -> tuple[float, float]:
         problem, total, n = self.problem, self._total(), max(self.problem.n_examples, 1)
-        penalty = 0.5 * problem.lam * self.gamma**2 * float(self.w @ self.w)
+        penalty = problem.penalty.conjugate(self.w, self.gamma)
         if problem.loss == "log":
             return total.entropy / n - penalty, 0.0
         return total.wrong / n - penalty, total.entropy / n
@@ -207,8 +207,8 @@ class ShardedDuals:
         return problem.bound(linear, self.gamma * self.w, doubt, summands)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        problem = self.problem
-        return problem.value(float(w @ w), problem.total_loss(w)), True
+        problem, w = self.problem, self.problem.penalty.shrunk(w)
+        return problem.penalized(w, problem.total_loss(w)), True
 
     def unpacked(self, w: Floats) -> Floats:
-        return self.problem.form.unpack(w)
+        return self.problem.form.unpack(self.problem.penalty.shrunk(w))

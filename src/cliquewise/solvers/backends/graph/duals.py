@@ -76,19 +76,24 @@ class GraphDuals:
     def refresh(self) -> None:
         self.w[:] = 0.0
         self.problem.accumulate(self.problem.truth - self.mu, self.w)
-        self.w *= self.problem.C
+        self.w *= self._strength
+
+    @property
+    def _strength(self) -> float:
+        return self.problem.C / self.problem.penalty.scale
 
     def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
         return sum(self._visit(i, step) for i in order.tolist())
 
     def _visit(self, i: int, step: float) -> int:
         problem = self.problem
-        at, gamma, C = problem.entries(i), float(problem.temperatures[i]), problem.C
+        at, gamma, C = problem.entries(i), float(problem.temperatures[i]), self._strength
+        w = problem.penalty.shrunk(self.w)
         if gamma == 0:  # an example without weight
             self.gaps[i] = 0.0
             return 0
         cost, theta, mu = problem.costs[at], self.theta[at], self.mu[at]
-        scores = (problem.scores(self.w, i) + cost) / gamma
+        scores = (problem.scores(w, i) + cost) / gamma
         p, log_z = problem.marginals(i, scores)
         self.gaps[i] = max(log_z - self.log_z[i] - float((scores - theta) @ mu), 0.0)
         both = float((scores - theta) @ (p - mu))
@@ -104,7 +109,7 @@ class GraphDuals:
             calls += eta < 1.0
             image = problem.image(i, new_mu - mu)
             spread = gamma * (new_z - float(new_theta @ new_mu) - entropy)
-            gained = spread + float(cost @ (new_mu - mu)) + float(self.w @ image)
+            gained = spread + float(cost @ (new_mu - mu)) + float(w @ image)
             if gained - 0.5 * C * float(image @ image) >= 0:
                 self.theta[at], self.mu[at], self.log_z[i] = new_theta, new_mu, new_z
                 self.w -= C * image
@@ -120,7 +125,7 @@ class GraphDuals:
         products = self.theta * self.mu
         entropies -= np.bincount(problem.state_owners, products, minlength=len(entropies))
         total = float(problem.temperatures @ entropies) + float(problem.costs @ self.mu)
-        return problem.value(-float(self.w @ self.w), total), 0.0
+        return problem.value(0.0, total) - problem.penalty.conjugate(self.w), 0.0
 
     def watch(self, dual: float) -> None:
         pass  # one thread, whose steps never fall
@@ -141,10 +146,10 @@ class GraphDuals:
         return problem.bound(linear, self.w, doubt, summands)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        return self.problem.primal(w), True
+        return self.problem.primal(self.problem.penalty.shrunk(w)), True
 
     def unpacked(self, w: Floats) -> Floats:
-        return w.copy()
+        return np.array(self.problem.penalty.shrunk(w))
 
 
 def _step_length(kappa: float, both: float, gap: float) -> float:
