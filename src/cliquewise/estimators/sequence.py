@@ -301,9 +301,10 @@ class SequenceTagger(ChainPruning, Estimator):
     ) -> ChainProblem:
         """What training minimizes."""
         jobs = threads(self.n_jobs)
-        return ChainProblem(
+        problem = ChainProblem(
             model, data, self.C, partial, jobs, self.loss, self.gamma, self.smoother
         )
+        return problem.elastic(self.l1_ratio)
 
     def _wanted(self) -> Any:
         """On a device, and in single precision, one solver works."""
