@@ -84,6 +84,11 @@ class Certificate:
         """A pandas DataFrame of one row."""
         return frame({name: [cell] for name, cell in self._cells().items()})
 
+    def _repr_html_(self) -> str:
+        from cliquewise.report.faces import badge
+
+        return badge(self._cells())
+
     def __str__(self) -> str:
         cells = self._cells()
         return text_table(list(cells), [list(cells.values())])

@@ -84,6 +84,12 @@ class SpanScores:
         names, rows = zip(*self._rows(), strict=True)
         return frame({c: [getattr(row, c) for row in rows] for c in _SPAN_COLUMNS}, names)
 
+    def _repr_html_(self) -> str:
+        from cliquewise.report.faces import table
+
+        rows = [[n, *(_rounded(getattr(s, c)) for c in _SPAN_COLUMNS)] for n, s in self._rows()]
+        return table(["type", *_SPAN_COLUMNS], rows)
+
     def __str__(self) -> str:
         rows = [
             [name, *(_rounded(getattr(scores, column)) for column in _SPAN_COLUMNS)]
@@ -112,6 +118,11 @@ class Confusion:
         """A pandas DataFrame: a row for every true class, a column for every predicted one."""
         columns = dict(zip(self.classes, self.matrix.T, strict=True))
         return frame(columns, self.classes)
+
+    def _repr_html_(self) -> str:
+        from cliquewise.report.faces import matrix
+
+        return matrix(self.classes, self.matrix.tolist())
 
     def __str__(self) -> str:
         rows = [[name, *counts] for name, counts in zip(self.classes, self.matrix.tolist())]

@@ -107,6 +107,18 @@ class Trace:
     def __repr__(self) -> str:
         return f"<Trace: {len(self)} rows of {', '.join(self.columns)}>"
 
+    def _repr_html_(self) -> str:
+        """The gap, or whatever it records, over seconds."""
+        from cliquewise.report.faces import curve, escaped
+
+        known: tuple[str, ...] = ("gap", "lower", "upper", "primal", "dual")
+        shown = [name for name in known if name in self.columns] or list(self.columns[-1:])
+        lines = shown[:1] if shown[0] == "gap" else shown
+        columns = {name: self.column(name).tolist() for name in self.columns}
+        step = "seconds" if "seconds" in self.columns else "rows"
+        columns.setdefault("rows", list(map(float, range(len(self)))))
+        return f"{curve(columns, lines, step)}<br><small>{escaped(repr(self))}</small>"
+
     def __str__(self) -> str:
         """All rows, or the first and the last of many."""
         rows: list[list[Any]] = [list(row.values()) for row in self]

@@ -136,3 +136,24 @@ def test_hostile_text_is_shown_and_never_run(browser, tmp_path):
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 800
     assert visit.page.evaluate("document.querySelectorAll('main script, main img').length") == 0
     visit.check()
+
+
+def test_a_graph_can_be_clicked_filtered_and_has_only_text_for_names(browser, tmp_path):
+    names = [word.replace(chr(0xD800), "") + str(v) for v, word in enumerate(HOSTILE)]
+    n = len(names)
+    likes = [[0.7, 0.0], [0.0, 0.7]]
+    states = [[HOSTILE[0], HOSTILE[2]]] * n
+    pairs = [((v, v + 1), likes) for v in range(n - 1)]
+    graph = cw.FactorGraph([2] * n, [((0,), [0.1, 0.0]), *pairs], names=names, states=states)
+    graph.condition({0: 1}).report(tmp_path / "g.html", HOSTILE[0], HOSTILE[1])
+    visit = Visit(browser, tmp_path / "g.html")
+    assert visit.page.locator(".network .node").count() == n
+    visit.page.click(".network .node >> nth=3", force=True)
+    assert names[3] in visit.page.text_content(".card h4")
+    visit.page.focus(".network .node >> nth=0")
+    visit.page.keyboard.press("Enter")
+    assert "observed" in visit.page.text_content(".card h4")
+    visit.page.fill("[data-filter=text]", "onerror")
+    assert visit.shown() == 1
+    visit.page.select_option("[data-filter=order]", "doubt")
+    visit.check()

@@ -113,7 +113,7 @@ def command(
         check_target(out, "the result")
     start = time.perf_counter()
     with waiting(f"reading {model}"):
-        graph = _read(model, evid)
+        graph = read_graph(model, evid)
         over = None if query is None else _read_query(query, graph)
     limits = {"max_memory": None if max_memory is None else max_memory * 2**30}
     limits |= {"gap": gap, "rho_updates": rho_updates, "seconds": seconds}
@@ -134,7 +134,7 @@ def command(
         _write_result(task, answer, standard_output(), over)
 
 
-def _read(model: str, evidence: str | None) -> FactorGraph:
+def read_graph(model: str, evidence: str | None) -> FactorGraph:
     """The model, in the format that its name tells; UAI by default."""
     from cliquewise.data.formats.bif import read_bif
     from cliquewise.data.formats.uai import read_uai, read_uai_evidence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -36,6 +35,17 @@ from cliquewise.cli.tagging import (
     help="The page to write, such as report.html.",
 )
 @click.option("--title", help="What the page calls itself. [default: the name of FILE]")
+@click.option(
+    "--evid",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Evidence for a graphical model.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    help="Time for each question about a graphical model that has no quick answer.",
+)
 @click.option("--jobs", default=1, show_default=True, help="Threads; -1 for all processors.")
 @reading_options("as of the training file")
 @debug_option
@@ -44,6 +54,8 @@ def command(
     model: str | None,
     out: str,
     title: str | None,
+    evid: str | None,
+    seconds: float | None,
     jobs: int,
     tabs: bool,
     encoding: str | None,
@@ -52,20 +64,38 @@ def command(
 
     With --model, FILE is a labeled file (as for evaluate): what is proved of the model, its
     scores, its errors one by one with their reasons, and its weights.
+
+    Without, FILE is a graphical model in UAI, BIF or XMLBIF format (as for infer): the graph, its
+    marginals, the best labeling, and what is proved of them.
     """
+    from cliquewise.report.page import check_report
+
+    check_report(out)
+    title = title or Path(file).name
     if model is None:
-        raise click.UsageError("--model is needed: the tagger that is tried on FILE.")
-    tagger = load_tagger(model).set_params(n_jobs=jobs)
-    encoding, tabs = writing_of(tagger, encoding, tabs)
+        _report_graph(file, out, title, evid, seconds)
+    elif evid is not None:
+        raise click.UsageError("--evid belongs to a graphical model, not to a tagger.")
+    else:
+        tagger = load_tagger(model).set_params(n_jobs=jobs)
+        encoding, tabs = writing_of(tagger, encoding, tabs)
+        with waiting(f"reading {file}"):
+            data = read_labeled(file, format_of(tagger), tabs, encoding)
+        check_columns(tagger, data.X, file)
+        about = f"{Path(model).name}, tried on {Path(file).name}"
+        with waiting(f"writing {out}"):
+            tagger.report(data.X, data.y, out, title=title, subtitle=about)
+    click.echo(f"{out} ({os.path.getsize(out) / 1e6:.1f} MB): open it in a browser", err=True)
+
+
+def _report_graph(
+    file: str, out: str, title: str, evidence: str | None, seconds: float | None
+) -> None:
+    from cliquewise.cli.infer import read_graph
+
     with waiting(f"reading {file}"):
-        data = read_labeled(file, format_of(tagger), tabs, encoding)
-    check_columns(tagger, data.X, file)
-    about = f"{Path(model).name}, tried on {Path(file).name}"
-    with waiting(f"writing {out}"):
-        tagger.report(data.X, data.y, out, title=title or Path(file).name, subtitle=about)
-    _say(out)
-
-
-def _say(out: str) -> None:
-    size: Any = os.path.getsize(out) / 1e6
-    click.echo(f"{out} ({size:.1f} MB): open it in a browser", err=True)
+        graph = read_graph(file, evidence)
+    limits = {} if seconds is None else {"seconds": seconds}
+    observed = "" if evidence is None else f", given {Path(evidence).name}"
+    with waiting(f"asking {file}"):
+        graph.report(out, title, f"{repr(graph)[1:-1]}{observed}", **limits)

@@ -65,6 +65,18 @@ class LabelSets:
             matrix[i, [number[name] for name in row]] = 1
         return matrix
 
+    def matrix(self, y: Any) -> NDArray[np.int64]:
+        """Sets of labels in either form as rows of 0 and 1."""
+        rows = _lists_of_names(y) if self.names is not None else None
+        if rows is None and not (self.as_lists and all(len(row) == 0 for row in y)):
+            return _indicator(y)
+        known = set(self.names or ())
+        for i, row in enumerate(rows or []):
+            strange = [name for name in row if name not in known]
+            if strange:
+                raise DataError(f"y[{i}] has the label {strange[0]!r}, which training did not see")
+        return self._encode(list(y) if rows is None else rows)
+
     def decode(self, matrix: NDArray[np.int64]) -> Any:
         """Rows of 0 and 1 in the form that :meth:`fit` was given."""
         if not self.as_lists or self.names is None:

@@ -93,13 +93,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """Run a solver on a problem and keep what it proves; ``options`` are those of `run`."""
         problem.elastic(self.l1_ratio)
         choice = choose(problem, self._wanted(), self.max_memory * 2**30)
-        with training_line(self.verbose, self.tol) as show:
-
-            def report(row: dict[str, float]) -> None:
-                show(row)
-                if callback is not None:
-                    callback(row)
-
+        with training_line(self.verbose, self.tol, callback) as line:
             fit = run(
                 problem,
                 choice.solver,
@@ -107,7 +101,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 max_epochs=self._most_epochs(),
                 max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
                 random_state=self.random_state,
-                callback=report,
+                callback=line,
                 fallback=choice.fallback,
                 **options,
             )

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise.data.attributes import FirstSight
+from cliquewise.data.spans import SpanLabels
 from cliquewise.errors import DataError
-from cliquewise.metrics import _spans
 from cliquewise.ragged import Floats, Ints
 
 #: What may be with a span, in the order of their numbers.
@@ -31,17 +32,15 @@ class Spans(NamedTuple):
     @classmethod
     def of(cls, truth: list[Any], predicted: list[Any], offsets: Ints) -> Spans | None:
         """From labels of all tokens; None if they name no spans."""
-        types: dict[str, int] = {}
+        index = FirstSight()
+        numbers = [index.numbers(labels) for labels in (truth, predicted)]
         try:
-            true, own = (_rows(labels, offsets, types) for labels in (truth, predicted))
+            labels = SpanLabels.of(list(index))
         except DataError:
             return None
-        return cls(list(types), true, own, _compare(true, own))
-
-
-def _rows(labels: list[Any], offsets: Ints, types: dict[str, int]) -> Ints:
-    first, end, kind = _spans(labels, offsets, types, "auto")
-    return np.stack([first, end, kind, np.zeros_like(first)], axis=1)
+        found = [labels.read(own, offsets) for own in numbers]
+        true, own = (np.stack([*places, np.zeros_like(places.starts)], axis=1) for places in found)
+        return cls(labels.types, true, own, _compare(true, own))
 
 
 def _compare(true: Ints, own: Ints) -> Ints:

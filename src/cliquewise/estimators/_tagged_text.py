@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from cliquewise.data.formats.conll import Columns
 from cliquewise.errors import DataError
 from cliquewise.estimators._report_measures import Spans
 from cliquewise.ragged import Floats, Ints, offsets_of
+from cliquewise.report.faces import Marked, MarkedText
 
-#: Numbers in one block of pairwise marginals (64 MB).
+#: Numbers in one block of marginals (64 MB).
 ROOM = 8_000_000
 
 #: Names of features, in order of preference, whose value is what a reader calls the token.
@@ -42,7 +43,7 @@ class TaggedText:
         self.names = [str(c) for c in known]
         self.gold = np.array([-1 if c is None else known[c] for c in self.truth], dtype=np.int64)
         self.own = np.array([known[c] for c in self.predicted], dtype=np.int64)
-        self.words = _words(X, lengths) if tokens is None else _checked_words(tokens, lengths)
+        self.words = words_of(X, lengths, tokens)
         self.spans = Spans.of(self.truth, self.predicted, self.offsets)
         self.has_probabilities = tagger.loss == "log"
         if self.has_probabilities:
@@ -64,58 +65,33 @@ class TaggedText:
         self.probability = np.empty(len(self.own))
         self.likely = np.empty((len(self.own), min(3, k)), dtype=np.int64)
         self.likelihoods = np.empty(self.likely.shape)
-        self.span_probability = np.ones(0 if self.spans is None else len(self.spans.own))
-        # Neighbors matter to spans of several tokens and to where spans end.
-        pairwise = self.spans is not None and k * k * int(np.diff(self.offsets).max()) <= ROOM
-        room = max(ROOM // (k * k if pairwise else k), 1)
-        first, n = 0, len(self.offsets) - 1
+        first, n, room = 0, len(self.offsets) - 1, max(ROOM // k, 1)
         while first < n:
             last = int(np.searchsorted(self.offsets, self.offsets[first] + room, "right")) - 1
             last = min(max(last, first + 1), n)
-            found = self.tagger.predict_marginals(
-                take(self.X, np.arange(first, last)), pairwise=pairwise
-            )
-            for i, part in enumerate(found, first):
-                nodes, edges = part if pairwise else (part, None)
-                self._keep(slice(int(self.offsets[i]), int(self.offsets[i + 1])), nodes, edges)
+            found = self.tagger.predict_marginals(take(self.X, np.arange(first, last)))
+            at = slice(int(self.offsets[first]), int(self.offsets[last]))
+            nodes = np.concatenate(found)
+            best = np.argsort(-nodes, axis=1, kind="stable")[:, : self.likely.shape[1]]
+            self.probability[at] = nodes[np.arange(len(nodes)), self.own[at]]
+            self.likely[at], self.likelihoods[at] = best, np.take_along_axis(nodes, best, axis=1)
             first = last
-        self.has_span_probabilities = pairwise
+        self.span_probability = self._of_spans()
 
-    def _keep(self, at: slice, nodes: Floats, edges: Floats | None) -> None:
-        own = self.own[at]
-        self.probability[at] = nodes[np.arange(len(nodes)), own]
-        best = np.argsort(-nodes, axis=1, kind="stable")[:, : self.likely.shape[1]]
-        self.likely[at], self.likelihoods[at] = best, np.take_along_axis(nodes, best, axis=1)
-        if edges is None or self.spans is None:
-            return
-        begin, stop = np.searchsorted(self.spans.own[:, 0], [at.start, at.stop])
-        for j in range(int(begin), int(stop)):
-            span = self.spans.own[j, :2] - at.start
-            self.span_probability[j] = _span_probability(
-                nodes, edges, own, int(span[0]), int(span[1]), self._continues(own[span[1] - 1])
+    def _of_spans(self) -> Floats:
+        """The probability of every predicted span; NaN where another of equal score is best."""
+        if self.spans is None or not len(self.spans.own):
+            return np.empty(0)
+        types = self.spans.types
+        known = {
+            (begin + s.start, begin + s.end, s.type): s.probability
+            for begin, found in zip(
+                self.offsets.tolist(), self.tagger.predict_spans(self.X, proba=True)
             )
-
-    def _continues(self, label: int) -> Ints:
-        """Labels that would go on with a span that so far ends with this one."""
-        prefix, _, kind = self.names[label].partition("-")
-        if prefix in ("E", "S", "L", "U"):
-            return np.empty(0, dtype=np.int64)
-        n = len(self.tagger.classes_)
-        goes_on = {f"{p}-{kind}" for p in "IEL"}
-        return np.array([c for c in range(n) if self.names[c] in goes_on], dtype=np.int64)
-
-
-def _span_probability(
-    nodes: Floats, edges: Floats, own: Ints, first: int, end: int, continues: Ints
-) -> float:
-    """That just these tokens have just these labels and the span ends there: chain rule."""
-    p = nodes[first, own[first]]
-    for t in range(first + 1, end):
-        p *= edges[t - 1, own[t - 1], own[t]] / max(nodes[t - 1, own[t - 1]], 1e-300)
-    if end < len(nodes) and len(continues):
-        more = edges[end - 1, own[end - 1], continues].sum()
-        p *= 1.0 - more / max(nodes[end - 1, own[end - 1]], 1e-300)
-    return float(np.clip(p, 0.0, 1.0))
+            for s in found
+        }
+        rows = self.spans.own.tolist()
+        return np.array([known.get((a, b, types[kind]), np.nan) for a, b, kind, _ in rows])
 
 
 def take(X: Any, chosen: Ints) -> Any:
@@ -129,14 +105,12 @@ def take(X: Any, chosen: Ints) -> Any:
     return X[chosen] if isinstance(X, np.ndarray) else [X[int(i)] for i in chosen]
 
 
-def _checked_words(tokens: Any, lengths: list[int]) -> list[str]:
-    if list(map(len, tokens)) != lengths:
-        raise DataError("tokens needs one string for each token of X")
-    return [str(word) for word in chain.from_iterable(tokens)]
-
-
-def _words(X: Any, lengths: list[int]) -> list[str]:
-    """What to call the tokens: a word where one can be told, their numbers otherwise."""
+def words_of(X: Any, lengths: list[int], tokens: Any = None) -> list[str]:
+    """What to call the tokens: as given, a word where one can be told, or their numbers."""
+    if tokens is not None:
+        if list(map(len, tokens)) != lengths:
+            raise DataError("tokens needs one string for each token of X")
+        return [str(word) for word in chain.from_iterable(tokens)]
     if isinstance(X, Columns):
         return list(X.columns[0])
     plain = isinstance(X, list | tuple) and all(isinstance(x, list | tuple) for x in X)
@@ -156,3 +130,28 @@ def _word(token: Any, t: int) -> str:
     if found is not None:
         return str(found)
     return strings[0] if strings else str(t + 1)
+
+
+def marked(tagger: Any, X: Any, tokens: Any = None) -> MarkedText:
+    """Predictions as marked-up sentences; see ``SequenceTagger.show``."""
+    tags = tagger.predict(X)
+    words = words_of(X, list(map(len, tags)), tokens)
+    sure = tagger.loss == "log"
+    try:
+        spans: list[list[Any]] = [
+            [(s.start, s.end, s.type, s.probability if sure else None) for s in found]
+            for found in tagger.predict_spans(X, proba=sure)
+        ]
+    except DataError:  # the labels name no spans: every token has its own
+        index = {c: i for i, c in enumerate(tagger.classes_)}
+        tables = tagger.predict_marginals(X) if sure else [None] * len(tags)
+        spans = [
+            [
+                (t, t + 1, str(tag), None if table is None else float(table[t, index[tag]]))
+                for t, tag in enumerate(row)
+            ]
+            for row, table in zip(tags, tables, strict=True)
+        ]
+    ends = offsets_of([len(row) for row in tags]).tolist()
+    parts = [words[a:b] for a, b in pairwise(ends)]
+    return MarkedText([Marked(w, s) for w, s in zip(parts, spans, strict=True)])

@@ -6,8 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from cliquewise.estimators._report_labels import (
+    MOST_LABELS,
+    figure,
+    label_confusion,
+    label_table,
+    token_shares,
+)
 from cliquewise.estimators._report_measures import (
     BOTH,
+    CORRECT,
     KINDS,
     Spans,
     bootstrap,
@@ -23,8 +31,6 @@ from cliquewise.report import blocks
 from cliquewise.report.blocks import Block
 from cliquewise.report.page import numbers
 
-#: Labels that a matrix shows; of more, those with the most errors (or weights).
-MOST_LABELS = 40
 #: Features of each label in the section about the model.
 LARGEST = 15
 
@@ -46,33 +52,19 @@ def tagger_sections(tagger: Any, X: Any, y: Any, tokens: Any = None) -> list[Blo
 
 def _scores(text: TaggedText) -> list[Block]:
     sequence = np.repeat(np.arange(len(text.offsets) - 1), np.diff(text.offsets))
-    wrong, known = (
-        np.bincount(sequence, given, len(text.offsets) - 1)
-        for given in (text.is_wrong, text.is_known)
-    )
-    draws = bootstrap(np.stack([wrong, known, wrong == 0, np.ones(len(wrong))], axis=1))
-    shares = [
-        (
-            "tokens right",
-            1 - wrong.sum() / max(known.sum(), 1),
-            1 - draws[:, 0] / np.maximum(draws[:, 1], 1),
-        ),
-        ("sentences all right", float(np.mean(wrong == 0)), draws[:, 2] / draws[:, 3]),
-    ]
+    shares = token_shares(text.is_wrong, text.is_known, sequence, len(text.offsets) - 1)
+    names = ("tokens right", "sentences all right")
+    items = [figure(name, *share) for name, share in zip(names, shares, strict=True)]
     counts = None if text.spans is None else span_counts(text.spans, text.offsets)
     if counts is not None and len(counts[0]):
         totals, drawn = counts.sum(axis=(0, 1)), bootstrap(counts.sum(axis=1))
-        shares.insert(0, ("span F1", ratios(totals)[2], ratios(drawn)[2]))
-    items = []
-    for name, value, sample in shares:
-        v, low, high = interval(float(value), np.asarray(sample))
-        items.append((name, f"{100 * v:.2f} %", f"{100 * low:.2f} to {100 * high:.2f}"))
-    n = len(text.offsets) - 1
-    items.append(("sentences", f"{n:,}", f"{len(text.own):,} tokens"))
+        items.insert(0, figure("span F1", ratios(totals)[2], ratios(drawn)[2]))
+    items.append(("sentences", f"{len(text.offsets) - 1:,}", f"{len(text.own):,} tokens"))
     out = [blocks.figures(items)]
     if counts is not None and len(counts[0]):
         out.append(_span_table(text, counts))
-    out.append(_label_table(text))
+    known = text.is_known
+    out.append(label_table("Tokens by label", text.gold[known], text.own[known], text.names))
     return out
 
 
@@ -93,37 +85,9 @@ def _span_table(text: TaggedText, counts: Ints) -> Block:
     )
 
 
-def _label_table(text: TaggedText) -> Block:
-    k = len(text.names)
-    true = np.bincount(text.gold[text.is_known], minlength=k)
-    own = np.bincount(text.own[text.is_known], minlength=k)
-    right = np.bincount(text.own[text.is_known & ~text.is_wrong], minlength=k)
-    measures = np.round(ratios(np.stack([true, own, right], axis=1)), 4)
-    rows = [
-        [text.names[c], *measures[:, c].tolist(), int(true[c]), int(own[c])]
-        for c in range(k)
-        if true[c] or own[c]
-    ]
-    columns = [("label", "text"), ("precision", "share"), ("recall", "share"), ("F1", "share")]
-    columns += [("true", "count"), ("predicted", "count")]
-    return blocks.table("Tokens by label", columns, rows)
-
-
 def _confusions(text: TaggedText) -> list[Block]:
-    k = len(text.names)
-    cells = text.gold[text.is_known] * k + text.own[text.is_known]
-    matrix = np.bincount(cells, minlength=k * k).reshape(k, k)
-    used = np.flatnonzero(matrix.sum(axis=0) + matrix.sum(axis=1))
-    caption = "Tokens: the true label, and what it was taken for"
-    if len(used) > MOST_LABELS:
-        errors = matrix - np.diag(np.diag(matrix))
-        worst = np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MOST_LABELS]
-        caption += f" (the {MOST_LABELS} of {len(used)} labels with the most errors)"
-        used = np.sort(worst)
-    names = [text.names[c] for c in used]
-    shown = matrix[np.ix_(used, used)].tolist()
-    axes = ("true", "predicted")
-    out = [blocks.heatmap(caption, names, names, shown, axes=axes, share=True)]
+    known = text.is_known
+    out = [label_confusion("Tokens", text.gold[known], text.own[known], text.names)]
     if text.spans is not None and text.spans.types:
         out += _span_confusions(text.spans)
     return out
@@ -180,10 +144,10 @@ def _calibrations(text: TaggedText) -> list[Block]:
     known = text.is_known
     bins, error = calibration(text.probability[known], ~text.is_wrong[known])
     out = [blocks.reliability("Tokens", bins, error, int(known.sum()))]
-    if text.has_span_probabilities and text.spans is not None and len(text.spans.own):
-        right = text.spans.own[:, 3] == 0
-        bins, error = calibration(text.span_probability, right)
-        out.append(blocks.reliability("Predicted spans", bins, error, len(right)))
+    if text.spans is not None and len(text.spans.own):
+        at = np.isfinite(text.span_probability)
+        bins, error = calibration(text.span_probability[at], text.spans.own[at, 3] == CORRECT)
+        out.append(blocks.reliability("Predicted spans", bins, error, int(at.sum())))
     return out
 
 
@@ -251,7 +215,8 @@ def sentences_block(text: TaggedText, found: Reasons) -> Block:
         block["probability"] = _per_mille(text.probability)
     if text.spans is not None and text.spans.types:
         s = text.spans
-        sure = _per_mille(text.span_probability) if _has_spans(text) else [-1] * len(s.own)
+        known = text.has_probabilities
+        sure = _per_mille(text.span_probability) if known else [-1] * len(s.own)
         block["spans"] = {
             "types": s.types,
             "true": s.true.ravel().tolist(),
@@ -261,9 +226,5 @@ def sentences_block(text: TaggedText, found: Reasons) -> Block:
     return block
 
 
-def _has_spans(text: TaggedText) -> bool:
-    return text.has_probabilities and text.has_span_probabilities
-
-
 def _per_mille(p: Floats) -> list[int]:
-    return np.floor(1000 * p + 0.5).astype(np.int64).tolist()  # type: ignore[no-any-return]
+    return np.where(np.isfinite(p), np.floor(1000 * p + 0.5), -1).astype(np.int64).tolist()  # type: ignore[no-any-return]

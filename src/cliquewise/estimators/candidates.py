@@ -103,6 +103,11 @@ class CandidateRanker(Estimator):
         self.n_features_in_ = data.features.n_features
         return self
 
+    def _sections(self, X: Any, y: Any) -> list[Any]:
+        from cliquewise.estimators._output_reports import candidate_sections
+
+        return candidate_sections(self, X, y)
+
     def _to_file(self) -> tuple[Arrays, Header]:
         return {"coef": self.coef_}, {"n_features": self.n_features_in_}
 

@@ -277,6 +277,11 @@ class GraphLabeler(GraphEstimator):
         """(edge features, labels, labels) weights of the edges."""
         return self.model_.tables(self.coef_, pair)
 
+    def _sections(self, X: Any, y: Any) -> list[Any]:
+        from cliquewise.estimators._output_reports import node_sections
+
+        return node_sections(self, X, y)
+
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = super()._to_file()
         classes = [plain_classes(labels.classes) for labels in self.labels_]

@@ -116,6 +116,11 @@ class Matcher(Estimator):
         self.n_features_in_ = n_features
         self.model_ = MatchingModel(n_features, bool(self.intercept), bool(self.partial))
 
+    def _sections(self, X: Any, y: Any) -> list[Any]:
+        from cliquewise.estimators._output_reports import matching_sections
+
+        return matching_sections(self, X, y)
+
     def _to_file(self) -> tuple[Arrays, Header]:
         return {"coef": self.coef_}, {"n_features": self.n_features_in_}
 
@@ -153,11 +158,15 @@ class Matcher(Estimator):
 
         See :func:`cliquewise.metrics.pair_f1`.
         """
-        check_is_fitted(self, "coef_")
         examples, truths = same_length(X, y)
         weights = check_sample_weight(sample_weight, len(examples))
-        shapes = PairTables.from_examples(examples, self.n_features_in_).shapes
-        return pair_f1(_columns(truths, shapes), self.predict(examples), weights)
+        return pair_f1(self._truth(examples, truths), self.predict(examples), weights)
+
+    def _truth(self, X: Any, y: Any) -> list[Ints]:
+        """True matchings as columns of rows."""
+        check_is_fitted(self, "coef_")
+        examples, truths = same_length(X, y)
+        return _columns(truths, PairTables.from_examples(examples, self.n_features_in_).shapes)
 
 
 def _columns(truths: list[Any], shapes: Ints) -> list[Ints]:

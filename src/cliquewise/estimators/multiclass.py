@@ -112,6 +112,11 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             sample_weight = check_sample_weight(sample_weight, len(y))
         return float(super().score(X, y, sample_weight=sample_weight))
 
+    def _sections(self, X: Any, y: Any) -> list[Any]:
+        from cliquewise.estimators._output_reports import class_sections
+
+        return class_sections(self, X, y)
+
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = self.tagger_._to_file()
         classes = plain_classes(self.classes_.tolist())

@@ -356,6 +356,11 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         table = self.model_.tables(self.coef_, int(found[0]))[0]
         return np.asarray(table if i <= j else table.T)
 
+    def _sections(self, X: Any, y: Any) -> list[Any]:
+        from cliquewise.estimators._output_reports import set_sections
+
+        return set_sections(self, X, y)
+
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = super()._to_file()
         labels = self._labels_of_rows

@@ -41,6 +41,7 @@ from cliquewise.estimators._tables import laid_out, learned
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.ragged import Floats
+from cliquewise.report.faces import MarkedText
 from cliquewise.solvers.base import Start
 from cliquewise.solvers.sdca import SDCA
 
@@ -392,6 +393,27 @@ class SequenceTagger(ChainPruning, Estimator):
                 f"classes: {new[:5]} are new; the labels are those of the first call, "
                 f"{self.classes_[:20]}: name all that will ever come there"
             )
+
+    def show(self, X: Any, *, tokens: Any = None) -> MarkedText:
+        """Predictions as marked-up sentences: boxes in a notebook, brackets in a terminal.
+
+        Parameters
+        ----------
+        X : sequences, as in :meth:`fit`
+        tokens : list of lists of str, optional
+            What to call the tokens; by default the first column, or a feature that names a word.
+
+        Examples
+        --------
+        >>> from cliquewise import SequenceTagger
+        >>> X = [[["w=Anna"], ["w=sees"], ["w=Rome"]]] * 3
+        >>> tagger = SequenceTagger(random_state=0).fit(X, [["B-PER", "O", "B-LOC"]] * 3)
+        >>> tagger.show(X[:1])
+        [Anna]PER:0... sees [Rome]LOC:0...
+        """
+        from cliquewise.estimators._tagged_text import marked
+
+        return marked(self, X, tokens)
 
     def _sections(self, X: Any, y: Any, tokens: Any = None) -> list[Any]:
         from cliquewise.estimators._tagger_report import tagger_sections

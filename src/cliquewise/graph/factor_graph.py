@@ -433,6 +433,39 @@ class FactorGraph(Shapes):
         """
         return self._oracles().choose(self.core.graph, want).explanation  # type: ignore[no-any-return]
 
+    def report(self, path: Any, title: str = "", subtitle: str = "", **options: Any) -> None:
+        """Write what is known of this graph as one HTML file, complete without any network.
+
+        Parameters
+        ----------
+        path : path
+            The file to write.
+        title, subtitle : str
+            What the page calls itself.
+        **options
+            For :meth:`marginals` and :meth:`map`: ``seconds``, say.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "graph.html"
+        >>> FactorGraph([2, 2], [((0, 1), [[1.0, 0.0], [0.0, 1.0]])]).report(path)
+        >>> path.stat().st_size > 10_000
+        True
+        """
+        from cliquewise.graph.pages import graph_sections
+        from cliquewise.report.page import check_report, write_page
+
+        check_report(path)
+        sections = graph_sections(self, **options)
+        write_page(path, title or "Graphical model", subtitle or repr(self)[1:-1], sections)
+
+    def _repr_html_(self) -> str:
+        """A picture of a small graph with the chances of its states."""
+        from cliquewise.graph.pages import picture
+
+        return picture(self)
+
     @staticmethod
     def _oracles() -> Any:
         """Those who answer. The only place where a graph knows of them: users ask graphs."""

@@ -27,6 +27,7 @@ from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Info, Solver, Start
 from cliquewise.solvers.interrupts import BetweenSteps
+from cliquewise.solvers.progress import TrainingLine
 from cliquewise.trace import COLUMNS, Trace
 
 #: Share of the passes that certificates may take before the solver itself claims to be done.
@@ -185,6 +186,8 @@ class Run:
                 self.epochs += info.epochs
                 self.calls += info.oracle_calls
                 self.estimates.append((self.epochs, info.estimate))
+                if isinstance(self.callback, TrainingLine):
+                    self.callback.step(self.epochs, self.before + self.seconds, info.estimate)
                 certificate = None
                 if info.certificate is not None or self.is_due(info, state):
                     certificate = self.check(state, info.certificate)

@@ -1,0 +1,92 @@
+"""Tables about labels that reports of several kinds of models share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cliquewise.estimators._report_measures import bootstrap, calibration, interval, ratios
+from cliquewise.ragged import Floats, Ints
+from cliquewise.report import blocks
+from cliquewise.report.blocks import Block
+
+#: Labels that a matrix shows; of more, those with the most errors (or weights).
+MOST_LABELS = 40
+#: Weights that are listed.
+MOST_WEIGHTS = 20
+
+
+def figure(name: str, value: Any, draws: Any) -> tuple[str, str, str]:
+    """A share with the interval of its bootstrap draws, as a large figure."""
+    v, low, high = interval(float(value), np.asarray(draws))
+    return name, f"{100 * v:.2f} %", f"{100 * low:.2f} to {100 * high:.2f}"
+
+
+def token_shares(wrong: Any, known: Any, owner: Ints, n: int) -> list[tuple[float, Floats]]:
+    """Share of the labels that are right, and of the examples all of whose labels are; draws."""
+    bad, counted = np.bincount(owner, wrong, n), np.bincount(owner, known, n)
+    draws = bootstrap(np.stack([bad, counted, bad == 0, np.ones(n)], axis=1))
+    return [
+        (1 - bad.sum() / max(counted.sum(), 1), 1 - draws[:, 0] / np.maximum(draws[:, 1], 1)),
+        (float(np.mean(bad == 0)), draws[:, 2] / draws[:, 3]),
+    ]
+
+
+def label_table(caption: str, gold: Ints, own: Ints, names: list[str]) -> Block:
+    """Precision, recall and F1 of every label that occurs."""
+    k = len(names)
+    true, given = np.bincount(gold, minlength=k), np.bincount(own, minlength=k)
+    right = np.bincount(own[own == gold], minlength=k)
+    return measures_table(caption, names, np.stack([true, given, right], axis=1))
+
+
+def measures_table(caption: str, names: list[str], counts: Ints) -> Block:
+    """The same from (labels, 3) counts: true, predicted, right."""
+    measures = np.round(ratios(counts), 4)
+    rows = [
+        [names[c], *measures[:, c].tolist(), int(counts[c, 0]), int(counts[c, 1])]
+        for c in range(len(names))
+        if counts[c].any()
+    ]
+    columns = [("label", "text"), ("precision", "share"), ("recall", "share"), ("F1", "share")]
+    return blocks.table(caption, [*columns, ("true", "count"), ("predicted", "count")], rows)
+
+
+def label_confusion(what: str, gold: Ints, own: Ints, names: list[str]) -> Block:
+    """Which labels were taken for which; of many, those with the most errors."""
+    k = len(names)
+    matrix = np.bincount(gold * k + own, minlength=k * k).reshape(k, k)
+    used = np.flatnonzero(matrix.sum(axis=0) + matrix.sum(axis=1))
+    caption = f"{what}: the true label, and what it was taken for"
+    if len(used) > MOST_LABELS:
+        errors = matrix - np.diag(np.diag(matrix))
+        worst = np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MOST_LABELS]
+        caption += f" (the {MOST_LABELS} of {len(used)} labels with the most errors)"
+        used = np.sort(worst)
+    shown = [names[c] for c in used]
+    cells = matrix[np.ix_(used, used)].tolist()
+    return blocks.heatmap(caption, shown, shown, cells, axes=("true", "predicted"), share=True)
+
+
+def reliability(what: str, probability: Any, right: Any) -> Block:
+    """How often what has a probability is right."""
+    bins, error = calibration(np.asarray(probability, dtype=np.float64), np.asarray(right))
+    return blocks.reliability(what, bins, error, len(right))
+
+
+def weight_bars(caption: str, groups: list[tuple[str, Any]], names: list[str]) -> Block:
+    """The largest weights of each group (a label), by the names of the features."""
+    out = []
+    for label, weights in groups:
+        w = np.asarray(weights, dtype=np.float64)
+        best = np.argsort(-np.abs(w), kind="stable")[:MOST_WEIGHTS]
+        out.append((label, [(names[i], float(w[i])) for i in best if w[i]]))
+    return blocks.bars(caption, out)
+
+
+def feature_names(estimator: Any, *more: str) -> list[str]:
+    """Names of the columns of X, and of what follows them."""
+    named = getattr(estimator, "feature_names_in_", None)
+    n = estimator.n_features_in_
+    return [*([f"x{i}" for i in range(n)] if named is None else map(str, named)), *more]

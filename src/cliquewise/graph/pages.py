@@ -1,0 +1,182 @@
+"""A factor graph to look at: as a page, and as a picture in a notebook."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cliquewise.errors import CliquewiseError
+from cliquewise.report import blocks, faces
+from cliquewise.report.blocks import Block
+from cliquewise.report.layout import layout
+from cliquewise.report.page import number, numbers
+
+if TYPE_CHECKING:
+    from cliquewise.graph.factor_graph import FactorGraph
+
+#: Variables of a graph that is drawn, on a page and in a notebook; listed on a page.
+MOST_DRAWN, MOST_PICTURED, MOST_LISTED = 600, 60, 5000
+#: Entries of the tables of a graph whose marginals a notebook asks for, and seconds for them.
+QUICK_ENTRIES, QUICK_SECONDS = 100_000, 1.0
+#: States of a variable whose chances are listed.
+MOST_STATES = 50
+
+
+def names_of(graph: FactorGraph) -> list[str]:
+    """Names of the variables, or their numbers."""
+    return list(graph.names or map(str, range(graph.n_variables)))
+
+
+def drawn(graph: FactorGraph) -> tuple[Any, list[tuple[int, int]], list[list[int]]]:
+    """Places of the variables and of factors of three or more, edges, scopes of those factors."""
+    scopes = [scope for scope, _ in graph.factors]
+    edges = sorted({(min(s), max(s)) for s in scopes if len(s) == 2})
+    large = [list(s) for s in dict.fromkeys(s for s in scopes if len(s) > 2)]
+    n = graph.n_variables
+    spokes = [(n + f, v) for f, scope in enumerate(large) for v in scope]
+    return layout(n + len(large), [*edges, *spokes]), edges, large
+
+
+def picture(graph: FactorGraph) -> str:
+    """What a notebook shows of a graph."""
+    about = f"<small>{faces.escaped(repr(graph))}</small>"
+    if not 0 < graph.n_variables <= MOST_PICTURED:
+        return about
+    places, edges, large = drawn(graph)
+    chances: list[list[float]] = [[] for _ in range(graph.n_variables)]
+    note = ""
+    if graph.tables.size <= QUICK_ENTRIES:
+        try:
+            found = graph.marginals(seconds=QUICK_SECONDS)
+            chances = [p.tolist() for p in found.nodes]
+            note = "" if found.exact else ", marginals are estimates"
+        except CliquewiseError as error:
+            note = f", no marginals: {error}"
+    seen, names = graph.evidence, names_of(graph)
+    nodes = [
+        faces.Node(float(places[v, 0]), float(places[v, 1]), names[v], chances[v], v in seen)
+        for v in range(graph.n_variables)
+    ]
+    squares = [(*places[len(nodes) + f].tolist(), scope) for f, scope in enumerate(large)]
+    return faces.network(nodes, edges, squares) + f"<br>{about}<small>{faces.escaped(note)}</small>"
+
+
+def graph_sections(graph: FactorGraph, **options: Any) -> list[Block]:
+    """All that is said about a graph."""
+    marginals, best = graph.marginals(**options), graph.map(**options)
+    proof = [_log_z(marginals), _best(best), *_course(marginals)]
+    out = [blocks.section("proof", "What is proved", proof)]
+    names, seen = names_of(graph), graph.evidence
+    if graph.n_variables <= MOST_DRAWN:
+        out.append(blocks.section("graph", "The graph", [_network(graph, marginals, best)]))
+    shown = range(min(graph.n_variables, MOST_LISTED))
+    listed = {
+        "kind": "marginals",
+        "names": [names[v] for v in shown],
+        "states": _states(graph, len(shown)),
+        "chances": [numbers(marginals.nodes[v][:MOST_STATES], 4) for v in shown],
+        "seen": [v for v in seen if v < len(shown)],
+        "best": best.labels[: len(shown)].tolist(),
+    }
+    note = "" if marginals.exact else f"Estimates by {marginals.method}, not exact."
+    if graph.n_variables > len(shown):
+        note += f" The first {len(shown):,} of {graph.n_variables:,} variables."
+    out.append(blocks.section("marginals", "Marginals", [listed], note))
+    words = [("marginals and ln Z", "marginals"), ("best labeling", "map")]
+    why = []
+    for what, want in words:
+        why += [blocks.text(f"Methods for {what}, and which one is taken:")]
+        why += [blocks.text(graph.explain(want), plain=True)]
+    return [*out, blocks.section("model", "The model", [_sizes(graph), *why])]
+
+
+def _log_z(found: Any) -> Block:
+    low, high = found.log_z_bounds
+    facts = [("ln Z", _shown(found.log_z)), ("log10 Z", _shown(found.log_z / math.log(10)))]
+    if found.exact:
+        return blocks.badge(
+            "proved", f"ln Z = {_shown(found.log_z)}",
+            f"Computed exactly by {found.method}, as are all marginals; only rounding is left.",
+            [*facts, ("rounding at most", f"{found.rounding:.2g}")],
+        )  # fmt: skip
+    sure = all(found.bounds_certified) and math.isfinite(high - low)
+    sentence = (
+        f"ln Z lies between {_shown(low)} and {_shown(high)}: proved. The marginals are estimates."
+        if sure
+        else "ln Z and the marginals are estimates; not both bounds are proved."
+    )
+    facts += [("lower bound", _shown(low)), ("upper bound", _shown(high)), ("method", found.method)]
+    return blocks.badge(
+        "bounded" if sure else "open", f"ln Z is about {_shown(found.log_z)}", sentence, facts
+    )
+
+
+def _best(best: Any) -> Block:
+    facts = [("score", _shown(best.score)), ("upper bound", _shown(best.upper_bound))]
+    facts.append(("method", best.method))
+    if best.exact:
+        sentence = "No labeling scores higher than the one shown here."
+        return blocks.badge("proved", "Best labeling proved", sentence, facts)
+    bounded = math.isfinite(best.gap)
+    sentence = (
+        f"No labeling scores more than {best.gap:.4g} higher than the one shown here: proved."
+        if bounded
+        else "Another labeling may score higher, by an amount that nobody knows."
+    )
+    return blocks.badge(
+        "bounded" if bounded else "open", "Best labeling not proved", sentence, facts
+    )
+
+
+def _course(found: Any) -> list[Block]:
+    """Bounds of ln Z over time, where the method records them."""
+    trace = found.trace
+    columns = () if trace is None else trace.columns
+    lines = [n for n in ("upper", "lower") if n in columns]
+    if trace is None or len(trace) < 2 or "seconds" not in columns or not lines:
+        return []
+    named = [(f"{name} bound", trace[name].tolist()) for name in lines]
+    return [blocks.curves("Bounds of ln Z", [("seconds", trace["seconds"].tolist())], named)]
+
+
+def _network(graph: FactorGraph, marginals: Any, best: Any) -> Block:
+    places, edges, large = drawn(graph)
+    n, names = graph.n_variables, names_of(graph)
+    return {
+        "kind": "network",
+        "places": numbers(np.round(places, 3)),
+        "n": n,
+        "names": names,
+        "edges": [list(e) for e in edges],
+        "scopes": large,
+        "chances": [numbers(marginals.nodes[v][:MOST_STATES], 4) for v in range(n)],
+        "states": _states(graph, n),
+        "seen": list(graph.evidence),
+        "best": best.labels.tolist(),
+    }
+
+
+def _states(graph: FactorGraph, n: int) -> list[list[str]] | None:
+    found = graph.states
+    return None if found is None else [list(found[v][:MOST_STATES]) for v in range(n)]
+
+
+def _sizes(graph: FactorGraph) -> Block:
+    orders = np.diff(graph.structure.scope_offsets)
+    rows = [
+        ["variables", f"{graph.n_variables:,}"],
+        ["observed", f"{len(graph.evidence):,}"],
+        ["states of a variable, at most", f"{int(graph.cardinalities.max(initial=0)):,}"],
+        ["factors", f"{graph.n_factors:,}"],
+        ["variables of a factor, at most", f"{int(orders.max(initial=0)):,}"],
+        ["entries of all tables", f"{graph.tables.size:,}"],
+        ["of them forbidden", f"{int(np.isneginf(graph.tables).sum()):,}"],
+    ]
+    return blocks.table("Sizes", [("of", "text"), ("is", "text")], rows)
+
+
+def _shown(value: float) -> str:
+    rounded = number(value, 8)
+    return str(value) if rounded is None else f"{rounded:.8g}"
