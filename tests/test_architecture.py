@@ -25,7 +25,7 @@ ROOMS = (
     ("problems",),
     ("solvers",),
     ("estimators",),
-    ("cli", "distributed"),
+    ("cli", "distributed", "spacy"),
     ("torch",),
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}

@@ -29,6 +29,8 @@ def test_the_examples_in_the_docstrings_run(name):
         pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
         if "_triton" in name:
             pytest.importorskip("triton", reason="Triton is not installed")
+    if name == "cliquewise.spacy":
+        pytest.importorskip("spacy", reason="the extra cliquewise[spacy] is not installed")
     if name.startswith("cliquewise.distributed"):
         pytest.importorskip("distributed", reason="cliquewise[distributed] is not installed")
     module = importlib.import_module(name)

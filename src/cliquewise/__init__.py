@@ -36,7 +36,7 @@ _MODULES = {"builders": "cliquewise.graph.builders"} | {
     name: f"cliquewise.{name}" for name in ("data", "errors", "metrics", "oracles", "solvers")
 }
 #: Needs an extra, and so does not count among the names that are always there.
-_EXTRAS = ("torch", "distributed")
+_EXTRAS = ("torch", "distributed", "spacy")
 
 __all__ = [*_WHERE, *_MODULES, "__version__"]
 
