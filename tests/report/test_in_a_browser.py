@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 
+import numpy as np
 import pytest
-from report_cases import HOSTILE, spans_tagger
+from report_cases import HOSTILE, spans_tagger, template_tagger
 
 import cliquewise as cw
 
@@ -156,4 +157,57 @@ def test_a_graph_can_be_clicked_filtered_and_has_only_text_for_names(browser, tm
     visit.page.fill("[data-filter=text]", "onerror")
     assert visit.shown() == 1
     visit.page.select_option("[data-filter=order]", "doubt")
+    visit.check()
+
+
+TEMPLATE = "U1:%x[0,0]\nU2:%x[-1,0]/%X[1,0]\nU3:%x[-2,1]\nU4:%x[@1,0]/%x[@-1,1]\nB"
+
+
+@pytest.mark.parametrize(
+    ("template", "options"),
+    [
+        ("ner", {}),
+        (TEMPLATE, {"feature_pairs": "seen", "boundaries": False, "forbidden": [("O", "I-X")]}),
+    ],
+    ids=["ner", "crfpp"],
+)
+def test_the_page_tags_as_python_does(browser, tmp_path, template, options):
+    if "\n" in template:
+        (tmp_path / "template").write_text(template)
+        template = tmp_path / "template"
+    tagger, X = template_tagger(template, **options)
+    tags, tables = tagger.predict(X), tagger.predict_marginals(X)
+    tagger.report(X[:5], tags[:5], tmp_path / "r.html", live=True)
+    visit = Visit(browser, tmp_path / "r.html")
+    answer = visit.page.evaluate(
+        """(X) => X.map((rows) => { const { tags, probabilities } = LIVE.get().tag(rows);
+        return [tags, probabilities]; })""",
+        X,
+    )
+    for own, table, (numbers, probabilities) in zip(tags, tables, answer, strict=True):
+        assert [tagger.classes_[k] for k in numbers] == own
+        assert np.abs(np.array(probabilities) - table).max() <= 1e-6
+    visit.check()
+
+
+def test_a_typed_sentence_is_tagged_at_once_with_reasons(browser, tmp_path):
+    tagger, X = template_tagger("ner", n_test=3)
+    tagger.report(X, tagger.predict(X), tmp_path / "r.html", live=True)
+    visit = Visit(browser, tmp_path / "r.html")
+    page = visit.page
+    page.fill("[data-live]", "Rome N\nx2 V\n<img/src=x/onerror=window.hacked=1> D")
+    page.wait_for_selector(".answer .token >> nth=2")
+    assert page.locator(".answer .word").all_text_contents()[:2] == ["Rome", "x2"]
+    page.click(".answer .token >> nth=0")
+    assert "rather than" in page.inner_text(".answer .reason")
+    page.fill("[data-live]", "In Rome, U.S. x2.")
+    page.wait_for_selector(".answer .token >> nth=5")
+    assert page.locator(".answer .word").all_text_contents() == [
+        "In",
+        "Rome",
+        ",",
+        "U.S.",
+        "x2",
+        ".",
+    ]
     visit.check()

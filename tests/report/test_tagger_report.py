@@ -13,7 +13,7 @@ from report_cases import spans_tagger
 
 import cliquewise as cw
 from cliquewise.cli import main
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._report_measures import KINDS, Spans, bootstrap, calibration
 from cliquewise.estimators._tagged_text import TaggedText
 from cliquewise.estimators._tagger_reasons import reasons
@@ -181,3 +181,22 @@ def test_the_command_writes_the_same_page(tmp_path):
     page = data_of(tmp_path / "r.html")
     assert page["title"] == "train" and "m.cw" in page["subtitle"]
     assert block_of(page, "sentences", "sentences")["words"] == ["Rome", "sleeps", "Paris", "wakes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "without a template"),
+        ({"template": "columns", "n_hash": 64}, "hashes"),
+        ({"template": 'U1:%t[0,0,"^a"]'}, "expression"),
+        ({"template": "U1:%x[0,0]\nB2:%x[0,0]"}, "pairs of tokens"),
+    ],
+)
+def test_live_refuses_models_that_a_page_cannot_run(options, why, tmp_path):
+    if ":" in options.get("template", ""):
+        (tmp_path / "t").write_text(options["template"])
+        options = {"template": tmp_path / "t"}
+    X, y = [[["a"], ["b"]]], [["A", "B"]]
+    tagger = cw.SequenceTagger(random_state=0, tol=0.9, **options).fit(X, y)
+    with pytest.raises(UnsupportedError, match=why):
+        tagger.report(X, y, tmp_path / "r.html", live=True)

@@ -34,6 +34,7 @@ from cliquewise.cli.tagging import (
     type=click.Path(dir_okay=False, writable=True),
     help="The page to write, such as report.html.",
 )
+@click.option("--live", is_flag=True, help="Put the tagger into the page, to try it there.")
 @click.option("--title", help="What the page calls itself. [default: the name of FILE]")
 @click.option(
     "--evid",
@@ -53,6 +54,7 @@ def command(
     file: str,
     model: str | None,
     out: str,
+    live: bool,
     title: str | None,
     evid: str | None,
     seconds: float | None,
@@ -72,10 +74,12 @@ def command(
 
     check_report(out)
     title = title or Path(file).name
+    if model is None and live:
+        raise click.UsageError("--live needs --model: a tagger to try.")
     if model is None:
         _report_graph(file, out, title, evid, seconds)
-    elif evid is not None:
-        raise click.UsageError("--evid belongs to a graphical model, not to a tagger.")
+    elif evid is not None or seconds is not None:
+        raise click.UsageError("--evid and --seconds belong to a graphical model, not to a tagger.")
     else:
         tagger = load_tagger(model).set_params(n_jobs=jobs)
         encoding, tabs = writing_of(tagger, encoding, tabs)
@@ -84,7 +88,7 @@ def command(
         check_columns(tagger, data.X, file)
         about = f"{Path(model).name}, tried on {Path(file).name}"
         with waiting(f"writing {out}"):
-            tagger.report(data.X, data.y, out, title=title, subtitle=about)
+            tagger.report(data.X, data.y, out, title=title, subtitle=about, live=live)
     click.echo(f"{out} ({os.path.getsize(out) / 1e6:.1f} MB): open it in a browser", err=True)
 
 

@@ -114,7 +114,7 @@ class TemplateEncoder:
             return self._entries(_View(text, self.template), "tokens")
         if self._items is None or text.n_columns < self._items.n_columns:
             _check_columns(self.template, text)
-            table, marks = self._table("tokens"), _marks(self.template)
+            table, marks = self._table("tokens"), marks_outside(self.template)
             self._items = RuleItems(self.template, marks, table)
         return _as_entries(self._items.numbers(text), text, self.n_features)
 
@@ -182,7 +182,7 @@ class _View:
         self.starts = np.repeat(self.text.offsets[:-1], sizes)
         self.lengths = np.repeat(sizes, sizes)
         self.places = np.arange(self.text.n_tokens) - self.starts
-        self.marks = _marks(self.template)
+        self.marks = marks_outside(self.template)
         self.reach = len(self.marks) // 2
 
     def macro(self, macro: Macro) -> tuple[NDArray[np.int64], list[str | None]]:
@@ -222,7 +222,7 @@ class _View:
         return numbers, values
 
 
-def _marks(template: Template) -> list[str | None]:
+def marks_outside(template: Template) -> list[str | None]:
     """What stands 1, 2, ... places before the start, then after the end, of a sentence."""
     reach = max((abs(macro.row) for macro in template.macros()), default=0)
     if template.outside == "absent":

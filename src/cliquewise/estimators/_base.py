@@ -128,7 +128,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         **options
             ``title``, ``subtitle`` : str, what the page calls itself. ``tokens`` : lists of strings
             that a tagger's tokens are shown as; by default the first column, or a feature that
-            names a word.
+            names a word. ``live`` : bool, put a tagger with a template into the page, to try it
+            there: the page grows by the model's size.
         """
         check_is_fitted(self, "coef_")
         check_report(path)

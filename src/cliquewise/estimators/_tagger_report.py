@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cliquewise.estimators._live import live_block
 from cliquewise.estimators._report_labels import (
     MOST_LABELS,
     figure,
@@ -37,8 +38,11 @@ LARGEST = 15
 # ---- sections
 
 
-def tagger_sections(tagger: Any, X: Any, y: Any, tokens: Any = None) -> list[Block]:
+def tagger_sections(
+    tagger: Any, X: Any, y: Any, tokens: Any = None, live: bool = False
+) -> list[Block]:
     """All that is said about a tagger and the sentences that it is tried on."""
+    own = [blocks.section("try", "Try it", [live_block(tagger)])] if live else []
     text = TaggedText(tagger, X, y, tokens)
     found = reasons(text)
     return [
@@ -46,6 +50,7 @@ def tagger_sections(tagger: Any, X: Any, y: Any, tokens: Any = None) -> list[Blo
         blocks.section("confusion", "Confusions", _confusions(text)),
         blocks.section("calibration", "Calibration", _calibrations(text)),
         blocks.section("sentences", "Sentences", [sentences_block(text, found)]),
+        *own,
         blocks.section("model", "The model", _model(tagger)),
     ]
 

@@ -415,10 +415,10 @@ class SequenceTagger(ChainPruning, Estimator):
 
         return marked(self, X, tokens)
 
-    def _sections(self, X: Any, y: Any, tokens: Any = None) -> list[Any]:
+    def _sections(self, X: Any, y: Any, tokens: Any = None, live: bool = False) -> list[Any]:
         from cliquewise.estimators._tagger_report import tagger_sections
 
-        return tagger_sections(self, X, y, tokens)
+        return tagger_sections(self, X, y, tokens, live)
 
     # ---- files
 

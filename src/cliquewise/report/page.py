@@ -23,7 +23,7 @@ from cliquewise.persistence import check_target, replace_file
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 #: The scripts in the order in which they are read; they make one.
-SCRIPTS = ("page.js", "charts.js", "sentences.js", "network.js", "start.js")
+SCRIPTS = ("page.js", "charts.js", "sentences.js", "network.js", "live.js", "start.js")
 
 
 def check_report(path: str | Path) -> None:

@@ -203,7 +203,7 @@ function sentenceRow(all, i, state, toggle) {
       upper, el("span", { class: "word" }, block.words[block.tokens[token]]), under));
   }
   const names = [...facts.kinds].sort().map((kind) => block.kinds[kind]);
-  const meta = el("div", { class: "meta" }, el("span", {}, `sentence ${grouped(i + 1)}`), names.length ? el("b", {}, names.join(", ")) : facts.wrong ? el("b", {}, `${facts.wrong} wrong`) : null,
+  const meta = el("div", { class: "meta" }, all.summaries.length > 1 ? el("span", {}, `sentence ${grouped(i + 1)}`) : null, names.length ? el("b", {}, names.join(", ")) : facts.wrong ? el("b", {}, `${facts.wrong} wrong`) : null,
     block.probability && facts.least < 1000 ? el("span", {}, `least certain tag ${(facts.least / 10).toFixed(1)} %`) : null);
   const opened = state.open !== null && state.open >= base && state.open < base + length;
   return el("div", { class: "sentence", role: "listitem" }, meta, tokens, opened ? reasonOf(all, i, state.open) : null);
