@@ -193,6 +193,16 @@ def test_what_tokens_may_be_comes_as_a_column_and_more_rows_can_be_learned():
     assert tagger.predict({"sentence": [7], "word": ["Paris"]}) == ["B-LOC"]
 
 
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_scikit_learn_cross_validates_whole_sequences_of_a_table(kind):
+    from sklearn.model_selection import GroupKFold, cross_val_score
+
+    table = KINDS[kind](LONG)
+    options = {"groups": table["sentence"], "cv": GroupKFold(2), "error_score": "raise"}
+    scores = cross_val_score(make(by="sentence"), table, table["tag"], **options)
+    assert scores.shape == (2,) and np.all(scores > 0)
+
+
 def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
     table = {**LONG, "length": [len(w) for w in LONG["word"]]}
     tagger = make(by="sentence").fit(table, "tag")
@@ -225,6 +235,7 @@ def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
         ),
         ({"w": [["a"], ["b"]], "t": [["A"], []]}, "t", None, "example 1 has 1 tokens but 0 labels"),
         ({"w": ["a"], "t": ["A", "A"]}, "t", "w", "equally long"),
+        (WIDE, "tags", "tokens", "an id is a number or a string"),
         ({"w": 1, "t": ["A", "A"]}, "t", "w", "'w' of the table is no list"),
         ({"w": "ab", "t": ["A", "A"]}, "t", "w", "'w' of the table is no list"),
     ],

@@ -343,6 +343,8 @@ def _groups(ids: list[Any], by: str) -> tuple[Ints, Ints, list[Any]]:
     owners = np.empty(len(ids), dtype=np.int64)
     current = -1
     for row, own in enumerate(ids):
+        if isinstance(own, list | dict):
+            raise DataError(f"row {row}: {by} is {own!r:.60}; an id is a number or a string")
         if own is not None:
             current = numbers.setdefault(own, len(numbers))
         elif row == 0:
