@@ -23,10 +23,15 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def need_torch():
+    torch = pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
+    torch.set_num_threads(1)  # small operations wait for threads that two workers share
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_in_the_docstrings_run(name):
     if name.startswith("cliquewise.torch"):
-        pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
+        need_torch()
         if "_triton" in name:
             pytest.importorskip("triton", reason="Triton is not installed")
     if name == "cliquewise.spacy":
@@ -49,7 +54,7 @@ def test_every_public_name_is_documented(name):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_examples_in_the_pages_run(page):
     if page.name == "deep.md":
-        pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
+        need_torch()
     if page.name == "cluster.md":
         pytest.importorskip("distributed", reason="cliquewise[distributed] is not installed")
     result = doctest.testfile(str(page), module_relative=False, optionflags=FLAGS)

@@ -112,8 +112,7 @@ class ChainCRF(nn.Module):
         Parameters
         ----------
         scheme : {"BIO", "BIOES", "IO"}
-            As ``SequenceTagger(transitions=...)`` takes it; ``IOB2`` and ``IOBES`` are other names
-            of the first two.
+            ``IOB2`` and ``IOBES`` are other names of the first two. ``IO`` forbids nothing.
         labels : sequence of str, or mapping from int to str
             The names of the tags 0, 1, ...: ``O`` or ``<letter>-<type>``. A mapping is the
             ``id2label`` of a transformers config.
