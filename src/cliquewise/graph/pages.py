@@ -117,11 +117,11 @@ def _best(best: Any) -> Block:
     facts = [("score", _shown(best.score)), ("upper bound", _shown(best.upper_bound))]
     facts.append(("method", best.method))
     if best.exact:
-        sentence = "No labeling scores higher than the one shown here."
+        sentence = "No labeling scores higher than the one with stars here."
         return blocks.badge("proved", "Best labeling proved", sentence, facts)
     bounded = math.isfinite(best.gap)
     sentence = (
-        f"No labeling scores more than {best.gap:.4g} higher than the one shown here: proved."
+        f"No labeling scores more than {best.gap:.4g} higher than the one with stars here: proved."
         if bounded
         else "Another labeling may score higher, by an amount that nobody knows."
     )

@@ -81,7 +81,7 @@ DRAW.reliability = (block) => {
     svg("text", { transform: `translate(11 ${y(0.5)}) rotate(-90)`, "text-anchor": "middle" }, "share that is right"));
   const figure = el("figure", {}, el("figcaption", {}, block.caption, el("small", {}, `expected calibration error ${percent(block.error)} %, of ${grouped(block.n)}`)), out,
     el("div", { class: "key" }, el("span", {}, "On the dashed line, probabilities say what happens; columns: how many (square root); pale dots stand for fewer than 20.")));
-  figure.style.maxWidth = "27rem";
+  figure.style.maxWidth = "30rem";
   return figure;
 };
 

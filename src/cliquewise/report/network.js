@@ -3,7 +3,7 @@
 const stateName = (block, v, s) => (block.states ? block.states[v][s] : String(s));
 
 function chancesOf(block, v) {
-  return barRows(block.chances[v].map((p, s) => [stateName(block, v, s), p]), 1, (p) => p.toFixed(4));
+  return barRows(block.chances[v].map((p, s) => [(block.best[v] === s ? "★ " : "") + stateName(block, v, s), p]), 1, (p) => p.toFixed(4));
 }
 
 function variableCard(block, v, seen) {
@@ -39,7 +39,7 @@ DRAW.network = (block) => {
   const most = Math.min(Math.max(...block.chances.map((c) => c.length)), 10);
   const named = new Set((block.states || []).map((s) => s.join("\u0000"))).size === 1 ? block.states[0] : null;
   const keys = Array.from({ length: most }, (_, s) => el("span", {}, swatch(s), named ? named[s] : `state ${s}`));
-  return el("div", {}, el("div", { class: "key" }, keys, el("span", {}, "slices: marginals"), seen.size ? el("span", {}, "thick ring: observed") : null, block.scopes.length ? el("span", {}, "square: a factor of three or more") : null), el("div", { class: "drawing" }, out, card));
+  return el("div", {}, el("div", { class: "key" }, keys, el("span", {}, "slices: marginals"), el("span", {}, "★ best labeling"), seen.size ? el("span", {}, "thick ring: observed") : null, block.scopes.length ? el("span", {}, "square: a factor of three or more") : null), el("div", { class: "drawing" }, out, card));
 };
 
 function swatch(s) {
@@ -70,7 +70,7 @@ DRAW.marginals = (block) => {
     for (const v of found.slice(shown, shown + 48)) cards.append(variableCard(block, v, seen));
     shown = Math.min(shown + 48, found.length);
     more.hidden = shown === found.length;
-    count.textContent = `${grouped(shown)} of ${grouped(found.length)} variables`;
+    count.textContent = `${grouped(shown)} of ${grouped(found.length)} variables; ★ the best labeling`;
   };
   const filter = { text: "", order: "file" };
   const apply = () => {
