@@ -25,7 +25,7 @@ from cliquewise.report import blocks
 from cliquewise.report.page import check_report, write_page
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.progress import training_line
-from cliquewise.solvers.run import Fit, run
+from cliquewise.solvers.run import Fit, Watch, run
 from cliquewise.trace import Trace
 
 #: What a model file holds: named arrays, and a header that JSON can write.
@@ -88,7 +88,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return self.max_epochs
 
     def _train(
-        self, problem: Problem, callback: Callable[..., Any] | None = None, **options: Any
+        self,
+        problem: Problem,
+        callback: Callable[..., Any] | None = None,
+        monitor: Any = None,
+        **options: Any,
     ) -> Fit:
         """Run a solver on a problem and keep what it proves; ``options`` are those of `run`."""
         problem.elastic(self.l1_ratio)
@@ -101,14 +105,14 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 max_epochs=self._most_epochs(),
                 max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
                 random_state=self.random_state,
-                callback=line,
+                callback=Watch(line, monitor),
                 fallback=choice.fallback,
                 **options,
             )
         # scikit-learn's is a whole number; the trace has the epochs to the digit
         self.solver_, self.n_iter_ = fit.solver, math.ceil(fit.epochs - 1e-9)
         self.certificate_, self.trace_ = fit.certificate, fit.trace
-        if not fit.converged:
+        if not fit.converged and not (monitor is not None and monitor.stopped):
             warn_user(_shortfall(fit, self.tol), ConvergenceWarning)
         return fit
 
@@ -170,7 +174,10 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             hand (a tagger that was trained in this process), and otherwise proves nothing.
         """
         check_is_fitted(self, "coef_")
-        arrays, header = self._to_file()
+        self._write(path, dtype, *self._to_file())
+
+    def _write(self, path: str | Path, dtype: str, arrays: Arrays, header: Header) -> None:
+        """Write what an estimator has, and what all share."""
         certificate = self.certificate_
         if dtype != "float64":
             arrays["coef"] = _rounded(arrays["coef"], dtype)

@@ -43,10 +43,11 @@ def without_zeros(
 
 
 def pack_chain(
-    model: ChainModel, encoder: SequenceEncoder, weights: Floats
+    model: ChainModel, encoder: SequenceEncoder, weights: Floats, whole: bool = False
 ) -> tuple[Arrays, Header]:
-    """What :func:`unpack_chain` needs, and the weights as ``coef``."""
-    model, encoder, weights = without_zeros(model, encoder, weights)
+    """What :func:`unpack_chain` needs, and the weights as ``coef``: ``whole``, or without zeros."""
+    if not whole:
+        model, encoder, weights = without_zeros(model, encoder, weights)
     state = encoder.inner.to_state()
     arrays = {f"model.{name}": getattr(model, name) for name in _MASKS}
     if len(model.pair_start):

@@ -28,6 +28,8 @@ from cliquewise.estimators._base import (
 from cliquewise.estimators._chain_files import pack_chain, unpack_chain
 from cliquewise.estimators._crfsuite import translates_crfsuite
 from cliquewise.estimators._device import on_device
+from cliquewise.estimators._early_stopping import EarlyStopping
+from cliquewise.estimators._going_on import ChainTraining, Known
 from cliquewise.estimators._inputs import (
     check_sample_weight,
     class_weights,
@@ -35,20 +37,19 @@ from cliquewise.estimators._inputs import (
     threads,
 )
 from cliquewise.estimators._prediction import CACHED
-from cliquewise.estimators._pruning import ChainPruning
 from cliquewise.estimators._shards import encoded, kept, problem_on_disk
-from cliquewise.estimators._tables import laid_out, learned
+from cliquewise.estimators._tables import learned
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.ragged import Floats
 from cliquewise.report.faces import MarkedText
-from cliquewise.solvers.base import Start
+from cliquewise.solvers.base import Start, choose
 from cliquewise.solvers.sdca import SDCA
 
 
 @translates_crfsuite
 @dataclass(eq=False, repr=False)
-class SequenceTagger(ChainPruning, Estimator):
+class SequenceTagger(ChainTraining, Estimator):
     """Linear-chain conditional random field with a certificate of optimality.
 
     Parameters
@@ -187,6 +188,9 @@ class SequenceTagger(ChainPruning, Estimator):
         *,
         allowed: Any = None,
         callback: Callable[..., Any] | None = None,
+        warm_start: bool = False,
+        validation: Any = None,
+        patience: int = 5,
     ) -> SequenceTagger:
         """Train.
 
@@ -210,11 +214,32 @@ class SequenceTagger(ChainPruning, Estimator):
             The labels that each token may take at all.
         callback : callable, optional
             Called with every row of the trace.
+        warm_start : bool, default=False
+            Begin from the state of the training before, or of the file that the tagger was loaded
+            from (``save(path, with_state=True)``): sequences that it knows begin with their dual
+            variables, and new attributes and labels come after the old ones.
+        validation : (X, y), optional
+            Stop early, beside the certificate: after every pass these sequences are labeled, and
+            training ends after ``patience`` passes without a better score (F1 of spans where
+            labels begin with ``B-``, otherwise the share of right labels). ``coef_`` holds the
+            best weights, ``certificate_`` is theirs, ``validation_scores_`` has (passes, score).
+        patience : int, default=5
 
         Returns
         -------
         self
         """
+        self._held_out = None if validation is None else (validation, patience)
+        try:
+            return self._fit_on(X, y, sample_weight, allowed, callback, warm_start)
+        finally:
+            del self._held_out
+
+    def _fit_on(
+        self, X: Any, y: Any, sample_weight: Any, allowed: Any, callback: Any, warm_start: bool
+    ) -> SequenceTagger:
+        if warm_start and "coef_" in self.__dict__ and not isinstance(X, Shards):
+            return self._fit_known(X, y, sample_weight, allowed, callback)
         if isinstance(X, Shards):
             self._check_parameters()
             given = {"y": y, "sample_weight": sample_weight, "allowed": allowed}
@@ -278,24 +303,48 @@ class SequenceTagger(ChainPruning, Estimator):
             forbidden=() if self.forbidden is None else self.forbidden, classes=labels.classes,
             intercept=self.intercept, boundaries=self.boundaries,
         )  # fmt: skip
+        early = self._early_stopping(encoder, labels, model)
         if isinstance(data, ShardCache):
+            if early is not None:
+                raise DataError("validation is not known for shards: leave it out")
             with data.locked():
-                problem = problem_on_disk(self, model, data, threads(self.n_jobs))
-                fit = self._train(problem, callback, warm=warm)
+                on_disk = problem_on_disk(self, model, data, threads(self.n_jobs))
+                fit = self._train(on_disk, callback, warm=warm)
         else:
+            problem = self._chain_problem(model, data, partial)
+            if isinstance(warm, Known):
+                most = self.max_memory * 2**30
+                warm = self._adopted(problem, choose(problem, self._wanted(), most).solver, warm)
             fit = self._train(
-                self._chain_problem(model, data, partial),
+                problem,
                 callback,
                 warm=warm,
                 checkpoint=self.checkpoint,
                 checkpoint_seconds=self.checkpoint_seconds,
                 resume=bool(self.resume),
+                monitor=early,
             )
         self._set(encoder, labels, model, fit.weights)
         # A state on a device would keep its memory.
         state = fit.state if self.device is None else Start(fit.weights)
         self._training, self._objective = (data, partial, state), self._settings()
+        self.__dict__.pop("_stored", None)
+        if early is not None and early.best is not None:
+            self.certificate_ = self._certificate_of(early.best)
+            self._set(encoder, labels, model, early.best)
+            self.validation_scores_ = early.scores
         return self
+
+    def _early_stopping(
+        self, encoder: SequenceEncoder, labels: Labels, model: ChainModel
+    ) -> EarlyStopping | None:
+        """What ends training early, if held-out sequences were given."""
+        given = self.__dict__.get("_held_out")
+        if given is None:
+            return None
+        probe = SequenceTagger(**self.get_params(deep=False))
+        probe._set(encoder, labels, model, np.zeros(model.dimension))
+        return EarlyStopping(probe, *given)
 
     def _chain_problem(
         self, model: ChainModel, data: Dataset, partial: NDArray[np.bool_] | None
@@ -345,55 +394,6 @@ class SequenceTagger(ChainPruning, Estimator):
         for name in CACHED:
             self.__dict__.pop(name, None)
 
-    def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
-    ) -> SequenceTagger:
-        """Add examples to the dual and train on all of them, from where training stood.
-
-        Parameters
-        ----------
-        X, y
-            New sequences and their labels.
-        classes : sequence, optional
-            All labels that will ever come; needed in the first call if it lacks some.
-        sample_weight : array-like, optional
-        """
-        if not hasattr(self, "_training"):
-            if hasattr(self, "coef_"):
-                raise DataError(
-                    "partial_fit trains on the old examples and the new ones, and a tagger that "
-                    "was loaded, unpickled or sent to another process has not kept the old ones; "
-                    "fit a tagger on all of them, or go on with the one that was trained"
-                )
-            return self._begin(X, y, classes, sample_weight, None, None)
-        self._check_parameters()
-        self._check_classes(classes)
-        old, partial, state = self._training
-        if isinstance(old, ShardCache):
-            raise DataError(
-                "partial_fit does not add to shards that stay on disk; add files to their source "
-                "and fit again"
-            )
-        layout, X = laid_out(self, X)
-        y = y if layout is None else layout.given(y, "y")
-        encoder = self.encoder_.extended(X)
-        new, new_partial = self._labeled(encoder.transform(X), self.labels_, y, sample_weight, None)
-        if partial is not None or new_partial is not None:
-            raise DataError("partial_fit needs every label to be known")
-        old = encoder.widened(old)
-        return self._fit(encoder, self.labels_, (Dataset.concat([old, new]), None), state)
-
-    def _check_classes(self, classes: Any) -> None:
-        """Later calls cannot bring labels that the first one did not announce."""
-        if classes is None:
-            return
-        new = [label for label in Labels(classes).classes if label not in self.classes_]
-        if new:
-            raise DataError(
-                f"classes: {new[:5]} are new; the labels are those of the first call, "
-                f"{self.classes_[:20]}: name all that will ever come there"
-            )
-
     def show(self, X: Any, *, tokens: Any = None) -> MarkedText:
         """Predictions as marked-up sentences: boxes in a notebook, brackets in a terminal.
 
@@ -437,9 +437,13 @@ class SequenceTagger(ChainPruning, Estimator):
         if isinstance(encoder.inner, TemplateEncoder):
             self.template = encoder.inner.template
         self._set(encoder, labels, model, checked_weights(arrays, model.dimension))
+        if "state" in header:
+            own = ("data.", "edges.", "duals.")
+            kept = {name: part for name, part in arrays.items() if name.startswith(own)}
+            self._stored = kept, header["state"]
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        for name in ("_training", "_objective", *CACHED):
+        for name in ("_training", "_objective", "_stored", *CACHED):
             state.pop(name, None)
         return state

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -52,6 +52,16 @@ class Fit:
     solver: str
 
 
+class Watch(NamedTuple):
+    """Who looks on: called with every row of the trace; with passes and weights after every step.
+
+    The run ends where the second one says True.
+    """
+
+    rows: Callable[[dict[str, float]], Any] | None = None
+    weights: Callable[[float, Floats], bool] | None = None
+
+
 class Run:
     """One training run; see :func:`run`."""
 
@@ -83,6 +93,7 @@ class Run:
         self.best = Bound(self.floor)
         self.estimates: list[tuple[float, float]] = []  # of the gap, by the solver, after each step
         self.before = 0.0  # seconds of earlier runs that this one goes on from
+        self.monitor: Callable[[float, Floats], bool] | None = None
 
     @property
     def seconds(self) -> float:
@@ -199,6 +210,10 @@ class Run:
                 if info.finished:
                     finished = True
                     break
+                if self.monitor is not None and self.monitor(
+                    self.epochs, np.array(self.solver.weights(self.problem, state))
+                ):
+                    break
             ctrl_c.is_urgent = False
         except KeyboardInterrupt:
             ctrl_c.is_urgent, interrupted, certificate = False, True, None
@@ -230,7 +245,7 @@ def run(
     max_seconds: float = float("inf"),
     random_state: Any = None,
     warm: Any = None,
-    callback: Callable[[dict[str, float]], Any] | None = None,
+    callback: Callable[[dict[str, float]], Any] | Watch | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     resume: bool = False,
@@ -250,8 +265,8 @@ def run(
         The same seed gives the same bits.
     warm : state, optional
         State of a similar problem to start from.
-    callback : callable, optional
-        Called with every new row of the trace.
+    callback : callable or Watch, optional
+        Called with every new row of the trace; or what is called with these and with weights.
     checkpoint : path, optional
         File to keep the state in, written every ``checkpoint_seconds``.
     resume : bool
@@ -267,11 +282,13 @@ def run(
     """
     rng = np.random.default_rng(random_state)
     path = None if checkpoint is None else Path(checkpoint)
+    watch = callback if isinstance(callback, Watch) else Watch(callback)
     r = Run(
         problem, solver, tol=tol, max_epochs=max_epochs, max_seconds=max_seconds, rng=rng,
-        callback=callback, checkpoint=path, checkpoint_seconds=checkpoint_seconds,
+        callback=watch.rows, checkpoint=path, checkpoint_seconds=checkpoint_seconds,
         fallback=fallback,
     )  # fmt: skip
+    r.monitor = watch.weights
     if path is not None:
         check_target(path, "the checkpoint")
     if resume and path is not None and path.exists():

@@ -22,7 +22,7 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
-from cliquewise.ragged import Floats
+from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.backends.base import Distributions, scaled
 from cliquewise.solvers.backends.chain.duals import ChainDuals
 from cliquewise.solvers.backends.chain.shards import ShardedDuals
@@ -156,8 +156,25 @@ class SDCA(Solver):
         state = self._empty(problem)
         if isinstance(warm, DualAscent) and type(warm.blocks) is type(state.blocks):
             state.blocks.continue_from(warm.blocks)
-            state.order.visits = warm.order.visits
+            # With more examples the gaps of the old ones are others: all are visited first.
+            if warm.origin is None or warm.origin.n_examples == problem.n_examples:
+                state.order.visits = warm.order.visits
         state.blocks.refresh()
+        return state
+
+    def adopted(self, problem: Any, warm: DualAscent, own: Ints, old: Ints) -> DualAscent | None:
+        """A state of this problem that has, for examples ``own``, what ``warm`` has for ``old``.
+
+        Whatever the scores of a dual distribution are, its value bounds the objective: so the
+        examples need not be proved to be the same.
+        """
+        state = self._empty(problem)
+        blocks, others = state.blocks, warm.blocks
+        if not isinstance(blocks, ChainDuals) or not isinstance(others, type(blocks)):
+            return None
+        blocks.adopt(others, own, old, self.start)
+        blocks.refresh()
+        state.origin = problem.fingerprint()
         return state
 
     def _empty(self, problem: Any) -> DualAscent:

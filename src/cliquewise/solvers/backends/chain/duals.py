@@ -129,6 +129,27 @@ class ChainDuals:
         if self.problem.loss == "hinge":
             self.gamma = warm.gamma
 
+    def adopt(self, other: ChainDuals, own: Ints, old: Ints, start: float) -> None:
+        """Take the scores of sequences ``old`` of other duals for the sequences ``own``.
+
+        Labels that are new come after the old ones: they begin ``start`` below the best of those.
+        """
+        k, mine, theirs = other.problem.model.n_labels, self.arrays, other.arrays
+        for i, j in zip(own.tolist(), old.tolist()):
+            a, b = self.problem.data.offsets[i : i + 2]
+            c, d = other.problem.data.offsets[j : j + 2]
+            mine.theta[a:b, :k] = theirs.theta[c:d]
+            if self.problem.model.n_labels > k:
+                mine.theta[a:b, k:] = theirs.theta[c:d].max(axis=1, keepdims=True) - start
+            if b - a > 1:
+                tables = b - a - 1 if self.problem.has_pair_attributes else 1
+                row, source = mine.edge_row[i], theirs.edge_row[j]
+                edges = theirs.theta_edges[source : source + tables]
+                mine.theta_edges[row : row + tables, :k, :k] = edges
+        # The hinge loss is smoothed afresh: with little smoothing, what has changed moves slowly.
+        self._infer()
+        mine.gaps[own] = theirs.gaps[old]
+
     def pack(self) -> Arrays:
         arrays = {name: getattr(self.arrays, name) for name in STORED}
         return {**arrays, "gamma": np.array([self.gamma])}

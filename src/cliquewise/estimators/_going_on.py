@@ -1,0 +1,229 @@
+"""Training that goes on: with more examples, from a file, with new attributes and new labels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from cliquewise.data.conversion import SequenceEncoder
+from cliquewise.data.dataset import Dataset
+from cliquewise.data.labels import Labels
+from cliquewise.data.shard_cache import ShardCache
+from cliquewise.errors import DataError
+from cliquewise.estimators._base import Arrays, Header
+from cliquewise.estimators._chain_files import pack_chain
+from cliquewise.estimators._pruning import ChainPruning
+from cliquewise.estimators._tables import laid_out
+from cliquewise.problems.fingerprint import Fingerprint
+from cliquewise.ragged import Ints
+from cliquewise.solvers.base import State, get
+from cliquewise.solvers.sdca import SDCA, DualAscent
+
+#: Fields of a Dataset that files hold, where it has them.
+_FIELDS = ("offsets", "indptr", "indices", "values", "labels", "allowed", "weights")
+
+
+class Known(NamedTuple):
+    """A state of other examples, and which of these are examples now: ``own[i]`` was ``old[i]``."""
+
+    state: DualAscent
+    own: Ints
+    old: Ints
+
+
+class ChainTraining(ChainPruning):
+    """A tagger that keeps what it was trained on, in memory or in a file."""
+
+    dtype: str
+    solver_: str
+    _training: tuple[Any, Any, Any]
+    _stored: tuple[Arrays, Header]
+    _to_file: Callable[[], tuple[Arrays, Header]]
+    _begin: Callable[..., Any]
+    _check_parameters: Callable[[], None]
+    _fit: Callable[..., Any]
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Add examples to the dual and train on all of them, from where training stood.
+
+        New attributes and new labels are taken in. A tagger that was loaded needs a file with its
+        examples and their dual variables: ``save(path, with_state=True)``.
+
+        Parameters
+        ----------
+        X, y
+            New sequences and their labels.
+        classes : sequence, optional
+            Further labels that will come; named in the first call they cost nothing later.
+        sample_weight : array-like, optional
+        """
+        if "coef_" not in self.__dict__:
+            return self._begin(X, y, classes, sample_weight, None, None)  # type: ignore[no-any-return]
+        self._check_parameters()
+        old, partial, state = self._kept("partial_fit")
+        layout, X = laid_out(self, X)
+        y = y if layout is None else layout.given(y, "y")
+        encoder, labels = self._grown(X, y, classes)
+        new, new_partial = self._labeled(encoder.transform(X), labels, y, sample_weight, None)
+        if partial is not None or new_partial is not None:
+            raise DataError("partial_fit needs every label to be known")
+        same, before = np.arange(len(old)), len(self.labels_)
+        old = encoder.widened(old)
+        warm = state
+        if len(labels) > before:
+            warm = _known(state, same, same)
+            if old.allowed is not None:
+                raise DataError(
+                    "new labels cannot be added to examples that were trained with allowed labels: "
+                    "fit anew, on all examples"
+                )
+        return self._fit(encoder, labels, (Dataset.concat([old, new]), None), warm)  # type: ignore[no-any-return]
+
+    def _fit_known(self, X: Any, y: Any, sample_weight: Any, allowed: Any, callback: Any) -> Self:
+        """Train on examples of which some are known, from the dual variables of these."""
+        self._check_parameters()
+        old, partial, state = self._kept("warm_start")
+        layout, X = laid_out(self, X)
+        y = y if layout is None else layout.given(y, "y")
+        encoder, labels = self._grown(X, y, None)
+        labeled = self._labeled(encoder.transform(X), labels, y, sample_weight, allowed)
+        warm = None
+        if partial is None and labeled[1] is None:
+            warm = _known(state, *_matches(labeled[0], encoder.widened(old)))
+        return self._fit(encoder, labels, labeled, warm, callback)  # type: ignore[no-any-return]
+
+    def _grown(self, X: Any, y: Any, classes: Any) -> tuple[SequenceEncoder, Labels]:
+        """Encoder and labels that know new attributes and labels, after those of before."""
+        given = [*Labels.fit(y).classes, *(() if classes is None else Labels(classes).classes)]
+        new = dict.fromkeys(c for c in given if c not in self.classes_)
+        labels = Labels([*self.classes_, *new]) if new else self.labels_
+        return self.encoder_.extended(X), labels
+
+    def _kept(self, what: str) -> Any:
+        """The examples and the state of the training before."""
+        if "_training" not in self.__dict__ and "_stored" in self.__dict__:
+            self._training = self._unpacked(*self._stored)
+            del self._stored
+        if "_training" not in self.__dict__:
+            raise DataError(
+                f"{what} trains on the old examples and the new ones, and a tagger that was "
+                "loaded, pruned, unpickled or sent to another process has not kept the old ones: "
+                "save it by save(path, with_state=True), or fit it on all of them"
+            )
+        if isinstance(self._training[0], ShardCache):
+            raise DataError(
+                f"{what} does not add to shards that stay on disk; add files to their source and "
+                "fit again"
+            )
+        return self._training
+
+    def _adopted(self, problem: Any, solver: Any, warm: Any) -> Any:
+        """A state for this problem from one of other examples; None if the solver has none."""
+        if not isinstance(warm, Known):
+            return warm
+        if not isinstance(solver, SDCA):
+            return None
+        return solver.adopted(problem, warm.state, warm.own, warm.old)
+
+    # ---- files
+
+    def save(self, path: str | Path, *, dtype: str = "float64", with_state: bool = False) -> None:
+        """Write the model to one file; see :func:`cliquewise.load`.
+
+        Parameters
+        ----------
+        path : path
+        dtype : {"float64", "float32", "float16"}, default="float64"
+            What the weights are rounded to in the file; they are float64 again once loaded. The
+            certificate in the file is that of the rounded weights where the training data are at
+            hand (a tagger that was trained in this process), and otherwise proves nothing.
+        with_state : bool, default=False
+            Also the training examples, as numbers, and the solver's state: the tagger that is
+            loaded goes on with ``partial_fit`` or ``fit(..., warm_start=True)``. Whoever has the
+            file has the examples.
+        """
+        self._check_fitted()
+        parts = self._to_file()
+        if with_state:
+            data, partial, state = self._kept("with_state=True")
+            if partial is not None or not isinstance(state, State) or state.origin is None:
+                raise DataError(
+                    "with_state=True needs a tagger that was trained on whole labels, on the CPU"
+                )
+            model, encoder = self.model_, self.encoder_
+            arrays, header = pack_chain(model, encoder, self.coef_, whole=True)
+            more, state_header = pack_training(data, state, self.solver_, self.dtype)
+            parts = {**arrays, **more}, {**parts[1], **header, "state": state_header}
+        self._write(path, dtype, *parts)  # type: ignore[attr-defined]
+
+    def _unpacked(self, arrays: Arrays, header: Header) -> tuple[Dataset, None, Any]:
+        """Examples and state of a file; the state is checked as that of a checkpoint is."""
+        data = _dataset(arrays, "data.", self.encoder_.n_features)
+        if "edges.indptr" in arrays:
+            edges = {**arrays, "edges.offsets": arrays["data.offsets"]}
+            n = self.model_.n_edge_attributes
+            data = replace(data, edges=_dataset(edges, "edges.", n))
+        problem = self._chain_problem(self.model_, data, None)
+        solver = get(str(header["solver"]), "chain")
+        if header["dtype"] == "float32" and isinstance(solver, SDCA):
+            solver = replace(solver, dtype="float32")
+        own = {name[6:]: part for name, part in arrays.items() if name.startswith("duals.")}
+        try:
+            origin = Fingerprint.from_header(header["problem"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise DataError("the file does not say of which problem its state is") from None
+        state = solver.distrust(problem, solver.resume(problem, own, origin))
+        state.origin = problem.fingerprint()
+        return data, None, state
+
+
+def _known(state: Any, own: Ints, old: Ints) -> Known | None:
+    return Known(state, own, old) if isinstance(state, DualAscent) else None
+
+
+def pack_training(data: Dataset, state: Any, solver: str, dtype: str) -> tuple[Arrays, Header]:
+    """Examples and dual variables as arrays."""
+    arrays = {f"data.{name}": getattr(data, name) for name in _FIELDS}
+    if data.edges is not None:
+        arrays |= {f"edges.{n}": getattr(data.edges, n) for n in ("indptr", "indices", "values")}
+    packed = get(solver, "chain").pack(state)
+    arrays |= {f"duals.{name}": part for name, part in packed.items()}
+    header = {"solver": solver, "dtype": dtype, "problem": state.origin.to_header()}
+    return {name: part for name, part in arrays.items() if part is not None}, header
+
+
+def _dataset(arrays: Arrays, part: str, n_features: int) -> Dataset:
+    """Examples of a file, which the Dataset checks."""
+    fields = {name: arrays.get(part + name) for name in _FIELDS}
+    return Dataset(n_features=n_features, **fields)  # type: ignore[arg-type]
+
+
+def _matches(data: Dataset, old: Dataset) -> tuple[Ints, Ints]:
+    """Which examples are in both: by attributes, values and labels."""
+    places = defaultdict(list)
+    for i, key in enumerate(_keys(old)):
+        places[key].append(i)
+    found = [(i, places[key].pop()) for i, key in enumerate(_keys(data)) if places.get(key)]
+    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+
+def _keys(data: Dataset) -> list[tuple[bytes, ...]]:
+    """What tells examples apart."""
+    parts = [data] if data.edges is None else [data, data.edges]
+    assert data.labels is not None
+    keys = []
+    for a, b in zip(data.offsets[:-1].tolist(), data.offsets[1:].tolist()):
+        key = [data.labels[a:b].tobytes()]
+        for part in parts:
+            first, last = int(part.indptr[a]), int(part.indptr[b])
+            key += [np.diff(part.indptr[a : b + 1]).tobytes(), part.indices[first:last].tobytes()]
+            if part.values is not None:
+                key.append(part.values[first:last].tobytes())
+        keys.append(tuple(key))
+    return keys

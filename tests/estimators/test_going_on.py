@@ -1,0 +1,183 @@
+"""Going on: save, load, train on; new attributes and labels, early stopping; no kill loses."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import cliquewise as cw
+from cliquewise.data.templates import Template
+from cliquewise.errors import CliquewiseError, DataError
+from cliquewise.persistence import read_arrays, write_arrays
+
+RNG = np.random.default_rng(3)
+X = [
+    [[f"w{RNG.integers(40)}", f"v{RNG.integers(6)}"] for _ in range(RNG.integers(1, 6))]
+    for _ in range(50)
+]
+Y = [["AABC"[(int(t[0][1:]) + RNG.integers(2)) % 4] for t in x] for x in X]
+CUT = 40
+
+
+def tight(**parameters):
+    return cw.SequenceTagger(**{"random_state": 0, "tol": 1e-7, "max_epochs": 1000} | parameters)
+
+
+def reloaded(tagger, folder):
+    tagger.save(folder / "m.cw", with_state=True)
+    return cw.load(folder / "m.cw")
+
+
+ROWS = [[[w[1:], v[1:]] for w, v in x] for x in X]
+KINDS = {
+    "log": (X, {}),
+    "hinge": (X, {"loss": "hinge", "tol": 1e-3}),
+    "seen pairs": (X, {"feature_pairs": "seen"}),
+    "single precision": (X, {"dtype": "float32", "tol": 1e-4}),
+    "lbfgs": (X, {"solver": "lbfgs"}),
+    "pair attributes": (ROWS, {"template": Template.parse("U:%x[0,0]\nB:%x[0,1]")}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_loaded_and_gone_on_reaches_the_optimum_of_everything_at_once(kind, tmp_path):
+    data, parameters = KINDS[kind]
+    whole = tight(**parameters).fit(data, Y)
+    copy = reloaded(tight(**parameters).fit(data[:CUT], Y[:CUT]), tmp_path)
+    copy.partial_fit(data[CUT:], Y[CUT:])
+    one, other = copy.certificate_, whole.certificate_
+    assert one.gap <= copy.tol
+    assert one.dual <= other.primal + 1e-9 and other.dual <= one.primal + 1e-9
+    copy.fit(data, Y, warm_start=True)  # which it knows, to the last example
+    assert copy.certificate_.dual <= other.primal + 1e-9
+
+
+def drawn(n, seed):
+    rng = np.random.default_rng(seed)
+    data = [
+        [[f"w{rng.integers(200)}", f"v{rng.integers(20)}"] for _ in range(rng.integers(3, 12))]
+        for _ in range(n)
+    ]
+    return data, [["AABC"[(int(t[0][1:]) + rng.integers(2)) % 4] for t in x] for x in data]
+
+
+def test_going_on_needs_fewer_passes_than_training_on_everything(tmp_path):
+    data, labels = drawn(200, seed=1)
+    whole = tight(tol=1e-4).fit(data, labels)
+    grown = reloaded(tight(tol=1e-4).fit(data[:190], labels[:190]), tmp_path)
+    grown.partial_fit(data[190:], labels[190:])
+    again = cw.load(tmp_path / "m.cw").fit(data[::-1], labels[::-1], warm_start=True)  # any order
+    for tagger in (grown, again):
+        assert tagger.trace_.epochs[-1] < whole.trace_.epochs[-1]
+        assert tagger.certificate_.primal == pytest.approx(whole.certificate_.primal, rel=2e-4)
+    known = cw.load(tmp_path / "m.cw").fit(data[:190], labels[:190], warm_start=True)
+    assert known.trace_.epochs[-1] <= 2
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"transitions": "seen"}, {"loss": "hinge", "tol": 1e-3}]
+)
+def test_new_labels_and_attributes_are_taken_in(parameters, tmp_path):
+    more = [[["w1", "new"], ["v2", "newer"]]], [["D", "A"]]
+    grown = reloaded(tight(**parameters).fit(X[:CUT], Y[:CUT]), tmp_path)
+    grown.partial_fit(X[CUT:], Y[CUT:]).partial_fit(*more)
+    whole = tight(**parameters).fit(X + more[0], Y + more[1])
+    assert grown.classes_ == ["A", "B", "C", "D"] == whole.classes_
+    assert grown.certificate_.gap <= grown.tol
+    assert grown.certificate_.dual <= whole.certificate_.primal + 1e-9
+    assert whole.certificate_.dual <= grown.certificate_.primal + 1e-9
+    assert {"new", "newer"} <= set(grown.encoder_.names())
+    warm = cw.load(tmp_path / "m.cw").fit(X + more[0], Y + more[1], warm_start=True)
+    assert warm.certificate_.dual <= whole.certificate_.primal + 1e-9
+    assert warm.certificate_.gap <= warm.tol
+
+
+def test_what_is_not_possible_is_refused_with_a_sentence(tmp_path):
+    tagger = tight().fit(X[:5], Y[:5])
+    tagger.save(tmp_path / "bare.cw")
+    bare = cw.load(tmp_path / "bare.cw")
+    for go_on in (
+        lambda: bare.partial_fit(X[5:], Y[5:]),
+        lambda: bare.fit(X, Y, warm_start=True),
+        lambda: bare.save(tmp_path / "x.cw", with_state=True),
+    ):
+        with pytest.raises(DataError, match="with_state=True"):
+            go_on()
+    partial = tight().fit(X[:5], [[None, *y[1:]] for y in Y[:4]] + Y[4:5])
+    with pytest.raises(DataError, match="whole labels"):
+        partial.save(tmp_path / "x.cw", with_state=True)
+    clamped = tight().fit(X[:5], Y[:5], allowed=[[None] * len(x) for x in X[:5]])
+    with pytest.raises(DataError, match="allowed labels"):
+        clamped.partial_fit([[["w1"]]], [["Z"]])
+    assert [p.name for p in tmp_path.iterdir()] == ["bare.cw"]
+
+
+def test_a_forged_state_is_refused_or_proves_nothing_untrue(tmp_path):
+    path, rng = tmp_path / "m.cw", np.random.default_rng(0)
+    best = tight().fit(X, Y).certificate_.primal
+    reloaded(tight(tol=1e-2).fit(X[:CUT], Y[:CUT]), tmp_path)
+    arrays, header = read_arrays(path)
+    names = [n for n in arrays if n.startswith(("data.", "duals."))]
+    refused = 0
+    for _ in range(60):
+        name = str(rng.choice(names))
+        changed = np.array(arrays[name])
+        flat = changed.reshape(-1)
+        kind = rng.integers(3)
+        if kind == 0 and flat.size:
+            flat[rng.integers(flat.size)] += rng.choice([1, -1, 100])
+        elif kind == 1:
+            changed = changed[:-1]
+        else:
+            changed = changed * 2
+        write_arrays(path, {**arrays, name: changed}, header)
+        try:
+            model = cw.load(path).partial_fit(X[CUT:], Y[CUT:])
+        except CliquewiseError:
+            refused += 1
+            continue
+        assert model.certificate_.dual <= best + 1e-9 or not name.startswith("duals.")
+    assert refused
+
+
+def test_a_kill_while_saving_loses_nothing(tmp_path):
+    path = tmp_path / "m.cw"
+    before = tight(tol=1e-3).fit(X[:CUT], Y[:CUT])
+    before.save(path, with_state=True)
+    code = (
+        "import os, signal, cliquewise as cw\n"
+        f"m = cw.load({str(path)!r}).partial_fit([[['w1']]], [['A']])\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"m.save({str(path)!r}, with_state=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    again = cw.load(path)
+    np.testing.assert_array_equal(again.coef_, before.coef_)
+    assert again.partial_fit(X[CUT:], Y[CUT:]).certificate_.gap <= 1e-3
+
+
+# ---- early stopping
+
+
+def test_training_ends_where_held_out_sequences_say_so_with_a_true_certificate():
+    rng = np.random.default_rng(0)
+    noise = [[str(rng.choice(list("ABC"))) for _ in y] for y in Y]  # nothing to be learned
+    tagger = tight(C=100.0).fit(X[:30], noise[:30], validation=(X[30:], noise[30:]), patience=2)
+    passes = [p for p, _ in tagger.validation_scores_]
+    assert tagger.certificate_.gap > tagger.tol  # it ended early, and without a warning
+    assert len(passes) < 100
+    best = max(s for _, s in tagger.validation_scores_)
+    assert tagger.score(X[30:], noise[30:]) == best
+    whole = tight(C=100.0, tol=1e-6).fit(X[:30], noise[:30])
+    losses = -tagger.log_likelihood(X[:30], noise[:30])
+    primal = 0.5 * tagger.coef_ @ tagger.coef_ / (100.0 * 30) + losses.mean()
+    assert tagger.certificate_.primal == pytest.approx(primal, rel=1e-9)
+    assert tagger.certificate_.dual <= whole.certificate_.primal + 1e-9
+    for wrong in ({"validation": X}, {"validation": (X, Y), "patience": 0}):
+        with pytest.raises(DataError, match=r"validation|patience"):
+            tight().fit(X, Y, **wrong)
