@@ -123,7 +123,7 @@ class SequenceTagger(ChainTraining, Estimator):
     random_state : int or Generator, optional
         The same seed gives the same bits (``n_jobs`` above 1: about the same).
     verbose : int, default=0
-        1 shows a live line with the certificate.
+        1 shows one live bar with the gap so far; on a pipe, a line every five seconds.
 
     Attributes
     ----------
