@@ -26,7 +26,8 @@ from cliquewise.cli.tagging import (
     cls=GroupedCommand,
     groups={
         "Files": "model form template tabs encoding",
-        "Model": "loss C feature_pairs transitions n_hash min_count no_intercept no_boundaries",
+        "Model": "loss C l1_ratio feature_pairs transitions n_hash min_count no_intercept "
+        "no_boundaries",
         "Training": "tol solver max_epochs max_seconds seed jobs device dtype",
         "Long runs": "cache max_memory checkpoint checkpoint_seconds resume quiet",
     },
@@ -56,6 +57,7 @@ from cliquewise.cli.tagging import (
     help="CRF, or structural SVM.",
 )
 @click.option("--C", "C", default=1.0, show_default=True, help="Weight of the losses.")
+@click.option("--l1-ratio", default=0.0, show_default=True, help="Share of L1 in the penalty.")
 @click.option("--tol", default=1e-3, show_default=True, help="Relative gap to stop at.")
 @click.option(
     "--solver",
@@ -204,6 +206,8 @@ def _report(tagger: Any, data: Any, template: str | None, path: str, seconds: fl
     click.echo(f"sequences    {sequences} with {tokens} tokens")
     click.echo(f"labels       {len(tagger.classes_)}")
     features = f"{tagger.encoder_.n_features} attributes, {m.dimension} weights"
+    if tagger.l1_ratio > 0:
+        features += f", {tagger.n_nonzero_} not zero"
     click.echo(f"features     {features}" + (f" (template {template})" if template else ""))
     click.echo(f"solver       {tagger.solver_}, {tagger.n_iter_:.3g} epochs, {seconds:.1f} s")
     click.echo(f"objective    {c.primal:.8g} per sequence")

@@ -31,6 +31,9 @@ def command(model: str, top: int, label: str | None) -> None:
     click.echo(
         f"{type(loaded).__name__} of {len(names)} labels, {tagger.encoder_.n_features} features"
     )
+    if loaded.l1_ratio > 0:
+        left = f"{tagger.n_nonzero_} of {len(tagger.coef_)} weights are not zero"
+        click.echo(f"l1_ratio = {loaded.l1_ratio:g}: {left}")
     click.echo(f"C = {loaded.C:g}, objective {c.primal:.8g}, relative gap {c.gap:.2e} ({c.status})")
     chosen = None if label is None else _find(label, names)
     for y, features in tagger.top_features(chosen, top).items():

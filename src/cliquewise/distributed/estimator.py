@@ -15,6 +15,7 @@ from cliquewise.errors import UnsupportedError
 from cliquewise.estimators._base import Estimator
 from cliquewise.solvers.base import Start
 from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.solvers.owlqn import OWLQN
 from cliquewise.solvers.run import Fit
 
 
@@ -35,10 +36,10 @@ class ClusterEstimator:
     def _cluster(self) -> Cluster:
         """The workers, checked."""
         self._check_parameters()  # type: ignore[attr-defined]
-        if not isinstance(self.solver, LBFGS) and self.solver not in ("auto", "lbfgs"):
+        if not isinstance(self.solver, LBFGS) and self.solver not in ("auto", "lbfgs", "owlqn"):
             raise UnsupportedError(
                 f"solver {self.solver!r} needs the examples one by one; on a cluster these work "
-                'with the sums of partitions: "lbfgs" (which "auto" takes)'
+                'with the sums of partitions: "lbfgs" (which "auto" takes), "owlqn" with l1_ratio'
             )
         losses = LBFGS.works_on[self._kind]
         if self.loss not in losses:
@@ -50,7 +51,10 @@ class ClusterEstimator:
 
     def _wanted(self) -> Any:
         """The solver that works with sums of partitions."""
-        return self.solver if isinstance(self.solver, LBFGS) else LBFGS()
+        if isinstance(self.solver, LBFGS):
+            return self.solver
+        sparse = self.solver == "owlqn" or (self.solver == "auto" and self.l1_ratio > 0)  # type: ignore[attr-defined]
+        return OWLQN() if sparse else LBFGS()
 
     def _train_on(self, problem: ClusterProblem, start: Any = None, **options: Any) -> Fit:
         """Train, from where the partitions by themselves would end unless a start is given."""

@@ -59,23 +59,30 @@ class OWLQN(LBFGS):
         """One iteration: a direction and a search for a lower point in its orthant."""
         l1 = problem.penalty.l1
         fall = -steepest(state.w, state.gradient, l1)
-        found, tries = None, 0
-        for steps in [state.steps, []] if state.steps else [[]]:
+        found, tries = self._lower(problem, state, self._within(state, fall), fall)
+        if found is None and state.steps:
             # Corrections that lead nowhere are forgotten.
-            changes = state.changes if steps else []
-            now = Iterate(state.w, state.value, state.gradient, steps, changes)
-            direction = self._direction(now, -fall)
-            direction[direction * fall <= 0] = 0.0
-            found, more = self._lower(problem, now, direction, fall)
+            state = Iterate(state.w, state.value, state.gradient, [], [])
+            found, more = self._lower(problem, state, fall, fall)
             tries += more
-            if found is not None:
-                break
         calls = tries * problem.n_examples
         if found is None:
             done = self._certificate(problem, state)
             return state, Info(float(tries), calls, certificate=done, finished=True)
         certificate = self._certificate(problem, found)
         return found, Info(float(tries), calls, certificate.gap, certificate)
+
+    def _within(self, state: Iterate, fall: Floats) -> Floats:
+        """The direction of L-BFGS among the weights that are free to move.
+
+        Those are not zero, or leave it; the others' share in what was learned is left out.
+        """
+        free = (state.w != 0) | (fall != 0)
+        pairs = [(s * free, y * free) for s, y in zip(state.steps, state.changes, strict=True)]
+        pairs = [(s, y) for s, y in pairs if float(s @ y) > 1e-12 * float(y @ y)]
+        steps, changes = [s for s, _ in pairs], [y for _, y in pairs]
+        within = Iterate(state.w, state.value, state.gradient, steps, changes)
+        return self._direction(within, -fall)
 
     def _lower(
         self, problem: Any, state: Iterate, direction: Floats, fall: Floats
