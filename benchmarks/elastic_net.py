@@ -6,7 +6,8 @@
 Both sides get the same attributes, have weights for the pairs seen in training and for all
 transitions, and minimize ``sum of losses + c1 ||w||_1 + c2 ||w||^2``, our ``C = 1 / (c1 + 2 c2)``
 and ``l1_ratio = c1 C``. CRFsuite's curve is what it logs at each iteration; ours is that
-of its checks, whose time counts. Both clocks are CPU time, and begin when the attributes are encoded.
+of its checks, whose time counts. Both clocks are CPU time, and begin when the attributes are
+encoded.
 """
 
 from __future__ import annotations
