@@ -21,6 +21,7 @@ from cliquewise.data.entries import Entries
 from cliquewise.data.frames import frame_rows, is_table
 from cliquewise.data.labels import Labels
 from cliquewise.data.matrices import check_pointers, checked_matrix, first_beyond
+from cliquewise.data.names import listed_names
 from cliquewise.errors import DataError
 from cliquewise.ragged import offsets_of
 
@@ -154,7 +155,8 @@ class FeatureEncoder:
     def to_state(self) -> dict[str, Any]:
         """Return the fitted encoder as a dict of plain values (JSON can hold it)."""
         names = ("kind", "vocabulary", "n_features", "n_hash", "min_count")
-        return {name: getattr(self, name) for name in names}
+        state = {name: getattr(self, name) for name in names}
+        return {**state, "vocabulary": listed_names(self.vocabulary)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> FeatureEncoder:

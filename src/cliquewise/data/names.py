@@ -175,6 +175,11 @@ class Names(Sequence[str]):
         return f"Names of {len(self)} attributes"
 
 
+def listed_names(names: Sequence[str] | None) -> list[str] | None:
+    """Names as a list, for whoever keeps them elsewhere."""
+    return None if names is None else list(names)
+
+
 def pack_names(part: str, names: Sequence[str], table: NDArray[np.uint64] | None = None) -> Arrays:
     """Names, and the hash table that finds them (`AttributeTable.table`), as arrays."""
     if isinstance(names, Names):

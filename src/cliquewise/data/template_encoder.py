@@ -24,6 +24,7 @@ from cliquewise.data.builtin_templates import change_of
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.entries import Entries
 from cliquewise.data.formats.conll import Columns
+from cliquewise.data.names import listed_names
 from cliquewise.data.rules import Macro, Rule
 from cliquewise.data.template_items import RuleItems
 from cliquewise.data.templates import Template
@@ -141,8 +142,9 @@ class TemplateEncoder:
 
     def to_state(self) -> dict[str, Any]:
         """Return the fitted encoder as a dict of plain values."""
-        names = ("n_hash", "min_count", "vocabulary", "edge_vocabulary")
-        state = {name: getattr(self, name) for name in names}
+        state: dict[str, Any] = {"n_hash": self.n_hash, "min_count": self.min_count}
+        for name in ("vocabulary", "edge_vocabulary"):
+            state[name] = listed_names(getattr(self, name))
         return {**state, "template": self.template.to_state()}
 
     @classmethod
@@ -154,7 +156,8 @@ class TemplateEncoder:
         return encoder
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tables": {}, "_items": None}
+        names = {n: listed_names(getattr(self, n)) for n in ("vocabulary", "edge_vocabulary")}
+        return {**self.__dict__, **names, "_tables": {}, "_items": None}
 
 
 @dataclass

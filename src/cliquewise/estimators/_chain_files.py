@@ -54,7 +54,8 @@ def pack_chain(
         arrays["pairs.counts"] = _narrow(np.diff(model.pair_start))
         arrays["pairs.labels"] = _narrow(model.pair_label)
     for name in _VOCABULARIES:
-        words = state.pop(name, None)
+        words = vars(encoder.inner)[name] if name in state else None
+        state.pop(name, None)
         if words is not None:
             arrays |= pack_names(name, words, table_of(words))
     kind = type(encoder.inner).__name__
