@@ -57,7 +57,7 @@ from cliquewise.cli.tagging import (
     help="CRF, or structural SVM.",
 )
 @click.option("--C", "C", default=1.0, show_default=True, help="Weight of the losses.")
-@click.option("--l1-ratio", default=0.0, show_default=True, help="Share of L1 in the penalty.")
+@click.option("--l1-ratio", default=0.0, show_default=True, help="Of the penalty.")
 @click.option("--tol", default=1e-3, show_default=True, help="Relative gap to stop at.")
 @click.option(
     "--solver",
