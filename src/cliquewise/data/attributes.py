@@ -190,7 +190,8 @@ def learn_attributes(
             index = FirstSight()
             blocks = _general_blocks(tokens, offsets)
             parts = [(index.numbers(chain.from_iterable(b.tokens)), b) for b in blocks]
-    ids, names = without_rare(_flat(parts), [str(name) for name in index], min_count)
+    ids, names = _flat(parts), [str(name) for name in index]
+    ids, names = without_rare(ids, names, min_count, _lengths(parts))
     return _assemble(parts, ids, offsets, len(names)).compact(), names
 
 
@@ -212,9 +213,14 @@ class FirstSight(defaultdict[Any, int]):
 
 
 def without_rare(
-    ids: NDArray[np.int32], names: list[str], min_count: int
+    ids: NDArray[np.int32],
+    names: list[str],
+    min_count: int,
+    lengths: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int32], list[str]]:
-    """Drop the names seen fewer than `min_count` times; their numbers become -1.
+    """Drop the names of fewer than `min_count` tokens; their numbers become -1.
+
+    ``lengths`` says how many of the numbers are of each token, if one may have a name twice.
 
     Examples
     --------
@@ -223,9 +229,17 @@ def without_rare(
     """
     if min_count <= 1:
         return ids, names
-    keep = np.bincount(ids[ids >= 0], minlength=len(names)) >= min_count
+    seen = ids
+    if lengths is not None:
+        tokens = np.repeat(np.arange(len(lengths)), lengths)
+        seen = ids[np.unique(tokens * (len(names) + 1) + ids, return_index=True)[1]]
+    keep = np.bincount(seen[seen >= 0], minlength=len(names)) >= min_count
     new = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1).astype(np.int32)
     return new[ids], [name for name, kept in zip(names, keep.tolist()) if kept]
+
+
+def _lengths(parts: Parts) -> NDArray[np.int64]:
+    return np.concatenate([np.empty(0, np.int64), *(block.lengths for _, block in parts)])
 
 
 def _flat(parts: Parts) -> NDArray[np.int32]:
@@ -235,7 +249,7 @@ def _flat(parts: Parts) -> NDArray[np.int32]:
 def _assemble(
     parts: Parts, ids: NDArray[np.int32], offsets: NDArray[np.int64], n_features: int
 ) -> Entries:
-    lengths = np.concatenate([np.empty(0, np.int64), *(block.lengths for _, block in parts)])
+    lengths = _lengths(parts)
     values = None
     if any(block.values is not None for _, block in parts):
         values = np.concatenate(

@@ -94,7 +94,7 @@ class SequenceTagger(ChainTraining, Estimator):
     n_hash : int, optional
         Hash attributes into so many instead of keeping a vocabulary.
     min_count : int, default=1
-        Leave out attributes seen fewer times.
+        Leave out attributes of fewer tokens.
     class_weight : dict or "balanced", optional
         Weight of an example: the mean weight of its labels.
     n_jobs : int or None, default=1
