@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_solvers import ORDINARY, Case, check, every_case, solve
+from test_solvers import CASES, ORDINARY, Case, check, every_case, solve
 
 from cliquewise.errors import CliquewiseError
 from cliquewise.persistence import read_arrays, write_arrays
@@ -46,6 +46,17 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(case: Case, tmp_path:
     assert again.certificate == whole.certificate
     assert again.epochs == whole.epochs
     assert again.trace.primal.tobytes() == whole.trace.primal.tobytes()
+
+
+def test_a_run_that_was_finished_is_not_changed_by_resuming_it(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.solver.name == "lbfgs")
+    problem, path = case.build(ORDINARY), tmp_path / "run"
+    options = {"tol": -np.inf, "checkpoint": path, "checkpoint_seconds": 0}
+    whole = solve(problem, case.solver, max_epochs=10_000, **options)
+    again = solve(problem, case.solver, max_epochs=20_000, resume=True, **options)
+    assert whole.epochs < 10_000
+    assert again.epochs == whole.epochs
+    assert again.weights.tobytes() == whole.weights.tobytes()
 
 
 # ---- altered by somebody who can make check sums
@@ -109,8 +120,6 @@ def test_a_checkpoint_of_somebody_else_goes_on_with_true_proofs(case: Case, tmp_
 
 @pytest.mark.parametrize("epochs", [-1.0, float("nan"), float("inf"), "many", None, []])
 def test_epochs_that_are_no_number_are_refused(epochs: Any, tmp_path: Path) -> None:
-    from test_solvers import CASES
-
     case, path = CASES[0], tmp_path / "run"
     started(case, path)
     arrays, header = read_arrays(path)

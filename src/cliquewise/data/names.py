@@ -134,8 +134,10 @@ class Names(Sequence[str]):
             raw = reader.decompress(packed, whole + 1)
         except zlib.error as error:
             raise broken from error
+        if len(raw) != whole:
+            raise broken
         lengths = np.frombuffer(raw[: 4 * self._count], dtype="<u4").astype(np.int64)
-        if len(raw) != whole or len(lengths) != self._count or int(lengths.sum()) != self._size:
+        if int(lengths.sum()) != self._size:
             raise broken
         data = raw[4 * self._count :]
         ends = pairwise(accumulate(lengths.tolist(), initial=0))

@@ -150,7 +150,8 @@ class Parts:
         lower = min(log_sum_of(below), self.upper)
         values = np.clip([run.primal for run in runs], below, [run.upper for run in runs])
         primal = log_sum_of(values.tolist())
-        shares = np.exp(values - primal)
+        shares = np.exp(values - values.max())  # their sum may not be 1 by far if they are huge
+        shares /= shares.sum()
         x = np.sum([share * part.point() for share, part in zip(shares, self.parts, strict=True)],
                    axis=0)  # fmt: skip
         certified = all(run.p.certified and run.rho_certified for run in runs)

@@ -59,6 +59,7 @@ def content(run: Any, state: Any) -> tuple[Arrays, dict[str, Any]]:
         "setting": repr(solver),
         "course": numbers,
         "calls": int(run.calls),
+        "finished": bool(run.finished),
         "best": [float(number) for number in run.best],
         "seconds": float(run.before + run.seconds),
         "random": _random_state(run.rng),
@@ -113,6 +114,7 @@ def resume(run: Any, path: Path) -> Any:
         run.estimates = [(a, b) for a, b in arrays[COURSE + "estimates"].tolist()]
         if header["setting"] == repr(run.solver):
             _restore_course(run.solver, state, arrays, header["course"])
+            run.finished = header.get("finished", False)
     return state
 
 

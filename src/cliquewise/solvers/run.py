@@ -94,6 +94,7 @@ class Run:
         self.estimates: list[tuple[float, float]] = []  # of the gap, by the solver, after each step
         self.before = 0.0  # seconds of earlier runs that this one goes on from
         self.monitor: Callable[[float, Floats], bool] | None = None
+        self.finished = False  # the solver says so: another step would change nothing
 
     @property
     def seconds(self) -> float:
@@ -118,6 +119,12 @@ class Run:
         if self.callback is not None:
             self.callback(self.trace[-1])
         return certificate
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no step is to follow, whatever the certificate says."""
+        late = self.epochs >= self.max_epochs - 1e-9 or self.seconds >= self.max_seconds
+        return self.finished or late
 
     def is_due(self, info: Info, state: Any) -> bool:
         """Whether to spend a pass on a certificate now."""
@@ -184,10 +191,10 @@ class Run:
 
     def _go(self, state: Any, ctrl_c: BetweenSteps) -> Fit:
         certificate: Certificate | None = None
-        interrupted = finished = stepping = False
+        interrupted = stepping = False
         try:
             ctrl_c.is_urgent = True
-            while self.epochs < self.max_epochs - 1e-9 and self.seconds < self.max_seconds:
+            while not self.is_over:
                 if ctrl_c.asked:
                     interrupted = True
                     break
@@ -206,10 +213,8 @@ class Run:
                         break
                     if self.fallback is not None and self.is_slow():
                         state, certificate = self.change(state), None
+                self.finished = info.finished
                 self.save(state)
-                if info.finished:
-                    finished = True
-                    break
                 if self.monitor is not None and self.monitor(
                     self.epochs, np.array(self.solver.weights(self.problem, state))
                 ):
@@ -221,7 +226,8 @@ class Run:
             state, certificate = self._recovered(state)
         elif certificate is None:
             certificate = self.check(state)
-        converged = bool(certificate.gap <= self.tol) or (finished and certificate.status == "none")
+        done = self.finished and certificate.status == "none"
+        converged = done or bool(certificate.gap <= self.tol)
         weights = np.array(self.solver.weights(self.problem, state))
         state.origin, state.reached = self.problem.fingerprint(), Start(weights)
         return Fit(
