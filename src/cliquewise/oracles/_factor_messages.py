@@ -74,12 +74,13 @@ class Group:
             now = self._side(p, a)
             p = p * self._spread(np.minimum(1.0, wanted[a] / np.where(now > 0, now, 1.0)), a)
         short = [np.maximum(w - self._side(p, a), 0.0) for a, w in enumerate(wanted)]
-        missing = short[0].sum(axis=1)
-        rest = np.where(missing > 0, missing, 1.0)[:, None]
-        product = np.ones(1)
+        # As much on every side, but for rounding: each is divided by its own, which may be tiny.
+        missing = np.min([one.sum(axis=1) for one in short], axis=0)
+        product = missing.reshape(-1, *[1] * len(self.shape))
         for a, one in enumerate(short):
-            product = product * self._spread(one / rest, a)
-        p = p + product * missing.reshape(-1, *[1] * len(self.shape))
+            total = one.sum(axis=1, keepdims=True)
+            product = product * self._spread(one / np.where(total > 0, total, 1.0), a)
+        p = p + product
         return np.asarray(p.reshape(tables.shape))
 
     def _side(self, p: Floats, axis: int) -> Floats:
