@@ -73,10 +73,8 @@ class Encoded:
         return self.data.memory_bytes + pairs + self.labels.nbytes + mask + names
 
 
-def encode(
-    encoder: SequenceEncoder, is_counted: bool, X: Any, y: Any = None, weights: Any = None
-) -> Encoded:
-    """Encode a partition by itself; a path is read first. Rare attributes may have to go."""
+def encode(encoder: SequenceEncoder, X: Any, y: Any = None, weights: Any = None) -> Encoded:
+    """Encode a partition by itself; a path is read first."""
     if isinstance(X, str):
         X, y = _read(X)
     encoder = copy.deepcopy(encoder)
@@ -89,11 +87,6 @@ def encode(
     state = encoder.inner.to_state()
     own, edge = state.pop("vocabulary", None), state.pop("edge_vocabulary", None)
     data, tokens = _own_names(data, own)
-    if own is not None and is_counted:
-        # An attribute counts as often as it is there, also within one token.
-        numbers_of_all = encoder.entries(X).indices
-        often = np.bincount(numbers_of_all[numbers_of_all >= 0], minlength=len(own))
-        tokens = tokens._replace(counts=often[tokens.numbers])
     pairs = None
     if data.edges is not None:
         edges, pairs = _own_names(data.edges, edge)

@@ -103,7 +103,7 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
         encoder = SequenceEncoder(self.template, self.n_hash, 1)
         columns = [on_cluster(cluster, list(column)) for column in zip(*parts, strict=True)]
         encoded = [
-            cluster.submit(named, p, chains.encode, encoder, self.min_count > 1, *given)
+            cluster.submit(named, p, chains.encode, encoder, *given)
             for p, given in enumerate(zip(*columns, strict=True))
         ]
         del columns  # Dask keeps how to read the input, not what was read
