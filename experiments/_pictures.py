@@ -1,0 +1,56 @@
+"""Pictures of results: a few panels of lines, as small files that do not change without reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Panel:
+    """Lines in one pair of axes.
+
+    ``lines`` are names and (x, y); ``log`` is "", "x", "y" or "xy"; names in ``dashed`` are drawn
+    so (what is not ours).
+    """
+
+    title: str
+    xlabel: str
+    ylabel: str
+    lines: dict[str, tuple[Any, Any]]
+    log: str = ""
+    dashed: set[str] = field(default_factory=set)
+    marker: str = ""
+
+
+def panels(path: Path, drawn: list[Panel], across: int = 3) -> None:
+    """Draw the panels in rows of ``across``; the ending of the path says the format."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    across = min(across, len(drawn))
+    down = -(-len(drawn) // across)
+    # A fixed salt and no date: the same numbers make the same file.
+    with matplotlib.rc_context({"svg.hashsalt": "cliquewise", "font.size": 8}):
+        figure = Figure(figsize=(3.6 * across, 2.8 * down), layout="constrained")
+        for at, panel in enumerate(drawn):
+            axes = figure.add_subplot(down, across, at + 1)
+            for name, (x, y) in panel.lines.items():
+                style = "--" if name in panel.dashed else "-"
+                axes.plot(
+                    x,
+                    y,
+                    style,
+                    label=name,
+                    linewidth=1.2,
+                    marker=panel.marker or None,
+                    markersize=3,
+                )
+            axes.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel)
+            axes.set_xscale("log" if "x" in panel.log else "linear")
+            axes.set_yscale("log" if "y" in panel.log else "linear")
+            axes.grid(alpha=0.25)
+            axes.legend(fontsize=6)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
