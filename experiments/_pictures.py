@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 @dataclass
 class Panel:
     """Lines in one pair of axes.
 
     ``lines`` are names and (x, y); ``log`` is "", "x", "y" or "xy"; names in ``dashed`` are drawn
-    so (what is not ours).
+    so (what is not ours). With ``areas``, a square of numbers over [-4, 4] x [-4, 4], the lines are
+    points upon it.
     """
 
     title: str
@@ -22,6 +25,7 @@ class Panel:
     log: str = ""
     dashed: set[str] = field(default_factory=set)
     marker: str = ""
+    areas: Any = None
 
 
 def panels(path: Path, drawn: list[Panel], across: int = 3) -> None:
@@ -36,8 +40,11 @@ def panels(path: Path, drawn: list[Panel], across: int = 3) -> None:
         figure = Figure(figsize=(3.6 * across, 2.8 * down), layout="constrained")
         for at, panel in enumerate(drawn):
             axes = figure.add_subplot(down, across, at + 1)
+            if panel.areas is not None:
+                at = np.linspace(-4, 4, len(panel.areas))
+                axes.contourf(at, at, panel.areas, len(panel.lines), alpha=0.3)
             for name, (x, y) in panel.lines.items():
-                style = "--" if name in panel.dashed else "-"
+                style = "--" if name in panel.dashed else "-" if panel.areas is None else ""
                 axes.plot(
                     x,
                     y,
