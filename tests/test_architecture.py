@@ -25,7 +25,7 @@ ROOMS = (
     ("problems",),
     ("solvers",),
     ("estimators",),
-    ("cli", "distributed", "spacy"),
+    ("cli", "distributed", "plot", "spacy"),
     ("torch",),
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}

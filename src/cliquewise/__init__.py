@@ -33,7 +33,8 @@ _WHERE = {
     "Trace": "cliquewise.trace",
 }
 _MODULES = {"builders": "cliquewise.graph.builders"} | {
-    name: f"cliquewise.{name}" for name in ("data", "errors", "metrics", "oracles", "solvers")
+    name: f"cliquewise.{name}"
+    for name in ("data", "errors", "metrics", "oracles", "plot", "solvers")
 }
 #: Needs an extra, and so does not count among the names that are always there.
 _EXTRAS = ("torch", "distributed", "spacy")

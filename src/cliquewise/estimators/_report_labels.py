@@ -57,16 +57,38 @@ def label_confusion(what: str, gold: Ints, own: Ints, names: list[str]) -> Block
     """Which labels were taken for which; of many, those with the most errors."""
     k = len(names)
     matrix = np.bincount(gold * k + own, minlength=k * k).reshape(k, k)
-    used = np.flatnonzero(matrix.sum(axis=0) + matrix.sum(axis=1))
-    caption = f"{what}: the true label, and what it was taken for"
-    if len(used) > MOST_LABELS:
-        errors = matrix - np.diag(np.diag(matrix))
-        worst = np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MOST_LABELS]
-        caption += f" (the {MOST_LABELS} of {len(used)} labels with the most errors)"
-        used = np.sort(worst)
+    used, note = confused_labels(matrix)
+    caption = f"{what}: the true label, and what it was taken for{note}"
     shown = [names[c] for c in used]
     cells = matrix[np.ix_(used, used)].tolist()
     return blocks.heatmap(caption, shown, shown, cells, axes=("true", "predicted"), share=True)
+
+
+def confused_labels(matrix: Ints) -> tuple[Ints, str]:
+    """The labels that a matrix of confusions shows, and what to say if some are left out."""
+    used = np.flatnonzero(matrix.sum(axis=0) + matrix.sum(axis=1))
+    if len(used) <= MOST_LABELS:
+        return used, ""
+    errors = matrix - np.diag(np.diag(matrix))
+    worst = np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MOST_LABELS]
+    return np.sort(worst), f" (the {MOST_LABELS} of {len(used)} labels with the most errors)"
+
+
+def shown_transitions(tagger: Any) -> tuple[Ints, Floats, str]:
+    """The labels that a matrix of transitions shows, its weights, and a note on those left out.
+
+    A transition that is impossible is NaN.
+    """
+    model = tagger.model_
+    weights = model.transitions(tagger.coef_)
+    allowed = model.edge_allowed if len(model.edge_allowed) else np.ones_like(model.edge_free)
+    used, note = np.arange(model.n_labels), ""
+    if model.n_labels > MOST_LABELS:
+        strength = np.abs(np.where(allowed, weights, 0.0))
+        order = np.argsort(-(strength.max(axis=0) + strength.max(axis=1)), kind="stable")
+        used = np.sort(order[:MOST_LABELS])
+        note = f" ({MOST_LABELS} of {model.n_labels} labels, those with the largest weights)"
+    return used, np.where(allowed, weights, np.nan)[np.ix_(used, used)], note
 
 
 def reliability(what: str, probability: Any, right: Any) -> Block:

@@ -8,10 +8,10 @@ import numpy as np
 
 from cliquewise.estimators._live import live_block
 from cliquewise.estimators._report_labels import (
-    MOST_LABELS,
     figure,
     label_confusion,
     label_table,
+    shown_transitions,
     token_shares,
 )
 from cliquewise.estimators._report_measures import (
@@ -171,22 +171,12 @@ def _model(tagger: Any) -> list[Block]:
     out = [blocks.table("Sizes", [("of", "text"), ("is", "text")], facts)]
     groups = [(str(label), items) for label, items in largest.items()]
     out.append(blocks.bars("Largest weights of a label", groups))
-    weights = model.transitions(w)
-    allowed = model.edge_allowed if len(model.edge_allowed) else np.ones_like(model.edge_free)
-    used, caption = np.arange(model.n_labels), "Transition weights: from a label, to the next"
-    if model.n_labels > MOST_LABELS:
-        strength = np.abs(np.where(allowed, weights, 0.0))
-        order = np.argsort(-(strength.max(axis=0) + strength.max(axis=1)), kind="stable")
-        used = np.sort(order[:MOST_LABELS])
-        caption += f" ({MOST_LABELS} of {model.n_labels} labels, those with the largest weights)"
-    cells = numbers(weights[np.ix_(used, used)], 3)
-    for i, a in enumerate(used):
-        for j, b in enumerate(used):
-            if not allowed[a, b]:
-                cells[i][j] = None
+    used, weights, note = shown_transitions(tagger)
     shown = [names[c] for c in used]
+    caption = f"Transition weights: from a label, to the next{note}"
+    cells = numbers(weights, 3)
     out.append(blocks.heatmap(caption, shown, shown, cells, axes=("from", "to"), signed=True))
-    n_forbidden = int(np.sum(~allowed))
+    n_forbidden = int(np.sum(~model.edge_allowed))
     if n_forbidden:
         out.append(blocks.text(f"{n_forbidden:,} transitions are forbidden: crossed out above."))
     return out

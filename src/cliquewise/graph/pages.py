@@ -45,15 +45,7 @@ def picture(graph: FactorGraph) -> str:
     if not 0 < graph.n_variables <= MOST_PICTURED:
         return about
     places, edges, large = drawn(graph)
-    chances: list[list[float]] = [[] for _ in range(graph.n_variables)]
-    note = ""
-    if graph.tables.size <= QUICK_ENTRIES:
-        try:
-            found = graph.marginals(seconds=QUICK_SECONDS)
-            chances = [p.tolist() for p in found.nodes]
-            note = "" if found.exact else ", marginals are estimates"
-        except CliquewiseError as error:
-            note = f", no marginals: {error}"
+    chances, note = quick_chances(graph)
     seen, names = graph.evidence, names_of(graph)
     nodes = [
         faces.Node(float(places[v, 0]), float(places[v, 1]), names[v], chances[v], v in seen)
@@ -61,6 +53,18 @@ def picture(graph: FactorGraph) -> str:
     ]
     squares = [(*places[len(nodes) + f].tolist(), scope) for f, scope in enumerate(large)]
     return faces.network(nodes, edges, squares) + f"<br>{about}<small>{faces.escaped(note)}</small>"
+
+
+def quick_chances(graph: FactorGraph) -> tuple[list[list[float]], str]:
+    """Chances of every variable's states if they are quickly found, and what to say of them."""
+    none: list[list[float]] = [[] for _ in range(graph.n_variables)]
+    if graph.tables.size > QUICK_ENTRIES:
+        return none, ""
+    try:
+        found = graph.marginals(seconds=QUICK_SECONDS)
+    except CliquewiseError as error:
+        return none, f", no marginals: {error}"
+    return [p.tolist() for p in found.nodes], "" if found.exact else ", marginals are estimates"
 
 
 def graph_sections(graph: FactorGraph, **options: Any) -> list[Block]:
