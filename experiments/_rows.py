@@ -65,7 +65,7 @@ RESULTS = ROOT / "experiments" / "results"
 #: What is not: results of quick runs, and the parts of runs that are under way.
 SCRATCH = ROOT / "out" / "experiments"
 #: Modules with a list ``ROWS``.
-MODULES = ("sdca_crf",)
+MODULES = ("sdca_crf", "barrier_fw")
 VERSIONS = ("cliquewise", "numpy", "scipy", "numba", "scikit-learn")
 
 Verdict = tuple[str, str]

@@ -160,7 +160,7 @@ def judge_mixture(result: Result) -> Verdict:
 def run_steps(work: Work) -> Result:
     """Line searches and fixed steps, uniform sampling."""
     problem = mixture(150 if work.quick else 1000)
-    courses = compared(work, problem, STEPS, 6 if work.quick else 40)
+    courses = compared(work, problem, STEPS, 6 if work.quick else 100)
     return {"points": len(problem.data), "courses": courses}
 
 
