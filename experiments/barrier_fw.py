@@ -421,7 +421,7 @@ def judge_frustrated(result: Result) -> Verdict:
     trbp, first, last = rows["TRBP"], rows["FW(0)"], rows["FW(10)"]
     sentence = (
         f"{result['models']} frustrated grids with skip edges in place of the characters, error of "
-        f"the marginals: TRBP {trbp['marginals']:.3f}, ours {first['marginals']:.3f} before the first "
+        f"the marginals: TRBP {trbp['marginals']:.3f}, ours {first['marginals']:.3f} before any "
         f"update of rho, {last['marginals']:.3f} after ten (ln Z: {trbp['log_z']:.1f}, "
         f"{first['log_z']:.1f}, {last['log_z']:.1f})"
     )
