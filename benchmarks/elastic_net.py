@@ -5,9 +5,9 @@
 
 Both sides get the same attributes, have weights for the pairs seen in training and for all
 transitions, and minimize ``sum of losses + c1 ||w||_1 + c2 ||w||^2``, our ``C = 1 / (c1 + 2 c2)``
-and ``l1_ratio = c1 C``. CRFsuite's curve is what it logs at each iteration; ours is that
-of its checks, whose time counts. Both clocks are CPU time, and begin when the attributes are
-encoded.
+and ``l1_ratio = c1 C``. CRFsuite stops by its own rule (1e-5 over ten iterations). Its curve is
+what it logs at each iteration; ours is that of its checks, whose time counts. Both clocks are CPU
+time, and begin when the attributes are encoded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def train_crfsuite(data, classes, names, c1, c2, iterations, path):
     for i, sentence in enumerate(strings(data, names)):
         trainer.append(pycrfsuite.ItemSequence(sentence), truth[offsets[i] : offsets[i + 1]])
     trainer.set("feature.possible_transitions", True)
-    for name, value in {"c1": c1, "c2": c2, "epsilon": 1e-6, "delta": 1e-6}.items():
+    for name, value in {"c1": c1, "c2": c2}.items():
         trainer.set(name, value)
     trainer.set("max_iterations", iterations)
     trainer.started = time.process_time()
@@ -97,6 +97,7 @@ def study(name, folder, c1, c2, sentences, iterations, tol):
         data = data.with_labels(np.searchsorted(used, data.labels))
         classes = [classes[i] for i in used]
     curve, model, fit = train_ours(data, classes, c1, c2, tol)
+    print(f"ours: {curve[-1][0]:.1f} s to a gap of {fit.certificate.gap:.2e}", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         path = os.path.join(scratch, "peer.crfsuite")
         theirs, active = train_crfsuite(data, classes, names, c1, c2, iterations, path)

@@ -264,7 +264,7 @@ class ChainCRF(nn.Module):
     def predict(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         """Best labels as a tensor (B, T), whatever ``batch_first``; -100 where the mask is False.
 
-        What `transformers.Trainer` and metrics on padded arrays want. Nothing waits for a GPU.
+        What `transformers.Trainer` and metrics on padded arrays want.
         """
         scores, places = self.scores(emissions, mask)
         labels = decode(scores)[1]
