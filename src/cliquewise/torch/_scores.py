@@ -150,7 +150,7 @@ def _has_gaps(mask: Tensor) -> bool:
     """Whether chains must be moved together.
 
     One look at a GPU, as pytorch-crf takes at every call: to move chains that have no gaps, and
-    their gradients, took as long as all the rest of a training step (H200, .37 -> .7 ms; now about .45).
+    their gradients, took as long as all the rest of a training step (H200, .37 -> .7 ms; so .45).
     """
     if mask.shape[1] < 2:
         return False
