@@ -37,7 +37,7 @@ from cliquewise.graph.builders import complete, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._factor_messages import FactorMessages
 from cliquewise.oracles.base import get
-from experiments.barrier_fw import COUPLINGS, load
+from experiments._barrier_models import COUPLINGS, load
 
 Row = dict[str, Any]
 
@@ -57,7 +57,7 @@ def measured(graph: FactorGraph, log_z: float, nodes: Any, **question: Any) -> R
 def rbm(options: Any) -> Iterator[Row]:
     """Bounds of three restricted Boltzmann machines."""
     names = [f"rbm_{k}" for k in (20, 21, 22)]
-    for model in load(options.data, "RBM", names, exact=False):
+    for model in load(Path(options.data) / "fw_inference", "RBM", names, exact=False):
         row = measured(model.graph, model.log_z, model.marginals, method="barrier-fw")
         yield {"model": model.name, **row}
 
@@ -66,7 +66,7 @@ def cliques(options: Any) -> Iterator[Row]:
     """Means over the models of one coupling."""
     names = [str(k) for k in range(1, 901) if (k - 1) % 100 % options.every == 0]
     rows: dict[float, list[Row]] = {}
-    for model in load(options.data, "Synthetic", names):
+    for model in load(Path(options.data) / "fw_inference", "Synthetic", names):
         row = measured(model.graph, model.log_z, model.marginals, method="barrier-fw")
         rows.setdefault(COUPLINGS[(int(model.name) - 1) // 100], []).append(row)
     for coupling, found in rows.items():

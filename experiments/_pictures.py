@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from cliquewise.plot.style import finish, look
+
 
 @dataclass
 class Panel:
@@ -24,7 +26,6 @@ class Panel:
     lines: dict[str, tuple[Any, Any]]
     log: str = ""
     dashed: set[str] = field(default_factory=set)
-    marker: str = ""
     areas: Any = None
 
 
@@ -41,23 +42,18 @@ def panels(path: Path, drawn: list[Panel], across: int = 3) -> None:
         for at, panel in enumerate(drawn):
             axes = figure.add_subplot(down, across, at + 1)
             if panel.areas is not None:
-                at = np.linspace(-4, 4, len(panel.areas))
-                axes.contourf(at, at, panel.areas, len(panel.lines), alpha=0.3)
-            for name, (x, y) in panel.lines.items():
-                style = "--" if name in panel.dashed else "-" if panel.areas is None else ""
-                axes.plot(
-                    x,
-                    y,
-                    style,
-                    label=name,
-                    linewidth=1.2,
-                    marker=panel.marker or None,
-                    markersize=3,
-                )
-            axes.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel)
+                side = np.linspace(-4, 4, len(panel.areas))
+                axes.contourf(side, side, panel.areas, len(panel.lines), alpha=0.3)
+            for i, (name, (x, y)) in enumerate(panel.lines.items()):
+                style = {**look(i, len(x), style=0), "markersize": 3, "linewidth": 1.2}
+                if name in panel.dashed:
+                    style["linestyle"] = "--"
+                if panel.areas is not None:
+                    style |= {"linestyle": "", "marker": ".", "markevery": 1}
+                axes.plot(x, y, label=name, **style)
             axes.set_xscale("log" if "x" in panel.log else "linear")
             axes.set_yscale("log" if "y" in panel.log else "linear")
-            axes.grid(alpha=0.25)
+            finish(axes, panel.xlabel, panel.ylabel).set_title(panel.title)
             axes.legend(fontsize=6)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)

@@ -302,7 +302,7 @@ def draw_coupling(result: Result, path: Path) -> None:
         lines = {name: (x, [row[name][what] for row in table.values()]) for name in names}
         lines["barrier FW (authors, read off)"] = (list(AUTHORS), [v[k] for v in AUTHORS.values()])
         dashed = {name for name in lines if "authors" in name}
-        drawn.append(Panel("cliques", "coupling", label, lines, "y", dashed, marker="."))
+        drawn.append(Panel("cliques", "coupling", label, lines, "y", dashed))
     panels(path, drawn)
 
 
@@ -334,7 +334,7 @@ def draw_calls(result: Result, path: Path) -> None:
     x = [float(c) for c in result["calls"]]
     columns = np.array(list(result["calls"].values())).T
     lines = dict(zip(("rho fixed", "rho optimized"), [(x, c) for c in columns]))
-    panels(path, [Panel("cliques", "coupling", "MAP calls", lines, marker=".")])
+    panels(path, [Panel("cliques", "coupling", "MAP calls", lines)])
 
 
 # ---- pictures: Figure 2

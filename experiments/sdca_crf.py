@@ -137,7 +137,7 @@ def draw_areas(result: Result, path: Path) -> None:
     areas = np.array([int(c) for c in result["areas"]]).reshape(61, 61)
     x, y = np.array(result["x"]), np.array(result["y"])
     spots = {f"class {c}": (x[y == c, 0], x[y == c, 1]) for c in range(5)}
-    panels(path, [Panel("areas of decision", "", "", spots, marker=".", areas=areas)])
+    panels(path, [Panel("areas of decision", "", "", spots, areas=areas)])
 
 
 def run_mixture(work: Work) -> Result:
