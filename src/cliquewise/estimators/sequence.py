@@ -67,7 +67,7 @@ class SequenceTagger(ChainTraining, Estimator):
         (``n_nonzero_`` says how many). For solvers ``sdca`` and ``owlqn``.
     solver : str or Solver, default="auto"
         ``auto``, a name or an instance. For ``log``: ``sdca``, ``lbfgs``, ``owlqn`` (with an
-        L1 penalty), ``sag``; for ``hinge``:
+        L1 penalty), ``sag``, ``oeg``; for ``hinge``:
         ``sdca``, ``bcfw``, ``gdmm`` (thousands of labels), ``subgradient``, ``svrg``, ``casimir``;
         for ``smooth_hinge``: ``lbfgs``, ``svrg``, ``casimir``.
     tol : float, default=1e-3

@@ -56,98 +56,38 @@ class DualAscent(State):
     averaged: bool = False  # whether the average is the better one of the two
 
 
-@register
-@dataclass(frozen=True)
-class SDCA(Solver):
-    """Stochastic dual coordinate ascent, by exact marginals of one example at a time.
+class Ascent(Solver):
+    """What the solvers share that move one example's dual distribution at a time."""
 
-    Parameters
-    ----------
-    sampling : {"gap", "permuted", "uniform", "cyclic"}, default="gap"
-        Which example comes next: with probability ``1 - uniform_share`` in proportion to its
-        last seen gap (after one pass over all), in reshuffled passes, at random, or in order.
-    uniform_share : float, default=0.2
-        Share of uniform draws with ``sampling="gap"``.
-    line_search : bool, default=True
-        False takes the step ``step_length`` always.
-    step_length : float, default=0.1
-        Step length without a line search.
-    start : float, default=10.0
-        Score of the true labels in the dual distributions at the start: close to the truth,
-        but inside the simplex.
-    gamma : float, default=1.0
-        With the hinge loss: weight of the entropy at the start. It falls by 30 % whenever the gap
-        of the smoothed problem has become a small part of what the entropy adds to it.
-    dtype : {"float64", "float32"}, default="float64"
-        Type of distributions and weights on chains. ``float32`` halves the memory; certificates
-        are computed in float64 all the same, and reach gaps of 1e-5 or so.
-    """
-
-    name: ClassVar[str] = "sdca"
-    works_on: ClassVar[dict[str, frozenset[str]]] = {
-        "chain": frozenset({"log", "hinge"}),
-        "graph": frozenset({"log", "softmax_margin"}),
-        "shards": frozenset({"log", "hinge"}),
-    }
-    rank: ClassVar[int] = 20
+    sampling: str
+    uniform_share: float = 0.0
+    step_length: float
+    start: float
     carries: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
-    precision: ClassVar[float] = 1e-4
-    takes_pair_attributes: ClassVar[bool] = True
-    takes_l1: ClassVar[bool] = True
-    sampling: str = "gap"
-    uniform_share: float = 0.2
-    line_search: bool = True
-    step_length: float = 0.1
-    start: float = 10.0
-    gamma: float = 1.0
-    dtype: str = "float64"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "sampling", *SAMPLINGS)
-        one_of(self, "dtype", "float64", "float32")
-        share(self, "uniform_share")
         if not 0 < self.step_length <= 1:
             raise DataError(f"step_length = {self.step_length}; it must be in (0, 1]")
         if not abs(self.start) <= MOST_START:
             raise DataError(
                 f"start = {self.start}; it must be between -{MOST_START} and {MOST_START}"
             )
-        if not LEAST_GAMMA <= self.gamma < np.inf:
-            raise DataError(f"gamma = {self.gamma}; it must be at least {LEAST_GAMMA}")
 
     def refuses(self, problem: Problem) -> str | None:
-        """Refuse other losses, labels that are not known, and exact inference out of reach."""
+        """Refuse other losses, and labels that are not known."""
         reason = super().refuses(problem)
         if reason is None and not problem.is_convex:
             return "needs every label: with partial labels the problem is not convex"
-        if reason is None and problem.has_pair_attributes and problem.loss != "log":
-            return "knows attributes of token pairs (B rules with %x) with the log loss only"
-        if reason is None and problem.l1_ratio == 1:
-            return "needs an L2 part in the penalty: l1_ratio must be below 1"
-        single = self.dtype == "float32"
-        if reason is None and single and (problem.kind != "chain" or problem.has_pair_attributes):
-            return (
-                'knows dtype "float32" on chains in memory, without attributes of token pairs, only'
-            )
-        return reason or problem.refuses_call("exp")
+        return reason
 
-    def suits(self, problem: Problem) -> bool:
-        """Not on graphs: a step asks one of them in Python, and L-BFGS needs fewer questions."""
-        return problem.kind != "graph" or problem.loss != "log"
+    def _blocks(self, problem: Any) -> Distributions:
+        """The dual variables at the start."""
+        raise NotImplementedError
 
-    def successor(self, problem: Problem) -> Solver | None:
-        """L-BFGS: dual ascent is slow where the penalty is weak or features are badly scaled."""
-        if problem.loss != "log":
-            return None
-        return OWLQN() if problem.l1_ratio > 0 else LBFGS()
-
-    def memory(self, problem: Any) -> float:
-        """Two numbers per state of each clique of the model, and the weights."""
-        return float(self._kind_of_blocks(problem).memory(problem))
-
-    def _kind_of_blocks(self, problem: Any) -> Any:
-        return SingleDuals if self.dtype == "float32" else BLOCKS[problem.kind]
+    def _visit(self, blocks: Any, chosen: Ints, rng: np.random.Generator) -> int:
+        """Move the distributions of these examples; the inferences made."""
+        raise NotImplementedError
 
     # ---- state
 
@@ -162,24 +102,8 @@ class SDCA(Solver):
         state.blocks.refresh()
         return state
 
-    def adopted(self, problem: Any, warm: DualAscent, own: Ints, old: Ints) -> DualAscent | None:
-        """A state of this problem that has, for examples ``own``, what ``warm`` has for ``old``.
-
-        Whatever the scores of a dual distribution are, its value bounds the objective: so the
-        examples need not be proved to be the same.
-        """
-        state = self._empty(problem)
-        blocks, others = state.blocks, warm.blocks
-        if not isinstance(blocks, ChainDuals) or not isinstance(others, type(blocks)):
-            return None
-        blocks.adopt(others, own, old, self.start)
-        blocks.refresh()
-        state.origin = problem.fingerprint()
-        return state
-
     def _empty(self, problem: Any) -> DualAscent:
-        gamma = self.gamma if problem.loss == "hinge" else 1.0
-        blocks = self._kind_of_blocks(problem)(problem, self.start, gamma, self.sampling == "gap")
+        blocks = self._blocks(problem)
         return DualAscent(blocks, blocks.order())
 
     # ---- one step
@@ -194,8 +118,7 @@ class SDCA(Solver):
         gaps = None if blocks.draws else blocks.gaps
         chosen = order.next(n, problem.portion, rng, self.sampling, self.uniform_share, gaps)
         count = len(chosen)
-        step = 0.0 if self.line_search else self.step_length
-        calls = blocks.visit(chosen, rng.random(count), step)
+        calls = self._visit(blocks, chosen, rng)
         state.averaged = False
         estimate = np.nan
         if order.visits >= n and order.is_due(n, count):
@@ -256,4 +179,113 @@ class SDCA(Solver):
         state.order.visits = count_of(arrays, "visits")
         if problem.loss == "hinge" and len(arrays.get("average", ())):
             state.average = checked(arrays, "average", state.blocks.w.shape, state.blocks.w.dtype)
+        return state
+
+
+@register
+@dataclass(frozen=True)
+class SDCA(Ascent):
+    """Stochastic dual coordinate ascent, by exact marginals of one example at a time.
+
+    Parameters
+    ----------
+    sampling : {"gap", "permuted", "uniform", "cyclic"}, default="gap"
+        Which example comes next: with probability ``1 - uniform_share`` in proportion to its
+        last seen gap (after one pass over all), in reshuffled passes, at random, or in order.
+    uniform_share : float, default=0.2
+        Share of uniform draws with ``sampling="gap"``.
+    line_search : bool, default=True
+        False takes the step ``step_length`` always.
+    step_length : float, default=0.1
+        Step length without a line search.
+    start : float, default=10.0
+        Score of the true labels in the dual distributions at the start: close to the truth,
+        but inside the simplex.
+    gamma : float, default=1.0
+        With the hinge loss: weight of the entropy at the start. It falls by 30 % whenever the gap
+        of the smoothed problem has become a small part of what the entropy adds to it.
+    dtype : {"float64", "float32"}, default="float64"
+        Type of distributions and weights on chains. ``float32`` halves the memory; certificates
+        are computed in float64 all the same, and reach gaps of 1e-5 or so.
+    """
+
+    name: ClassVar[str] = "sdca"
+    works_on: ClassVar[dict[str, frozenset[str]]] = {
+        "chain": frozenset({"log", "hinge"}),
+        "graph": frozenset({"log", "softmax_margin"}),
+        "shards": frozenset({"log", "hinge"}),
+    }
+    rank: ClassVar[int] = 20
+    precision: ClassVar[float] = 1e-4
+    takes_pair_attributes: ClassVar[bool] = True
+    takes_l1: ClassVar[bool] = True
+    sampling: str = "gap"
+    uniform_share: float = 0.2
+    line_search: bool = True
+    step_length: float = 0.1
+    start: float = 10.0
+    gamma: float = 1.0
+    dtype: str = "float64"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "sampling", *SAMPLINGS)
+        one_of(self, "dtype", "float64", "float32")
+        share(self, "uniform_share")
+        if not LEAST_GAMMA <= self.gamma < np.inf:
+            raise DataError(f"gamma = {self.gamma}; it must be at least {LEAST_GAMMA}")
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Refuse what all refuse, no L2 penalty, and exact inference out of reach."""
+        reason = super().refuses(problem)
+        if reason is None and problem.has_pair_attributes and problem.loss != "log":
+            return "knows attributes of token pairs (B rules with %x) with the log loss only"
+        if reason is None and problem.l1_ratio == 1:
+            return "needs an L2 part in the penalty: l1_ratio must be below 1"
+        single = self.dtype == "float32"
+        if reason is None and single and (problem.kind != "chain" or problem.has_pair_attributes):
+            return (
+                'knows dtype "float32" on chains in memory, without attributes of token pairs, only'
+            )
+        return reason or problem.refuses_call("exp")
+
+    def suits(self, problem: Problem) -> bool:
+        """Not on graphs: a step asks one of them in Python, and L-BFGS needs fewer questions."""
+        return problem.kind != "graph" or problem.loss != "log"
+
+    def successor(self, problem: Problem) -> Solver | None:
+        """L-BFGS: dual ascent is slow where the penalty is weak or features are badly scaled."""
+        if problem.loss != "log":
+            return None
+        return OWLQN() if problem.l1_ratio > 0 else LBFGS()
+
+    def memory(self, problem: Any) -> float:
+        """Two numbers per state of each clique of the model, and the weights."""
+        return float(self._kind_of_blocks(problem).memory(problem))
+
+    def _kind_of_blocks(self, problem: Any) -> Any:
+        return SingleDuals if self.dtype == "float32" else BLOCKS[problem.kind]
+
+    def _blocks(self, problem: Any) -> Distributions:
+        gamma = self.gamma if problem.loss == "hinge" else 1.0
+        kind, by_gap = self._kind_of_blocks(problem), self.sampling == "gap"
+        return kind(problem, self.start, gamma, by_gap)  # type: ignore[no-any-return]
+
+    def _visit(self, blocks: Any, chosen: Ints, rng: np.random.Generator) -> int:
+        step = 0.0 if self.line_search else self.step_length
+        return int(blocks.visit(chosen, rng.random(len(chosen)), step))
+
+    def adopted(self, problem: Any, warm: DualAscent, own: Ints, old: Ints) -> DualAscent | None:
+        """A state of this problem that has, for examples ``own``, what ``warm`` has for ``old``.
+
+        Whatever the scores of a dual distribution are, its value bounds the objective: so the
+        examples need not be proved to be the same.
+        """
+        state = self._empty(problem)
+        blocks, others = state.blocks, warm.blocks
+        if not isinstance(blocks, ChainDuals) or not isinstance(others, type(blocks)):
+            return None
+        blocks.adopt(others, own, old, self.start)
+        blocks.refresh()
+        state.origin = problem.fingerprint()
         return state

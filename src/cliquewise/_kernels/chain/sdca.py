@@ -168,7 +168,7 @@ Block = namedtuple("Block", ["first", "last", "theta", "theta_edges", "mu", "mu_
 
 
 @kernel(inline=True)
-def _make_room(chains, like):
+def make_room(chains, like):
     length, n_labels = longest(chains.offsets), chains.allowed.shape[1]
     nodes, shape, square = length * n_labels, (n_labels, n_labels), n_labels * n_labels
     free = np.zeros(square, like.dtype)
@@ -185,7 +185,7 @@ def _make_room(chains, like):
 
 
 @kernel(inline=True)
-def _block_of(chains, duals, i):
+def block_of(chains, duals, i):
     first, last, row = chains.offsets[i], chains.offsets[i + 1], duals.edge_row[i]
     edges = slice(row, row + 1) if last - first > 1 else slice(0, 0)
     return Block(
@@ -226,10 +226,13 @@ def _change(chains, block, mu, mu_edges, room, count, used, w, pull):
 
 
 @kernel(helper=True)
-def _ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fixed):
-    """Take the step ``eta``, or one that is shorter or longer; the number of inferences."""
+def ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, grow):
+    """Take the step ``eta``, or one that is shorter or longer; the number of inferences.
+
+    It is halved until the dual does not fall; before that, if it is far too short, it grows by the
+    factor ``grow`` (0: never). Whatever the dual does, it is taken as it is if that is negative.
+    """
     trans, s = room.trans.ravel(), room.scores
-    grow = 0.0 if fixed else 4.0
     for attempt in range(40):
         blend(block.theta, s, eta, room.theta)
         blend(block.theta_edges, trans, eta, room.theta_edges.ravel())
@@ -243,7 +246,7 @@ def _ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fix
         rise = (1.0 - eta) * (at_new + x) - at_mu + log_z - duals.log_z[i] - 0.5 * q
         risen = rise >= -_noise(w) * (1.0 + abs(log_z))
         short = q < 0.1 * (1.0 - eta) * (at_new + x - at_mu) and eta < 0.25
-        if (risen and not (short and grow > 0.0)) or fixed:
+        if (risen and not (short and grow > 0.0)) or grow < 0.0:
             copy(room.theta[: block.theta.size], block.theta)
             copy(room.mu[: block.mu.size], block.mu)
             duals.log_z[i] = log_z
@@ -292,7 +295,7 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part)
     calls : int
         Inferences made.
     """
-    n, room = chains.offsets.shape[0] - 1, _make_room(chains, w)
+    n, room = chains.offsets.shape[0] - 1, make_room(chains, w)
     trans = room.trans
     calls = 0
     for step in range(order.shape[0]):
@@ -300,7 +303,7 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part)
         exchange_when_due(part, w, step)
         if i < 0:
             i = draw_member(duals, part, uniforms[step], n)
-        block = _block_of(chains, duals, i)
+        block = block_of(chains, duals, i)
         first, last, cells = block.first, block.last, block.mu.size
         if first == last:
             continue
@@ -324,14 +327,13 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part)
         if not v > 0.1 * _noise(w) * (1.0 + abs(log_z)) or weight == 0.0:
             continue
         count, used = assign_slots(chains, first, last, room.compact)
-        eta = fixed_step
+        eta, grow = fixed_step, -1.0
         if fixed_step == 0.0:
+            grow = 4.0
             q = _change(chains, block, room.p, room.p_edges, room, count, used, w, pull)
             kappa = q / v
             eta = step_length(kappa, v / gap - 1.0 if gap > 0.0 else 1.0)
-        calls += _ascend(
-            chains, duals, i, block, w, room, count, used, at_mu, eta, pull, fixed_step > 0.0
-        )
+        calls += ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, grow)
     if part.every > 0:
         exchange(part, w, 0)
     return calls

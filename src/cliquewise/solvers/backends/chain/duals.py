@@ -44,10 +44,11 @@ class ChainDuals:
     #: Type of the distributions and the weights, and roundings of marginals recomputed in it.
     number: ClassVar[Any] = np.float64
     rounding: ClassVar[float] = ROUNDING
+    threads = staticmethod(threads_of)
 
     def __init__(self, problem: ChainProblem, start: float, gamma: float, by_gap: bool):
         self.problem, self.form, self.gamma = problem, problem.form, gamma
-        jobs = threads_of(problem)
+        jobs = self.threads(problem)
         self.parts = Parts(problem, jobs, self.number) if jobs > 1 else None
         zeros = np.zeros(self.form.size, self.number)
         self.w: Floats = zeros if self.parts is None else self.parts.w
