@@ -37,7 +37,9 @@ def panels(path: Path, drawn: list[Panel], across: int = 3) -> None:
     across = min(across, len(drawn))
     down = -(-len(drawn) // across)
     # A fixed salt and no date: the same numbers make the same file.
-    with matplotlib.rc_context({"svg.hashsalt": "cliquewise", "font.size": 8}):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": "cliquewise", "svg.fonttype": "none", "font.size": 8}
+    ):
         figure = Figure(figsize=(3.6 * across, 2.8 * down), layout="constrained")
         for at, panel in enumerate(drawn):
             axes = figure.add_subplot(down, across, at + 1)

@@ -207,7 +207,7 @@ def rows() -> list[Row]:
 
 def _order(row: Row) -> tuple[Any, ...]:
     kind, number = row.items[0].split()[:2]
-    return "FTLCP".find(kind[0]), float("0" + re.sub(r"[^\d.]", "", number)), row.items[0]
+    return "FTLCPSA".find(kind[0]), float("0" + re.sub(r"[^\d.]", "", number)), row.items[0]
 
 
 def find(name: str) -> Row:

@@ -248,8 +248,6 @@ def run_coupling(work: Work) -> Result:
         "L, rho fixed": {"rho_updates": 0, "polytope": "local"},
         "L, rho optimized": {"rho_updates": 10, "polytope": "local"},
     }  # fmt: skip
-    if work.quick:
-        del methods["L, rho optimized"]
     out = {}
     for coupling, models in by.items():
 
@@ -264,30 +262,28 @@ def run_coupling(work: Work) -> Result:
 
 def judge_coupling(result: Result) -> Verdict:
     table = result["couplings"]
-    best, fixed = ([row[f"M, rho {k}"] for row in table.values()] for k in ("optimized", "fixed"))
-    trbp = [row["TRWBP (authors)"] for row in table.values()]
-    perturbed = [row["perturb-and-MAP (authors)"] for row in table.values()]
+
+    def mean(name: str, what: str) -> float:
+        return float(np.mean([row[name][what] for row in table.values()]))
+
+    def both(name: str) -> str:
+        return f"{mean(name, 'log_z'):.2f} and {mean(name, 'marginals'):.3f}"
+
+    best, trbp, perturbed = "M, rho optimized", "TRWBP (authors)", "perturb-and-MAP (authors)"
     wrong = sum(cell.get("wrong", 0) for row in table.values() for cell in row.values())
-
-    def mean(rows: list[dict[str, float]], what: str) -> float:
-        return float(np.mean([row[what] for row in rows]))
-
-    read = [
-        (table[str(c)]["M, rho optimized"]["log_z"], a) for c, (a, _) in AUTHORS.items()
-        if str(c) in table
-    ]  # fmt: skip
-    holds = all(mean(best, w) < mean(trbp, w) for w in ("log_z", "marginals")) and wrong == 0
-    holds = holds and mean(best, "log_z") <= mean(fixed, "log_z")
-    holds = holds and mean(best, "marginals") < mean(perturbed, "marginals")
+    read = np.mean([a for c, (a, _) in AUTHORS.items() if str(c) in table])
+    ours = np.mean([table[str(c)][best]["log_z"] for c in AUTHORS if str(c) in table])
     return judged(
-        holds,
+        all(mean(best, what) < mean(trbp, what) for what in ("log_z", "marginals"))
+        and mean(best, "log_z") <= 0.8 * mean("M, rho fixed", "log_z")
+        and mean("L, rho optimized", "log_z") >= 0.95 * mean("L, rho fixed", "log_z")
+        and mean(best, "marginals") < mean(perturbed, "marginals")
+        and wrong == 0,
         f"{result['models']} cliques, errors of ln Z and of the marginals: over M "
-        f"{mean(fixed, 'log_z'):.2f} and {mean(fixed, 'marginals'):.3f} with rho fixed, "
-        f"{mean(best, 'log_z'):.2f} and {mean(best, 'marginals'):.3f} optimized (the authors': "
-        f"{np.mean([a for _, a in read]):.2f} where ours has {np.mean([o for o, _ in read]):.2f}), "
-        f"TRBP {mean(trbp, 'log_z'):.1f} and {mean(trbp, 'marginals'):.3f}, perturb-and-MAP "
-        f"{mean(perturbed, 'log_z'):.2f} and {mean(perturbed, 'marginals'):.3f}; "
-        f"{wrong:.0f} certified bounds below ln Z.",
+        f"{both('M, rho fixed')} with rho fixed, {both(best)} optimized (ln Z at the couplings "
+        f"that can be read off the authors' plot: {ours:.2f}, theirs {read:.2f}); over L "
+        f"{both('L, rho fixed')}, then {both('L, rho optimized')}; TRBP {both(trbp)}; "
+        f"perturb-and-MAP {both(perturbed)}; {wrong:.0f} certified bounds below ln Z.",
     )
 
 
@@ -322,9 +318,8 @@ def run_calls(work: Work) -> Result:
 
 def judge_calls(result: Result) -> Verdict:
     fixed, optimized = np.mean(list(result["calls"].values()), axis=0)
-    # "three to four times as many MAP calls as the first iteration"; fewer is no disagreement.
     return judged(
-        fixed < optimized <= 4.0 * fixed,
+        2.5 <= optimized / fixed <= 4.5,
         f"{result['models']} cliques: {fixed:.1f} MAP calls to a gap of 0.5, {optimized:.1f} with "
         f"ten updates of rho, {optimized / fixed:.1f} times as many (the authors: three to four).",
     )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.solvers.oeg import OEG
 from cliquewise.solvers.sag import SAG
 from cliquewise.solvers.sdca import SDCA
 from experiments._follow import column, first, followed, gaps, words
@@ -28,7 +29,7 @@ LEVEL = 1e-3
 #: At most this many times the passes of the best is "on par".
 PAR = 1.1
 OURS = "sdca"
-SOLVERS: dict[str, Any] = {OURS: SDCA(), "sag-nus": SAG(), "l-bfgs": LBFGS()}
+SOLVERS: dict[str, Any] = {OURS: SDCA(), "sag-nus": SAG(), "oeg": OEG(), "l-bfgs": LBFGS()}
 SAMPLINGS: dict[str, Any] = {
     "gap": SDCA(), "permuted": SDCA(sampling="permuted"), "uniform": SDCA(sampling="uniform"),
     "cyclic": SDCA(sampling="cyclic"),
@@ -176,7 +177,7 @@ def judge_steps(result: Result) -> Verdict:
 def run_sampling(work: Work) -> Result:
     """Four samplings on words."""
     problem, _ = ocr(work.folder("ocr"), 100 if work.quick else 4)
-    courses = compared(work, problem, SAMPLINGS, 4 if work.quick else 30, tol=1e-6)
+    courses = compared(work, problem, SAMPLINGS, 4 if work.quick else 60, tol=1e-6)
     return {"words": len(problem.data), "courses": courses}
 
 
