@@ -26,7 +26,7 @@ function that runs it, and a rule that says from the numbers whether it agrees. 
 * ``items`` begin with a name of ``_papers.PAPERS``; a row may stand for several ("Figure 8",
   "Figure 9") or for a part of one ("Figure 2 (left)"). Where no module has a row for an item, its
   line of ``_papers.WITHOUT_RUN`` is shown. "Section 2.5" is fine, too.
-* ``run`` returns what JSON can hold (numpy numbers and arrays are turned into plain ones, six
+* ``run`` returns what JSON can hold (numpy numbers and arrays are turned into plain ones, nine
   digits; what is not finite becomes None). Keep it small: courses of tens of rows, not thousands.
 * ``work.quick`` means seconds (it runs in the test suite), not minutes: a few examples and passes.
 * The verdict's sentence is a cell of the page: one sentence, with numbers, and with what differs
@@ -179,7 +179,7 @@ class Work:
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it: lists, dictionaries with string keys, numbers of six digits, None."""
+    """As JSON has it: lists, dictionaries with string keys, numbers of nine digits, None."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, np.ndarray):
@@ -191,7 +191,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, int | np.integer):
         return int(value)
     if isinstance(value, float | np.floating):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
+        return float(f"{value:.9g}") if math.isfinite(value) else None
     return value
 
 

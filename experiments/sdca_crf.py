@@ -23,7 +23,7 @@ from experiments._rows import Result, Row, Verdict, Work
 from experiments._sdca_data import chunking, matrix, mixture, ocr, trees
 
 #: Below this relative gap rounding hides the course.
-FLOOR = 1e-10
+FLOOR = 1e-8
 #: Relative distance from the optimum at which solvers are compared.
 LEVEL = 1e-3
 #: At most this many times the passes of the best is "on par".
