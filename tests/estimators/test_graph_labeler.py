@@ -398,5 +398,6 @@ def test_the_choice_of_solver_goes_by_cost():
     assert chosen("log", 60, 1) == chosen("log", 30, 2) == "lbfgs"  # chains, ladders
     assert chosen("log", 15, 15) == "idal"
     assert chosen("hinge", 60, 1) == chosen("hinge", 15, 15) == "bcfw"
-    assert chosen("log", 2, 1) == "idal"  # so small that a question costs more than the steps
+    assert chosen("log", 2, 2) == "idal"  # so small that a question costs more than the steps
+    assert chosen("log", 2, 1) == "lbfgs"  # but trees are asked all at once
     assert chosen("softmax_margin", 60, 1) == "idal"

@@ -53,8 +53,8 @@ class GraphLabeler(GraphEstimator):
         ``lbfgs``: by exact inference, for graphs of small treewidth. ``bcfw``, ``subgradient``:
         structural SVMs (``loss="hinge"``) through MAP calls; ``casimir``, ``svrg``: through the
         K best labelings, where an exact method finds them. ``auto`` compares costs: it is
-        ``bcfw`` for most structural SVMs, ``lbfgs`` where exact inference is cheap (trees,
-        narrow graphs), and ``idal`` elsewhere.
+        ``bcfw`` for most structural SVMs, ``lbfgs`` where exact inference is cheap (on trees
+        always, on narrow graphs), and ``idal`` elsewhere.
     inference : str, default="auto"
         ``relaxed``: the relaxation that cliquewise training uses; or the name of a method of
         :meth:`FactorGraph.map`. ``auto`` takes, graph by graph, the best labeling where it is

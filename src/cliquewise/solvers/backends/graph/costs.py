@@ -33,6 +33,8 @@ def prefers_cliques(problem: Any) -> bool:
     """Whether a graph problem is better trained clique by clique than by asking whole graphs."""
     if problem.loss == "softmax_margin":
         return True  # no solver of whole graphs is quick
+    if problem.loss == "log" and problem.forest is not None:
+        return False  # a pass over all trees costs less than one over their cliques
     limit = WORTH[problem.loss] * _cliques(problem)
     passes, cost = (BCFW, _maximum) if problem.loss == "hinge" else (LBFGS, _marginals)
     spent = passes * CALL * problem.n_examples
