@@ -98,7 +98,7 @@ def curves(
     logarithmic: bool = False,
     target: float | None = None,
 ) -> Block:
-    """Lines over one of several measures of progress (seconds, passes)."""
+    """Lines over one of several measures of progress (passes, seconds)."""
     return {
         "kind": "curves", "caption": caption, "logarithmic": logarithmic, "target": target,
         "steps": [[name, numbers(values)] for name, values in steps],
@@ -174,14 +174,15 @@ def verdict(values: dict[str, Any], tol: float | None = None) -> tuple[str, str,
 
 
 def course(columns: dict[str, Any], tol: float | None = None) -> list[Block]:
-    """The course of training: primal and dual, and the gap, over seconds and passes."""
+    """The course of training: primal and dual, and the gap, over passes and seconds."""
     if not columns or not len(columns["seconds"]):
         return [text("This model's file holds no course of its training.")]
     n = len(columns["seconds"])
     keep = [round(i * (n - 1) / (MOST_POINTS - 1)) for i in range(MOST_POINTS)]
     rows = list(range(n)) if n <= MOST_POINTS else keep
     kept = {name: [float(values[i]) for i in rows] for name, values in columns.items()}
-    steps = [("seconds", kept["seconds"]), ("passes", kept["epochs"])]
+    # Passes first: seconds of a first run are those of the compiler.
+    steps = [("passes", kept["epochs"]), ("seconds", kept["seconds"])]
     values = [("objective (primal)", kept["primal"]), ("lower bound (dual)", kept["dual"])]
     return [
         curves("Objective and its lower bound", steps, values),
