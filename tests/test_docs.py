@@ -20,7 +20,12 @@ MODULES = sorted(
 )
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "start").glob("*.md")),
+    *sorted((ROOT / "docs" / "explanation").glob("*.md")),
+]
 
 
 def need_torch():
@@ -51,9 +56,9 @@ def test_every_public_name_is_documented(name):
         assert ">>> " in inspect.getdoc(thing), f"{name} has no example"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_in_the_pages_run(page):
-    if page.name == "deep.md":
+    if page.stem == "deep":
         need_torch()
     if page.name == "cluster.md":
         pytest.importorskip("distributed", reason="cliquewise[distributed] is not installed")
@@ -61,7 +66,7 @@ def test_the_examples_in_the_pages_run(page):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_all_python_in_the_pages_is_fenced_and_made_of_examples(page):
     """An example outside a fence is not shown as code; code without a prompt is never run."""
     text = page.read_text(encoding="utf-8")

@@ -274,7 +274,7 @@ def flat_classification_report(
     labels : sequence, optional
         The labels to report, in this order.
     **options
-        Those of :func:`sklearn.metrics.classification_report` (``digits``, ``output_dict``, ...).
+        Those of ``sklearn.metrics.classification_report`` (``digits``, ``output_dict``, ...).
 
     Examples
     --------

@@ -57,7 +57,7 @@ def grid(image: Any, neighbors: int = 4, differences: bool = False) -> dict[str,
 def grids(
     images: Iterable[Any], neighbors: int = 4, differences: bool = False
 ) -> list[dict[str, Any]]:
-    """:func:`grid` of several images, whose sizes may differ.
+    """:func:`~cliquewise.data.images.grid` of several images, whose sizes may differ.
 
     Labels may be given to :meth:`GraphLabeler.fit <cliquewise.GraphLabeler.fit>` as images, too.
 
@@ -81,7 +81,7 @@ def to_image(labels: Any, image: Any) -> NDArray[Any]:
     ----------
     labels : array (H W,) or (H W, k)
         What :meth:`GraphLabeler.predict <cliquewise.GraphLabeler.predict>` or
-        ``predict_marginals`` says of :func:`grid`.
+        ``predict_marginals`` says of :func:`~cliquewise.data.images.grid`.
     image : array (H, W, ...) or (int, int)
         The image, or its height and width.
 
@@ -99,7 +99,7 @@ def to_image(labels: Any, image: Any) -> NDArray[Any]:
 
 
 def to_images(labels: Iterable[Any], images: Iterable[Any]) -> list[NDArray[Any]]:
-    """:func:`to_image` of several images."""
+    """:func:`~cliquewise.data.images.to_image` of several images."""
     listed, shapes = list(labels), list(images)
     if len(listed) != len(shapes):
         raise DataError(f"labels of {len(listed)} images, and {len(shapes)} images")

@@ -12,7 +12,7 @@ from cliquewise.distributed.cluster import Cluster, client_of
 from cliquewise.distributed.inputs import partitions
 from cliquewise.distributed.problem import ClusterProblem
 from cliquewise.errors import UnsupportedError
-from cliquewise.estimators._base import Estimator
+from cliquewise.estimators._base import DOCUMENTATION, Estimator
 from cliquewise.solvers.base import Start
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.solvers.owlqn import OWLQN
@@ -23,6 +23,9 @@ class ClusterEstimator:
     """To be mixed into an estimator; ``_local`` is that of one machine."""
 
     _local: ClassVar[type[Estimator]]
+    _doc_link_template: ClassVar[str] = (
+        DOCUMENTATION + "api/generated/cliquewise.distributed.{estimator_name}.html"
+    )
     _kind: ClassVar[str]  # of the problem
     client: Any
     solver: Any

@@ -32,6 +32,8 @@ from cliquewise.trace import Trace
 Arrays = dict[str, NDArray[Any]]
 Header = dict[str, Any]
 
+#: The site, as `[project.urls]` of pyproject.toml names it.
+DOCUMENTATION = "https://cliquewise.readthedocs.io/"
 #: Largest weight in a file: its products with features (up to 1e100) stay finite.
 _LARGEST_WEIGHT = 1e150
 #: What files may hold weights as.
@@ -58,6 +60,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
     verbose: int = 0
 
+    # scikit-learn's picture of an estimator links to its page of the reference
+    _doc_link_module: ClassVar[str] = "cliquewise"
+    _doc_link_template: ClassVar[str] = (
+        DOCUMENTATION + "api/generated/cliquewise.{estimator_name}.html"
+    )
     #: The losses that it can minimize.
     _losses: ClassVar[tuple[str, ...]] = ()
     #: Whether ``C="auto"`` is known.

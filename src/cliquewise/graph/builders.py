@@ -86,9 +86,9 @@ def to_networkx(graph: FactorGraph) -> Any:
 
 
 def from_networkx(graph: Any) -> FactorGraph:
-    """Back from :func:`to_networkx`, or from any graph whose nodes and edges carry tables.
+    """Back from :func:`~cliquewise.to_networkx`, or from any graph whose nodes carry tables.
 
-    A bipartite graph of :func:`to_networkx` is restored. Otherwise every node is a variable
+    What :func:`~cliquewise.to_networkx` made is restored. Otherwise every node is a variable
     (numbered in the graph's order; strings become names) with a log-potential vector in its
     attribute ``table`` and every edge has a matrix in its attribute ``table``, axis 0 for the
     edge's first node.

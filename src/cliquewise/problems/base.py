@@ -237,7 +237,7 @@ class Problem:
         linear : float
             Expected costs and entropies of the dual point, per example.
         w : array
-            Its weights before they are shrunk (see :mod:`cliquewise.problems.penalty`), in the form
+            Its weights before they are shrunk (see ``problems.penalty``), in the form
             that passes over the data work on.
         doubt : float
             By how much ``linear`` may be wrong.

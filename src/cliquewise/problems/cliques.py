@@ -229,7 +229,7 @@ class CliqueProblem(ExampleProblem):
 
     @cached_property
     def reach(self) -> Floats:
-        """By weight: the sum of the |features| of all states, twice."""
+        """By weight: the sum of the ``|features|`` of all states, twice."""
         return 2.0 * self.sizes(np.ones(int(self.cliques.offsets[-1])))
 
     @property

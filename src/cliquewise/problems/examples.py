@@ -153,7 +153,7 @@ class ExampleProblem(Problem):
 
     @cached_property
     def reach(self) -> Floats:
-        """By weight: the sum of all examples' |features|, twice; zero where they are not known."""
+        """By weight: twice the sum of all absolute features; zero where they are not known."""
         return np.zeros(self.dimension)
 
     @cached_property

@@ -173,7 +173,7 @@ class GraphProblem(CliqueProblem):
     ) -> Best:
         """The best labeling by any MAP method; where it proves nothing, with a bound.
 
-        ``auto`` is what the structure makes cheap; see :mod:`cliquewise.oracles.quick`.
+        ``auto`` is what the structure makes cheap; see ``oracles.quick``.
         """
         from cliquewise.oracles._pairwise import table_bound
 

@@ -170,7 +170,7 @@ class Solver:
         return not lost
 
     def carried(self, problem: Problem) -> frozenset[str]:
-        """:attr:`carries`, or more where a kind of problem allows it."""
+        """``carries``, or more where a kind of problem allows it."""
         return self.carries
 
     def resume(self, problem: Problem, arrays: Arrays, origin: Fingerprint) -> Any:
@@ -209,7 +209,7 @@ class Solver:
         raise NotImplementedError
 
     def unpack(self, problem: Any, arrays: Arrays) -> Any:
-        """Back from :meth:`pack`; arrays may be anything, see :mod:`cliquewise.solvers.checked`."""
+        """Back from :meth:`pack`; arrays may be anything, see ``solvers.checked``."""
         raise NotImplementedError
 
     def course(self, state: Any) -> tuple[str, ...]:

@@ -51,9 +51,9 @@ class MapCalls(Solver):
     Parameters
     ----------
     map_method : str, default="auto"
-        On graphs: any method of :meth:`FactorGraph.map`. Only exact ones give a gap that goes to
-        zero; ``auto`` is exact where a proof is cheap: on trees and narrow graphs, and wherever
-        ``trw-s`` finds one.
+        On graphs: any method of :meth:`~cliquewise.FactorGraph.map`. Only exact ones give a gap
+        that goes to zero; ``auto`` is exact where a proof is cheap: on trees and narrow graphs,
+        and wherever ``trw-s`` finds one.
     map_options : mapping, optional
         Passed to the method, a limit of its iterations or seconds for instance.
     """
@@ -124,7 +124,7 @@ class BCFW(MapCalls):
         Keep a weighted average of the weights, too, and return it where its objective is lower.
         By default on chains, where a second objective is cheap.
     map_method, map_options
-        See :class:`MapCalls`.
+        See :class:`~cliquewise.solvers.bcfw.MapCalls`.
 
     Examples
     --------

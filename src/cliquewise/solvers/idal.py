@@ -185,7 +185,7 @@ class IDAL(Cliquewise):
     Parameters
     ----------
     rho, inner, sampling
-        See :class:`Cliquewise`; ``inner`` is ``auto`` by default.
+        See :class:`~cliquewise.solvers.idal.Cliquewise`; ``inner`` is ``auto`` by default.
     accelerated : bool, default=False
         Nesterov's extrapolation of the multipliers (by at most 0.8 of the last step), started
         anew whenever it points uphill, and only while the inner problem has less than a tenth

@@ -21,7 +21,7 @@ class SoftSDCA(Cliquewise):
     Parameters
     ----------
     rho, inner, sampling
-        See :class:`Cliquewise`.
+        See :class:`~cliquewise.solvers.idal.Cliquewise`.
     inner_tol : float, default=1e-7
         Stop when the gap of the penalized problem, relative to the primal, is below this.
     """

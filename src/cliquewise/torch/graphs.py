@@ -104,9 +104,10 @@ def _score(structure: Structure, potentials: Tensor, labels: Any) -> Tensor:
 
 
 def graph_map(structure: Structure, potentials: Tensor) -> tuple[Tensor, Tensor]:
-    """Best score and labeling of graphs; arguments as in :func:`graph_log_partition`.
+    """Best score and labeling of graphs.
 
-    The score is differentiable.
+    Arguments are those of :func:`~cliquewise.torch.graph_log_partition`. The score is
+    differentiable.
 
     Examples
     --------

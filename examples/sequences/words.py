@@ -1,0 +1,79 @@
+"""
+Read smudged words
+==================
+
+Letter by letter, a smudged word is hard to read. Neighbors help: after *q* comes *u*. Here letters
+are drawn with a font, smudged, and read once one by one and once as sequences of pictures.
+"""
+
+# %%
+# Words, drawn here: 12 by 10 gray pixels per letter, shifted, blurred and full of noise.
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+from scipy.ndimage import gaussian_filter, shift
+
+import cliquewise as cw
+
+WORDS = """certificate quality bound proof label graph matching sequence structure quiet factor
+marginal margin training weight message oracle quick dual primal smooth entropy""".split()
+LETTERS = sorted(set("".join(WORDS)))
+FONT = ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", 11)
+rng = np.random.default_rng(0)
+
+
+def clean(letter):
+    """A letter as the font has it."""
+    image = Image.new("L", (10, 12))
+    ImageDraw.Draw(image).text((5, 9), letter, fill=255, font=FONT, anchor="ms")
+    return np.asarray(image) / 255
+
+
+SHAPES = {letter: clean(letter) for letter in LETTERS}
+
+
+def smudged(word):
+    """A picture per letter."""
+    pictures = [gaussian_filter(shift(SHAPES[c], rng.normal(0, 0.5, 2)), 0.5) for c in word]
+    return np.array(pictures) + 0.25 * rng.normal(size=(len(word), 12, 10))
+
+
+words = [str(w) for w in rng.choice(WORDS, 400)]
+pictures = [smudged(w) for w in words]
+X, y = [p.reshape(len(p), -1) for p in pictures], [list(w) for w in words]
+train, test = slice(0, 250), slice(250, None)
+
+# %%
+# The same pictures, the same loss, the same penalty: only one of the two knows of neighbors.
+
+alone = cw.MulticlassClassifier(C=0.3, random_state=0)
+alone.fit(np.concatenate(X[train]), np.concatenate(y[train]))
+chain = cw.SequenceTagger(C=0.3, random_state=0).fit(X[train], y[train])
+by_letter = [list(alone.predict(x)) for x in X[test]]
+by_word = chain.predict(X[test])
+for name, found in (("letter by letter", by_letter), ("as sequences", by_word)):
+    letters = cw.metrics.token_accuracy(y[test], found)
+    whole = cw.metrics.exact_match_accuracy(y[test], found)
+    print(f"{name:17} letters {letters:.1%}   whole words {whole:.1%}")
+
+# %%
+# Words that only the chain reads. Wrong letters are marked.
+
+truth = y[test]
+shown = [i for i, gold in enumerate(truth) if by_word[i] == gold and by_letter[i] != gold]
+shown = sorted(shown, key=lambda i: -np.mean(np.array(by_letter[i]) != truth[i]))[:4]
+figure, axes = plt.subplots(len(shown), 1, figsize=(7, 1.6 * len(shown)), layout="constrained")
+for axis, i in zip(axes, shown, strict=True):
+    axis.imshow(-np.concatenate(pictures[250 + i], axis=1), cmap="gray")
+    for t, (letter, sequence, gold) in enumerate(zip(by_letter[i], by_word[i], truth[i])):
+        wrong = letter != gold
+        axis.text(10 * t + 4.5, 14.5, letter, ha="center", color="#d55e00" if wrong else "0.5",
+                  weight="bold" if wrong else "normal")  # fmt: skip
+        axis.text(10 * t + 4.5, 18.5, sequence, ha="center", color="#0072b2", weight="bold")
+    axis.text(-2, 14.5, "by letter", ha="right", color="0.5")
+    axis.text(-2, 18.5, "by word", ha="right", color="#0072b2")
+    axis.set(xlim=(-18, 100), ylim=(19, -0.5))
+    axis.axis("off")
+plt.show()
