@@ -69,7 +69,7 @@ def read_bif(source: Source) -> FactorGraph:
         raise FormatError(str(error), name) from error
 
 
-def write_bif(graph: FactorGraph, path: str | Path, name: str = "network") -> None:
+def write_bif(graph: FactorGraph, path: str | Path, name: str = "unknown") -> None:
     """Write a Bayesian network; as XMLBIF where the path ends in ``.xml`` or ``.xmlbif``.
 
     Every variable needs one factor that is its conditional probabilities, its own axis last, as
