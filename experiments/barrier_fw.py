@@ -201,7 +201,7 @@ def run_rbm(work: Work) -> Result:
         options = {"map_method": "portfolio"} if name == "approximate" else {}
 
         def course(options: dict[str, Any] = options) -> dict[str, Any]:
-            updates, most = (0, 2) if work.quick else (10, 200)
+            updates, most = (0, 2) if work.quick else (10, 120)
             found, seconds = timed(model.graph, rho_updates=updates, max_calls=most, **options)
             fixed = found
             if updates > 0:
@@ -209,7 +209,8 @@ def run_rbm(work: Work) -> Result:
             above = np.minimum.accumulate(found.trace.upper) - model.log_z
             calls = np.arange(1, len(above) + 1)
             shown = np.unique(np.geomspace(1, len(above), 40).astype(int)) - 1
-            return {"calls": calls[shown], "above": above[shown],
+            error = np.abs(found.trace.primal - model.log_z)
+            return {"calls": calls[shown], "above": above[shown], "error": error[shown],
                     "marginals": model.marginal_error(found.nodes.flat),
                     "fixed": fixed.log_z_bounds[1] - model.log_z,
                     "certified": found.bounds_certified[1],
@@ -222,18 +223,23 @@ def run_rbm(work: Work) -> Result:
 def judge_rbm(result: Result) -> Verdict:
     exact, rough = result["runs"]["exact"], result["runs"]["approximate"]
     trbp, tightened = (result["others"][k]["log_z"] for k in ("TRWBP", "TRWBP_opt"))
-    holds = exact["above"][-1] < 0.5 * min(trbp, tightened) and rough["above"][-1] < 0.5 * trbp
+    # As in the figure: the bound by exact MAP, the objective by approximate MAP, which is no bound.
+    bound, value = exact["above"][-1], rough["error"][-1]
     return judged(
-        holds and exact["above"][-1] < exact["fixed"],
+        max(bound, value) < 0.5 * min(trbp, tightened) and bound < exact["fixed"],
         f"rbm_20, bound above ln Z = {result['log_z']:.1f}: {exact['fixed']:.1f} with rho fixed, "
-        f"{exact['above'][-1]:.1f} optimized, {rough['above'][-1]:.1f} with approximate MAP "
-        f"({exact['ms']:.0f} and {rough['ms']:.0f} ms a call); the authors' TRBP {trbp:.0f}, "
-        f"with rho optimized {tightened:.0f}.",
+        f"{bound:.1f} optimized; error of the objective with approximate MAP {value:.1f} (its "
+        f"certified bound is {rough['above'][-1]:.0f} above); {exact['ms']:.0f} and "
+        f"{rough['ms']:.0f} ms a call; the authors' TRBP {trbp:.0f}, with rho optimized "
+        f"{tightened:.0f}.",
     )
 
 
 def draw_rbm(result: Result, path: Path) -> None:
-    lines = {f"{k} MAP": (run["calls"], run["above"]) for k, run in result["runs"].items()}
+    exact, rough = result["runs"]["exact"], result["runs"]["approximate"]
+    lines = {"bound, exact MAP": (exact["calls"], exact["above"]),
+             "objective, approximate MAP": (rough["calls"], rough["error"]),
+             "certified bound, approximate MAP": (rough["calls"], rough["above"])}  # fmt: skip
     last = max(run["calls"][-1] for run in result["runs"].values())
     for name, row in result["others"].items():
         lines[f"{name} (authors)"] = ([1, last], [row["log_z"]] * 2)
