@@ -351,7 +351,7 @@ def draw_calls(result: Result, path: Path) -> None:
 
 def run_photograph(work: Work) -> Result:
     """A segmentation by approximate MAP, beside tree-reweighted belief propagation."""
-    blocks = (40,) if work.quick else (16, 12, 8)
+    blocks = (40,) if work.quick else (20, 14, 10)
     sizes = {}
     for block in blocks:
 
@@ -359,7 +359,7 @@ def run_photograph(work: Work) -> Result:
             graph = photograph(block)
             found, seconds = timed(
                 graph, map_method="portfolio", local_search=True, rho_updates=0,
-                max_calls=4 if work.quick else 20, gap=1e-3 * graph.n_variables,
+                max_calls=4 if work.quick else 12, gap=1e-3 * graph.n_variables,
             )  # fmt: skip
             other = graph.marginals("trw-bp")
             apart = np.abs(np.asarray(found.nodes.flat) - np.asarray(other.nodes.flat))
@@ -390,7 +390,7 @@ def judge_photograph(result: Result) -> Verdict:
 
 
 def run_frustrated(work: Work) -> Result:
-    """Grids with skip edges and an exact answer; and bounds of the authors' large model."""
+    """Grids with skip edges and an exact answer."""
     side, seeds = (4, 1) if work.quick else (7, 5)
     runs = [
         work.kept(str(seed), lambda s=seed: _frustrated(solved(str(s), frustrated(side, s))))
@@ -398,8 +398,6 @@ def run_frustrated(work: Work) -> Result:
     ]
     out: Result = {"side": side, "models": seeds}
     out["methods"] = {k: means(r[k] for r in runs) for k in runs[0]}
-    if not work.quick:
-        out["large"] = work.kept("large", lambda: _large(large(work.folder("fw_inference"))))
     return out
 
 
@@ -413,14 +411,28 @@ def _frustrated(model: Model) -> dict[str, dict[str, float]]:
     return found
 
 
-def _large(graph: Any) -> dict[str, float]:
+def run_large(work: Work) -> Result:
+    """Bounds of the authors' large model."""
+    graph = frustrated(8, 0) if work.quick else large(work.folder("fw_inference"))
     found, seconds = timed(
-        graph, map_method="portfolio", local_search=True, rho_updates=0, max_calls=15
-    )
+        graph, map_method="portfolio", local_search=True, rho_updates=0,
+        max_calls=3 if work.quick else 15,
+    )  # fmt: skip
     other = graph.marginals("trw-bp")
-    return {"variables": graph.n_variables, "upper": found.log_z_bounds[1],
-            "lower": found.log_z_bounds[0], "trw-bp": other.log_z_bounds[1],
+    return {"variables": graph.n_variables, "calls": found.info["map_calls"],
+            "upper": found.log_z_bounds[1], "lower": found.log_z_bounds[0],
+            "objective": found.info["primal"], "trw-bp": other.log_z_bounds[1],
             "seconds per call": seconds}  # fmt: skip
+
+
+def judge_large(result: Result) -> Verdict:
+    return judged(
+        result["upper"] < result["trw-bp"],
+        f"The authors' frustrated model of {result['variables']} variables: certified bound "
+        f"{result['upper']:.0f} after {result['calls']} approximate MAP calls of "
+        f"{result['seconds per call']:.2f} CPU seconds, objective {result['objective']:.0f}, TRBP "
+        f"{result['trw-bp']:.0f}, lower bound {result['lower']:.0f}.",
+    )
 
 
 def judge_frustrated(result: Result) -> Verdict:
@@ -432,13 +444,6 @@ def judge_frustrated(result: Result) -> Verdict:
         f"update of rho, {last['marginals']:.3f} after ten (ln Z: {trbp['log_z']:.1f}, "
         f"{first['log_z']:.1f}, {last['log_z']:.1f})"
     )
-    if "large" in result:
-        big = result["large"]
-        sentence += (
-            f"; the authors' model of {big['variables']} variables: bound {big['upper']:.0f} after "
-            f"15 calls of {big['seconds per call']:.1f} s, TRBP {big['trw-bp']:.0f}, lower bound "
-            f"{big['lower']:.0f}"
-        )
     return judged(last["marginals"] <= first["marginals"] < trbp["marginals"], sentence + ".")
 
 
@@ -512,7 +517,10 @@ ROWS = [
         run_coupling, judge_coupling, draw_coupling, DATA),
     Row("barrier/frustrated", PAPER, ("Figure 2 (left)",),
         "Chinese characters: TRBP fails, ours is reasonable and improves with rho.",
-        run_frustrated, judge_frustrated, None, DATA),
+        run_frustrated, judge_frustrated),
+    Row("barrier/large", PAPER, ("Figure 2 (left, size)",),
+        "The local relaxation is very loose on such models, also on large ones.",
+        run_large, judge_large, None, DATA),
     Row("barrier/photograph", PAPER, ("Figure 2 (right)",),
         "Horses, 12,000 variables: approximate MAP gives marginals like TRBP's.",
         run_photograph, judge_photograph),

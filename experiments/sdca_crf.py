@@ -55,15 +55,15 @@ def compared(
     return {name: work.kept(name, lambda s=s: course(s)) for name, s in solvers.items()}
 
 
-def above(courses: Courses) -> dict[str, np.ndarray]:
-    """Primal values above the best bound of all, relative to it."""
-    best = max(float(np.nanmax(column(rows, "dual"))) for rows in courses.values())
+def above(courses: Courses, bound: float = -np.inf) -> dict[str, np.ndarray]:
+    """Primal values above the best bound of all (or a better one), relative to it."""
+    best = max(bound, *(float(np.nanmax(column(rows, "dual"))) for rows in courses.values()))
     return {name: (column(rows, "primal") - best) / abs(best) for name, rows in courses.items()}
 
 
-def passes_to(courses: Courses, level: float) -> dict[str, float]:
+def passes_to(courses: Courses, level: float, bound: float = -np.inf) -> dict[str, float]:
     """When each is first within a level of the optimum."""
-    return {name: first(courses[name], far, level) for name, far in above(courses).items()}
+    return {name: first(courses[name], far, level) for name, far in above(courses, bound).items()}
 
 
 def line_of(rows: list[dict[str, Any]]) -> tuple[float, float]:
@@ -89,7 +89,8 @@ def judged(holds: bool, sentence: str) -> Verdict:
 def draw_courses(result: Result, path: Path) -> None:
     """Gap against passes; primal value against passes and seconds."""
     courses = result["courses"]
-    values = {name: np.maximum(v, FLOOR) for name, v in above(courses).items()}
+    bound = result.get("end", {}).get("dual", -np.inf)
+    values = {name: np.maximum(v, FLOOR) for name, v in above(courses, bound).items()}
     gap = {name: (column(r, "passes"), np.maximum(gaps(r), FLOOR)) for name, r in courses.items()}
     drawn = [Panel("certificate", "passes", "relative duality gap", gap, log="y")]
     for x, label in (("passes", "passes"), ("seconds", "CPU seconds")):
@@ -215,7 +216,8 @@ def wrong(problem: Any, w: np.ndarray, test: Any) -> float:
 
 
 def judge_ocr(result: Result) -> Verdict:
-    end, to = result["end"], passes_to(result["courses"], LEVEL)
+    end = result["end"]
+    to = passes_to(result["courses"], LEVEL, bound=end["dual"])
     # The author's own code, 30 passes: dual 2.4382, primal 2.4417, test error .117.
     inside = 2.4382 <= end["dual"] <= end["primal"] <= 2.4417
     return judged(
