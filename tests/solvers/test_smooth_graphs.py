@@ -71,6 +71,17 @@ def test_the_optimum_is_met_on_graphs_with_cycles(solver: Any, weights: Any) -> 
     assert problem.primal(fit.weights) == pytest.approx(fit.certificate.primal)
 
 
+def test_casimir_asks_for_full_gradients_only_where_visits_cannot_be_kept() -> None:
+    problem = rings(5)
+    kept, full = (
+        run(problem, solver, tol=0, max_epochs=12, random_state=0).trace[-1]
+        for solver in (Casimir(), Casimir(smoother="entropy"))
+    )
+    assert kept["full_passes"] == 0 < full["full_passes"]
+    # What else is counted apart are trials of smaller weights.
+    assert kept["oracle_calls"] - kept["full_calls"] > 0.5 * 12 * problem.n_examples
+
+
 def test_graphs_beyond_every_exact_oracle_are_refused_with_the_remedy() -> None:
     rng, size = np.random.default_rng(0), 40
     at = np.arange(size**2).reshape(size, size)
@@ -108,7 +119,8 @@ def test_a_true_cost_that_is_not_zero_is_part_of_the_bound() -> None:
 
 @pytest.mark.parametrize(
     ("solver", "kind"),
-    [(Casimir(smoothing="constant"), "top_k"), (Casimir(smoother="none"), "max"),
+    [(Casimir(smoothing="constant", anchor="full"), "top_k"),
+     (Casimir(smoother="none", anchor="full"), "max"),
      (SVRG(smoother="entropy"), "exp"), (SVRG(k=1), "max")],
 )  # fmt: skip
 def test_oracle_calls_are_counted_by_kind_and_those_of_full_gradients_apart(

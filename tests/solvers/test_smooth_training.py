@@ -26,7 +26,7 @@ WAYS: dict[str, Any] = {
     "svrg": SVRG(), "svrg, last iterate": SVRG(average=False, warm_up=0),
     "casimir": Casimir(), "casimir, previous": Casimir(warm_start="previous"),
     "casimir, extrapolation": Casimir(warm_start="extrapolation", restart=False),
-    "casimir, gradient test": Casimir(inner="gradient"),
+    "casimir, gradient test": Casimir(inner="gradient"), "casimir, full": Casimir(anchor="full"),
 }  # fmt: skip
 
 
@@ -140,6 +140,35 @@ def test_epoch_makes_the_steps_of_svrg_one_by_one(smoother: str) -> None:
     np.testing.assert_allclose(new, total / n, rtol=1e-9, atol=1e-10)
 
 
+@settings(max_examples=10)
+@given(recipe=chain_recipes())
+@example(recipe=ChainRecipe(7, examples=6, labels=3, values=True, weights=True, forbid="both"))
+def test_what_visits_keep_is_a_point_of_the_dual_found_at_their_own_weights(
+    recipe: ChainRecipe,
+) -> None:
+    problem = with_loss(recipe.build(), "hinge")
+    backend, rng = ChainSmoothing(problem, "l2", 4), np.random.default_rng(recipe.seed)
+    n, rate, lam = problem.n_examples, 0.05, problem.lam
+    backend.forget()
+    c, w = backend.zeros(), backend.zeros()
+    for mu in (0.7, 0.0):  # without smoothing one labeling is left of the four
+        new, _ = backend.epoch(w, c, mu, rng.permutation(n), rate, 1 - rate * lam, False, True)
+        found = backend.kept()
+        shares = backend.anchor.shares[problem.data.lengths > 0]
+        np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-12)
+        bound = problem.bound(found.cost, found.gradient / lam, found.doubt, backend.summands)
+        value = problem.primal(backend.unpacked(new))
+        assert bound.value <= value + 1e-9
+        c, w = -found.gradient / lam, new
+    # Steps without a rate stay where they are: the visits find what a full gradient does.
+    backend.epoch(w, c, 0.7, rng.permutation(n), 0.0, 1.0, False, True)
+    there = backend.kept()
+    full = backend.full_gradient(w, 0.7)
+    np.testing.assert_allclose(there.gradient, full.gradient, rtol=1e-9, atol=1e-12)
+    assert there.loss == pytest.approx(full.loss) and there.cost == pytest.approx(full.cost)
+    assert there.omega == pytest.approx(full.omega) and there.calls <= full.calls
+
+
 # ---- the optimum
 
 
@@ -180,7 +209,9 @@ def test_casimir_certifies_the_hinge_loss_and_less_smoothing_leaves_less() -> No
     ]
     assert ends[1].certificate.primal < ends[0].certificate.primal
     assert fit.trace.mu[-1] < fit.trace.mu[0]
-    assert np.all(np.diff(fit.trace.full_passes) >= 0) and fit.trace.full_passes[-1] > 0
+    assert not fit.trace.full_passes.any()
+    full = solve(problem, Casimir(anchor="full"), tol=0, max_epochs=10).trace.full_passes
+    assert np.all(np.diff(full) >= 0) and full[-1] > 0
 
 
 def test_smoothing_of_zero_is_the_hinge_loss_itself() -> None:
@@ -245,6 +276,8 @@ def test_bad_parameters_are_refused_with_their_name() -> None:
         {"smoothing": "some"},
         {"warm_start": "cold"},
         {"inner": "x"},
+        {"anchor": "x"},
+        {"anchor": "visits", "inner": "gradient"},
     ):
         with pytest.raises(DataError, match=next(iter(bad))):
             Casimir(**bad)
@@ -254,6 +287,8 @@ def test_bad_parameters_are_refused_with_their_name() -> None:
     for name, value in (("gamma", 0.0), ("smoother", "none"), ("top", 0)):
         with pytest.raises(DataError, match=name):
             with_loss(problem, "smooth_hinge", **{name: value})
+    with pytest.raises(UnsupportedError, match="few outputs can be kept"):
+        choose(with_loss(problem, "hinge"), Casimir(smoother="entropy", anchor="visits"))
     with pytest.raises(UnsupportedError, match=r"'bcfw' minimizes hinge.*casimir"):
         choose(with_loss(problem, "smooth_hinge"), "bcfw")
 

@@ -46,6 +46,12 @@ class Rows(NamedTuple):
         at = slice(int(self.indptr[r]), int(self.indptr[r + 1]))
         out[self.indices[at]] += factor * self.values[at]
 
+    def row(self, r: int) -> Rows:
+        """One of them."""
+        at = slice(int(self.indptr[r]), int(self.indptr[r + 1]))
+        size = at.stop - at.start
+        return Rows(self.indices[at], self.values[at], np.array([0, size]))
+
     def combined(self, factors: Floats) -> Rows:
         """The sum of the rows times their factors, a single row; those without one are left out."""
         n = len(factors)

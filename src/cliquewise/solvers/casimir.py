@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.base import one_of, positive, register
@@ -45,6 +46,9 @@ class Casimir(SVRG):
         ||w - z||^2``, in 20 epochs at most.
     restart : bool, default=True
         Put the prox center back to the iterate where the two have come to point apart.
+    anchor : {"visits", "full"}, optional
+        As in :class:`~cliquewise.solvers.svrg.SVRG`. By default ``visits`` where few outputs can be
+        kept (smoothers ``l2`` and ``none``) and no subproblem asks for its gradient (``inner``).
     smoother, mu, k, learning_rate, average, warm_up
         As in :class:`~cliquewise.solvers.svrg.SVRG`; ``mu`` is the first amount of smoothing.
 
@@ -70,6 +74,7 @@ class Casimir(SVRG):
     warm_start: str = "prox_center"
     inner: str = "budget"
     restart: bool = True
+    anchor: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,10 +82,17 @@ class Casimir(SVRG):
         one_of(self, "warm_start", "prox_center", "extrapolation", "previous")
         one_of(self, "inner", "budget", "gradient")
         positive(self, "kappa", None)
+        if self.inner == "gradient" and self.anchor == "visits":
+            raise DataError('inner="gradient" asks for full gradients: take anchor="full"')
 
     def suits(self, problem: Problem) -> bool:
         """Where there is no penalty, or few outputs share a smoothed maximum and leave kinks."""
         return not problem.has_penalty or problem.loss == "smooth_hinge"
+
+    def _renews(self, problem: Problem) -> bool:
+        if self.anchor is None:
+            return self._smoother(problem) != "entropy" and self.inner == "budget"
+        return super()._renews(problem)
 
     # ---- the sequences of Corollaries 17 to 20
 

@@ -2,13 +2,16 @@
 
 Casimir is this with prox centers and less and less smoothing; see ``casimir.py``.
 
-An outer step asks for the full gradient at an anchor and makes an epoch of steps of
+An outer step makes an epoch of steps of
 
     min over w of  lam/2 ||w||^2 + mean of the smoothed losses + kappa/2 ||w - z||^2
 
-with reduced variance (Johnson and Zhang 2013; Algorithm 4 of casimir). The distributions over
-outputs behind a full gradient are a point of the dual; combinations of such points, with the
-best share of the newest, give the lower bound. It never needs an oracle call of its own.
+with reduced variance: each step's gradient less the same example's at an anchor, plus the mean of
+those. The anchor is a point whose full gradient an outer step begins with (Johnson and Zhang 2013;
+Algorithm 4 of casimir); or each example's is its visit in the epoch before, without a call of its
+own (Defazio et al. 2014; De and Goldstein 2016). Either way the distributions over outputs behind
+the mean are a point of the dual; combinations of such points, with the best share of the newest,
+give the lower bound. It never needs an oracle call of its own.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from cliquewise.solvers.base import (
     Solver,
     Start,
     State,
+    one_of,
     other_data,
     register,
 )
@@ -45,6 +49,14 @@ from cliquewise.solvers.checked import check, checked
 #: steps along the full gradient would make less, a part EXPECTED of what they would make is enough.
 #: It never falls by more than the factor LARGEST.
 STALL, PROGRESS, EXPECTED, LARGEST = 2, 0.02, 0.1, 128
+
+#: A slack of this part of the least so far is progress, too: at an anchor, and where visits are
+#: kept (True), whose losses are of many weights, so that their noise hides small falls.
+FALL = {False: 0.9, True: 0.96}
+
+#: The first learning rate is this part of an estimate of 1 / L where epochs renew the anchor: that
+#: of SAGA (Defazio et al. 2014), whose tables these are.
+SAGA = 1.0 / 3.0
 
 #: Share of the penalty's pull below which the losses are said to pull too little; the factors
 #: that are tried then.
@@ -84,6 +96,7 @@ class Iterates(State):
     lam: float  # of the problem, as is gamma: what was proved holds for no other
     gamma: float
     inner: Floats = field(default_factory=lambda: np.empty(0))  # of a subproblem under way
+    mean: Floats = field(default_factory=lambda: np.empty(0))  # gradient that an epoch has kept
     alpha: float = 1.0
     outer: int = 0
     rate: float = 0.0
@@ -128,10 +141,15 @@ class SVRG(Solver):
         Outputs per oracle call, at most.
     learning_rate : float, optional
         By default it is ``1 / max ||x||^2`` over the tokens (candidates: the mean of their
-        greatest differences), and halved when two full gradients in a row have not found the
-        objective 2 % lower, or as much lower as steps of that length can make it.
+        greatest differences), a third of it with ``anchor="visits"``, and halved when two epochs
+        in a row have not found the objective 2 % lower, or as much lower as steps of that
+        length can make it.
     average : bool, default=True
         Go on from the average of an epoch's iterates, not from the last.
+    anchor : {"full", "visits"}, default="full"
+        Which gradients of the examples reduce the variance of an epoch: those of a full gradient
+        at its start, or those that the visits of the epoch before have found (smoothers ``l2``
+        and ``none``), as in SAGA; then no call is made but those of steps.
     warm_up : int, default=1
         Passes of plain stochastic gradients to begin with.
 
@@ -162,6 +180,7 @@ class SVRG(Solver):
     k: int = 5
     learning_rate: float | None = None
     average: bool = True
+    anchor: str | None = "full"
     warm_up: int = 1
 
     def __post_init__(self) -> None:
@@ -174,6 +193,7 @@ class SVRG(Solver):
         rate = self.learning_rate
         if rate is not None and not (np.isfinite(rate) and rate > 0):
             raise DataError(f"learning_rate = {rate}; it must be a positive number, or None")
+        one_of(self, "anchor", "full", "visits", None)
         if self.warm_up < 0:
             raise DataError(f"warm_up = {self.warm_up}; it must not be negative")
 
@@ -183,6 +203,8 @@ class SVRG(Solver):
         if reason is not None:
             return reason
         smoother = self._smoother(problem)
+        if self.anchor == "visits" and smoother == "entropy":
+            return 'few outputs can be kept, not marginals: take anchor="full" or smoother="l2"'
         mu = 0.0 if smoother == "none" else self.mu
         return problem.refuses_call(kind_of_call(smoother, self.k, mu))
 
@@ -248,10 +270,14 @@ class SVRG(Solver):
         """Where the steps of the next subproblem begin."""
         return state.w
 
+    def _renews(self, problem: Problem) -> bool:
+        """Whether epochs keep what their visits find."""
+        return self.anchor == "visits"
+
     def step(
         self, problem: Any, state: Iterates, rng: np.random.Generator
     ) -> tuple[Iterates, Info]:
-        """A full gradient, and an epoch of steps from there."""
+        """An epoch of steps; where no earlier one has kept gradients, after a full gradient."""
         n = problem.n_examples
         if n == 0:
             return state, Info(1.0, 0, 0.0)
@@ -259,41 +285,55 @@ class SVRG(Solver):
         state.rate = self._rate(problem, state)
         mu, kappa = self._mu(problem, state, k), self._kappa(problem, state, k)
         start = state.inner if len(state.inner) else self._start(problem, state)
-        gradient, calls, passes, loss = np.zeros_like(start), 0, 1.0, np.inf
+        at, renew, passes, calls = start, self._renews(problem), 1.0, 0
         state.mu, state.proved = mu, False
-        if state.outer < self.warm_up and not len(state.inner):
+        # What is kept is half renewed if an epoch is cut short: then it is not used.
+        mean, state.mean = state.mean, np.empty(0)
+        plain, found = state.outer < self.warm_up and not len(state.inner), None
+        if plain:
             state.backend.forget()
-        else:
-            begin = time.perf_counter()
-            found = state.backend.full_gradient(start, mu)
-            state.full_seconds += time.perf_counter() - begin
-            self._count(state, mu, found.calls, whole=True)
-            self._bound(problem, state, found)
-            gradient, calls, passes, loss = found.gradient, found.calls, 2.0, found.loss
-            state.full_passes, state.exact = state.full_passes + 1, found.exact
-            slope = gradient + problem.lam * start
-            slack = float(slope @ slope) / (2 * problem.lam) if problem.lam > 0 else np.inf
-            value = loss + 0.5 * problem.lam * float(start @ start)
-            smoothed = 0.0 if problem.loss == "smooth_hinge" else -found.omega
-            expected = EXPECTED * n * state.rate * float(slope @ slope)
-            self._watch(state, value, slack, smoothed, expected)
-            if self._is_solved(problem, state, start, gradient, kappa):
+            mean = np.zeros_like(start)
+        elif not len(mean):
+            found = self._full_gradient(problem, state, start, mu)
+            mean, calls, passes = found.gradient, found.calls, 2.0
+            if not renew:
+                self._watch(problem, state, start, found)
+            if self._is_solved(problem, state, start, mean, kappa):
                 self._move(problem, state, start, kappa)
                 return state, Info(1.0, calls)
         order = rng.permutation(n)
-        new, asked = self._epoch(problem, state, start, gradient, kappa, order)
+        new, asked = self._epoch(problem, state, start, mean, kappa, order, renew)
         self._count(state, mu, asked)
+        if renew:
+            found, at = state.backend.kept(), new
+            self._bound(problem, state, found)
+            state.mean, state.exact = found.gradient, found.exact
+            if not plain:
+                self._watch(problem, state, new, found)
         if self._is_last(state):
             self._move(problem, state, new, kappa)
-            # Where the losses count and pull less than the penalty, all weights are too large.
-            norm = problem.lam * float(start @ start)
-            if loss < 0.5 * norm and -float(gradient @ start) < PULL * norm:
+            if not plain and found is not None and self._pulls_too_little(problem, found, at):
                 more = self._shrink(problem, state, mu)
                 passes, asked = passes + more, asked + int(more * n)
                 self._count(state, mu, int(more * n), whole=True)
         else:
             state.inner, state.rounds = new, state.rounds + 1
         return state, Info(passes, calls + asked)
+
+    def _full_gradient(self, problem: Any, state: Iterates, w: Floats, mu: float) -> Pass:
+        """At ``w``, which becomes the anchor; counted, and a bound."""
+        begin = time.perf_counter()
+        found = state.backend.full_gradient(w, mu)
+        state.full_seconds += time.perf_counter() - begin
+        self._count(state, mu, found.calls, whole=True)
+        self._bound(problem, state, found)
+        state.full_passes, state.exact = state.full_passes + 1, found.exact
+        return found
+
+    def _pulls_too_little(self, problem: Any, found: Pass, w: Floats) -> bool:
+        """Whether the losses count and pull less than the penalty: all weights are too large."""
+        norm = problem.lam * float(w @ w)
+        return bool(found.loss < 0.5 * norm and -float(found.gradient @ w) < PULL * norm)
 
     def _count(self, state: Iterates, mu: float, calls: int, whole: bool = False) -> None:
         """Oracle calls by kind; those of whole passes apart, too."""
@@ -345,24 +385,27 @@ class SVRG(Solver):
         if self.learning_rate is not None:
             return self.learning_rate
         if state.rate == 0.0:
-            return float(1.0 / max(state.backend.curvature, problem.lam, 1e-300))
+            part = SAGA if self._renews(problem) else 1.0
+            return float(part / max(state.backend.curvature, problem.lam, 1e-300))
         return state.rate
 
-    def _watch(
-        self, state: Iterates, value: float, slack: float, smoothed: float, expected: float
-    ) -> None:
-        """Halve the learning rate where the objective at the anchors no longer falls.
-
-        ``slack`` bounds how far the smoothed objective is from its own optimum, ``smoothed``
-        is what the smoothing adds to it, and a fall by ``expected`` is as much as can be asked
-        of an epoch of few or short steps.
-        """
+    def _watch(self, problem: Any, state: Iterates, w: Floats, found: Pass) -> None:
+        """Halve the learning rate where the objective at the anchors no longer falls."""
+        slope = found.gradient + problem.lam * w
+        size, lam = float(slope @ slope), problem.lam
+        # How far the smoothed objective is from its own optimum, at most.
+        slack = size / (2 * lam) if lam > 0 else np.inf
+        value = found.loss + 0.5 * lam * float(w @ w)
+        smoothed = 0.0 if problem.loss == "smooth_hinge" else -found.omega
+        # As much as can be asked of an epoch of few or short steps.
+        expected = EXPECTED * problem.n_examples * state.rate * size
         if self._cools(state, slack, smoothed):
             state.cool, state.stalled = 0.5 * state.cool, 0
             state.lowest = state.least_slack = np.inf
             return
+        fall = FALL[self._renews(problem)]
         needed = min(PROGRESS * state.lowest, expected) if np.isfinite(state.lowest) else 0.0
-        if value < state.lowest - needed or slack < 0.9 * state.least_slack:
+        if value < state.lowest - needed or slack < fall * state.least_slack:
             state.lowest, state.stalled = min(value, state.lowest), 0
             state.least_slack = min(slack, state.least_slack)
             return
@@ -378,12 +421,13 @@ class SVRG(Solver):
 
     def _epoch(
         self, problem: Any, state: Iterates, start: Floats, gradient: Floats, kappa: float,
-        order: Ints,
+        order: Ints, renew: bool = False,
     ) -> tuple[Floats, int]:  # fmt: skip
         strong = problem.lam + kappa
         a = min(state.rate, 0.99 / strong)
         c = (kappa * state.z - gradient) / strong
-        return state.backend.epoch(start, c, state.mu, order, a, 1.0 - a * strong, self.average)
+        shrink = 1.0 - a * strong
+        return state.backend.epoch(start, c, state.mu, order, a, shrink, self.average, renew)
 
     # ---- what it proves
 
@@ -453,8 +497,9 @@ class SVRG(Solver):
         return known
 
     def course(self, state: Iterates) -> tuple[str, ...]:
-        """A subproblem under way."""
-        return ("inner", "rounds", "proved")
+        """A subproblem under way, and what the last epoch has kept."""
+        kept = () if self.anchor == "full" else state.backend.course
+        return ("inner", "rounds", "proved", "mean", *(f"backend.{name}" for name in kept))
 
     def distrust(self, problem: Any, state: Iterates) -> Iterates:
         """The weights are a start; a dual point whose outputs are gone proves nothing."""

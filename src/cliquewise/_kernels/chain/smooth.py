@@ -24,10 +24,12 @@ import numpy as np
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.features import node_scores, transitions_of
 from cliquewise._kernels.chain.smoothers import (
+    clear_marginals,
     possible_table,
     smoothed_maximum,
     smoothing_room,
 )
+from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import (
     LANES,
     add,
@@ -109,6 +111,20 @@ def _add(chains, first, last, delta, delta_edges, factor, other, out, sums):
 
 
 @kernel(helper=True)
+def _less_truth(chains, first, last, p, p_edges):
+    """From marginals to their difference from the truth's; the expected Hamming loss."""
+    as_written()
+    cost = 0.0
+    for t in range(last - first):
+        truth = chains.labels[first + t]
+        cost += 1.0 - p[t, truth]
+        p[t, truth] -= 1.0
+        if t > 0:
+            p_edges[chains.labels[first + t - 1], truth] -= 1.0
+    return cost
+
+
+@kernel(helper=True)
 def _remember(anchor, room, i, first, last, k):
     """Keep the distribution just found as that of the anchor."""
     as_written()
@@ -126,6 +142,8 @@ def _remember(anchor, room, i, first, last, k):
         if room.best[b] > 0.0:
             for t in range(last - first):
                 anchor.labels[first + t, b] = room.labels[b, t]
+    for b in range(k, anchor.shares.shape[1]):
+        anchor.shares[i, b] = 0.0
 
 
 @kernel(helper=True)
@@ -141,7 +159,7 @@ def _subtract_anchor(anchor, room, i, first, last, k):
             for b in range(n_labels):
                 p_edges[a, b] -= anchor.edges[i, a, b]
         return
-    for b in range(k):
+    for b in range(anchor.shares.shape[1]):
         share = anchor.shares[i, b]
         if share > 0.0:
             for t in range(last - first):
@@ -226,15 +244,8 @@ def full_gradient(chains, w, mu, k, anchor, first_example, last_example, out):
         value, omega, exact = smoothed_maximum(chains, first, last, mu, k, ask, room)
         if keep:
             _remember(anchor, room, i, first, last, k)
-        cost = 0.0
-        for t in range(size):
-            truth = chains.labels[first + t]
-            cost += 1.0 - room.p[t, truth]
-            room.p[t, truth] -= 1.0
-            if t > 0:
-                room.p_edges[chains.labels[first + t - 1], truth] -= 1.0
         loss += weight * value
-        total_cost += weight * cost
+        total_cost += weight * _less_truth(chains, first, last, room.p, room.p_edges)
         total_omega += weight * omega
         calls += 1
         enough += 1 if exact else 0
@@ -243,8 +254,39 @@ def full_gradient(chains, w, mu, k, anchor, first_example, last_example, out):
     return Totals(loss, total_cost, total_omega, calls, enough)
 
 
+@kernel(helper=True)
+def _recall(anchor, i, first, last, p, p_edges):
+    """The marginals of the labelings that are kept."""
+    as_written()
+    clear_marginals(p, last - first, p_edges)
+    for b in range(anchor.shares.shape[1]):
+        share = anchor.shares[i, b]
+        if share > 0.0:
+            for t in range(last - first):
+                label = anchor.labels[first + t, b]
+                p[t, label] += share
+                if t > 0:
+                    p_edges[anchor.labels[first + t - 1, b], label] += share
+
+
 @kernel
-def svrg_epoch(chains, c, v, sums, mu, k, anchor, order, step, shrink):
+def kept_gradient(chains, anchor, first_example, last_example, out):
+    """Add the gradient at the labelings that are kept to ``out``, without a call; their cost."""
+    as_written()
+    n_labels, none, total = chains.allowed.shape[1], out[:0], 0.0
+    p, p_edges = np.empty((longest(chains.offsets), n_labels)), np.empty((n_labels, n_labels))
+    for i in range(first_example, last_example):
+        first, last, weight = chains.offsets[i], chains.offsets[i + 1], chains.weights[i]
+        if last == first or weight == 0.0:
+            continue
+        _recall(anchor, i, first, last, p, p_edges)
+        total += weight * _less_truth(chains, first, last, p, p_edges)
+        _add(chains, first, last, p, p_edges, weight, 0.0, out, none)
+    return total
+
+
+@kernel
+def svrg_epoch(chains, c, v, sums, mu, k, anchor, order, step, shrink, renew):
     """SVRG steps on the examples of ``order``, from ``w = c + v``.
 
     Parameters
@@ -255,18 +297,21 @@ def svrg_epoch(chains, c, v, sums, mu, k, anchor, order, step, shrink):
         Takes ``S dv`` for every change, with S the sum of the scales before it; empty if the
         average is not wanted.
     anchor : Anchor
-        From `full_gradient`.
+        From `full_gradient`, or from an epoch with ``renew``.
     step, shrink : float
         The learning rate a, and ``1 - a (lam + kappa)``.
+    renew : bool
+        Keep the labelings that are found as those of the next epoch's anchor.
 
     Returns
     -------
-    (calls, s, S)
+    (s, S, loss, omega, calls, exact)
         Afterwards ``w = c + s v``, and the sum of all iterates is ``len(order) c + S v - sums``.
+        The rest are sums, as in `Totals`; a call is known to be exact if it needed less than k.
     """
     as_written()
     room = smoothing_room(chains, k, c)
-    scale, total, calls = 1.0, 0.0, 0
+    scale, total, loss, total_omega, calls, enough = 1.0, 0.0, 0.0, 0.0, 0, 0
     trans, fixed, moving = room.trans, transitions_of(chains, c), transitions_of(chains, v)
     for visit in range(order.shape[0]):
         i = order[visit]
@@ -281,11 +326,14 @@ def svrg_epoch(chains, c, v, sums, mu, k, anchor, order, step, shrink):
             for b in range(trans.shape[0]):
                 trans[a, b] = fixed[a, b] + scale * moving[a, b]
         possible_table(trans, chains.edge_allowed, trans)
-        smoothed_maximum(chains, first, last, mu, k, k, room)
-        calls += 1
+        value, omega, _ = smoothed_maximum(chains, first, last, mu, k, k, room)
+        loss, total_omega = loss + weight * value, total_omega + weight * omega
+        calls, enough = calls + 1, enough + (mu == 0.0 or k == 0 or room.best[k - 1] == 0.0)
         _subtract_anchor(anchor, room, i, first, last, k)
+        if renew:
+            _remember(anchor, room, i, first, last, k)
         scale *= shrink
         factor = -step * weight / scale
         _add(chains, first, last, room.p, room.p_edges, factor, factor * total, v, sums)
         total += scale
-    return calls, scale, total
+    return scale, total, loss, total_omega, calls, enough

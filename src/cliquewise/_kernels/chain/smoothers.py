@@ -68,7 +68,7 @@ def _excess(chains, first, size, s, trans, labels, b):
 
 
 @kernel(helper=True)
-def _clear(p, size, p_edges):
+def clear_marginals(p, size, p_edges):
     as_written()
     n_labels = p.shape[1]
     for t in range(size):
@@ -113,7 +113,7 @@ def _top_k(chains, first, last, mu, k, ask, room):
             u[b] = 1.0 if b == 0 else 0.0
     for b in range(count, k):
         u[b] = 0.0
-    _clear(room.p, size, room.p_edges)
+    clear_marginals(room.p, size, room.p_edges)
     mean, square = 0.0, 0.0
     for b in range(count):
         if u[b] > 0.0:

@@ -170,7 +170,7 @@ class Sums(Protocol):
 
 @dataclass
 class Pass:
-    """What a full gradient found; means over the examples, weighted with c_i.
+    """What a full gradient, or an epoch, found; means over the examples, weighted with c_i.
 
     The distributions u_i behind it are a point of the dual: ``cost - ||gradient||^2 / (2 lam)``
     is a lower bound of the objective with the hinge loss, and with ``cost - omega`` for ``cost``
@@ -193,6 +193,8 @@ class Smoothing(Protocol):
     step then needs one oracle call, not two.
     """
 
+    #: Where the distributions are that an epoch with ``renew`` keeps.
+    course: ClassVar[tuple[str, ...]]
     sizes: Floats  # sums of |gradients| of all examples, the largest met; empty if known beforehand
 
     def zeros(self) -> Floats:
@@ -203,9 +205,18 @@ class Smoothing(Protocol):
 
     def epoch(
         self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
-        average: bool,
+        average: bool, renew: bool = False,
     ) -> tuple[Floats, int]:  # fmt: skip
-        """Steps on the examples of ``order``; the last iterate or their average, and calls."""
+        """Steps on the examples of ``order``; the last iterate or their average, and calls.
+
+        With ``renew`` the few outputs that a visit finds replace the example's at the anchor.
+        """
+
+    def kept(self) -> Pass:
+        """What an epoch with ``renew`` on all examples has kept, without a call.
+
+        The losses are those that the visits met, each at weights of its own.
+        """
 
     def kind(self, mu: float) -> str:
         """What a call asks for: ``max``, ``top_k`` or ``exp``."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.problems.examples import Best, ExampleProblem, Rows
+from cliquewise.problems.examples import Best, ExampleProblem, Rows, stacked
 from cliquewise.problems.rounding import SUM, UNIT, Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.smoothers import get_smoother
@@ -289,13 +289,25 @@ class Answer(NamedTuple):
     exact: bool
 
 
+class Kept(NamedTuple):
+    """Fields of `Rows`, as checkpoints write them: a row for each example."""
+
+    indices: Ints
+    values: Floats
+    indptr: Ints
+
+
 class ExampleSmoothing:
     """SVRG's and Casimir's backend: one smoothed maximum per call, in Python."""
+
+    course: ClassVar[tuple[str, ...]] = ("table", "met")
 
     def __init__(self, problem: ExampleProblem, smoother: str, k: int):
         self.problem, self.name, self.k = problem, smoother, k
         self.smoother: Any = get_smoother(smoother)
         self.anchor: list[Rows] = []
+        self.table = Kept(*stacked([]))  # the same, where an epoch has renewed it
+        self.met = np.zeros((problem.n_examples, 5))  # loss, cost, omega, exact, doubt
         self.sizes = self.zeros()
 
     @staticmethod
@@ -314,55 +326,78 @@ class ExampleSmoothing:
     def kind(self, mu: float) -> str:
         return kind_of_call(self.name, self.k, mu)
 
-    def _smoothed(self, psi: Floats, rows: Rows, mu: float) -> Answer:
+    def _smoothed(self, psi: Floats, rows: Rows, mu: float, asked: int) -> Answer:
         few = psi[: self.k if mu > 0 else 1]
         u = self.smoother.gradient(few, mu)
-        enough = len(psi) <= len(few) or mu == 0
-        enough = enough or self.smoother.is_exact(few, float(psi[len(few)]), mu)
+        enough = mu == 0 or len(psi) < asked or u[-1] == 0
+        if not enough and len(psi) > len(few):
+            enough = self.smoother.is_exact(few, float(psi[len(few)]), mu)
         value = self.smoother.value(few, mu)
         return Answer(value, float(u @ few), rows.combined(u), bool(enough))
 
     def _answer(self, w: Floats, i: int, mu: float) -> Answer:
         if self.kind(mu) == "exp":
             return Answer(*self.problem.exp(w, i, mu), True)
-        return self._smoothed(*self.problem.top_k(w, i, self.k if mu > 0 else 1), mu)
+        k = self.k if mu > 0 else 1
+        return self._smoothed(*self.problem.top_k(w, i, k), mu, k)
 
     def _answers(self, w: Floats, mu: float) -> list[Answer]:
         """Of all examples; one output more than the k tells whether they were enough."""
         if self.kind(mu) == "exp":
             return [self._answer(w, i, mu) for i in range(self.problem.n_examples)]
-        found = self.problem.top_k_all(w, self.k + 1 if mu > 0 else 1)
-        return [self._smoothed(psi, rows, mu) for psi, rows in found]
+        k = self.k + 1 if mu > 0 else 1
+        return [self._smoothed(psi, rows, mu, k) for psi, rows in self.problem.top_k_all(w, k)]
 
     def full_gradient(self, w: Floats, mu: float) -> Pass:
-        n = max(self.problem.n_examples, 1)
-        loss = cost = omega = doubt = 0.0
-        exact, gradient, found = 0, self.zeros(), self._answers(w, mu)
-        sizes = self.zeros()
-        for a in found:
-            doubt += self.problem.cost_doubt(w, abs(a.value) + abs(a.mean), a.row)
-            sizes[a.row.indices] += np.abs(a.row.values)
-            loss, omega, exact = loss + a.value, omega + a.mean - a.value, exact + a.exact
-            cost += a.mean - float(a.row.dot(w)[0])
-            a.row.add_to(gradient, 0)
+        found = self._answers(w, mu)
+        for i, a in enumerate(found):
+            self._note(i, a, w)
         self.anchor = [a.row for a in found]
-        share = exact / n if found else 1.0
+        return self._summed()
+
+    def kept(self) -> Pass:
+        return self._summed()
+
+    def _note(self, i: int, a: Answer, w: Floats) -> None:
+        """Remember what a call found, and by how much its cost may be wrong."""
+        doubt = self.problem.cost_doubt(w, abs(a.value) + abs(a.mean), a.row)
+        cost = a.mean - float(a.row.dot(w)[0])
+        self.met[i] = a.value, cost, a.mean - a.value, a.exact, doubt
+
+    def _summed(self) -> Pass:
+        """The distributions at the anchor, as a point of the dual."""
+        n = max(self.problem.n_examples, 1)
+        gradient, sizes = self.zeros(), self.zeros()
+        for row in self.anchor:
+            sizes[row.indices] += np.abs(row.values)
+            row.add_to(gradient, 0)
         self.sizes = np.maximum(self.sizes, sizes)
-        doubt += UNIT * n * (abs(loss) + abs(cost))
-        return Pass(loss / n, cost / n, omega / n, gradient / n, len(found), share, doubt / n)
+        loss, cost, omega, exact, doubt = self.met.sum(axis=0).tolist()
+        doubt += UNIT * n * float(np.abs(self.met[:, :2]).sum())
+        share = exact / n if self.anchor else 1.0
+        calls = len(self.anchor)
+        return Pass(loss / n, cost / n, omega / n, gradient / n, calls, share, doubt / n)
 
     def epoch(
         self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
-        average: bool,
+        average: bool, renew: bool = False,
     ) -> tuple[Floats, int]:  # fmt: skip
         w, total = w.copy(), self.zeros()
+        if renew and not self.anchor:
+            rows = Rows(*self.table)
+            self.anchor = [rows.row(i) for i in range(len(rows))]
         for i in order.tolist():
-            row = self._answer(w, i, mu).row
+            answer, before = self._answer(w, i, mu), self.anchor[i]
+            if renew:
+                self._note(i, answer, w)
+                self.anchor[i] = answer.row
             w += (1.0 - shrink) * (c - w)
-            row.add_to(w, 0, -step)
-            self.anchor[i].add_to(w, 0, step)
+            answer.row.add_to(w, 0, -step)
+            before.add_to(w, 0, step)
             if average:
                 total += w
+        if renew:
+            self.table = Kept(*stacked([(row.indices, row.values) for row in self.anchor]))
         return (total / len(order) if average and len(order) else w), len(order)
 
     def forget(self) -> None:

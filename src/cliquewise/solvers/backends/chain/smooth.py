@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from cliquewise.solvers.backends.base import Pass, kind_of_call
 class ChainSmoothing:
     """Full gradients and epochs in kernels; see ``_kernels/chain/smooth.py``."""
 
+    course: ClassVar[tuple[str, ...]] = ("anchor",)
+
     def __init__(self, problem: ChainProblem, smoother: str, k: int):
         from cliquewise._kernels.chain.smooth import Anchor
 
+        self.seen = np.zeros(4)
         self.problem, self.form, self.sizes = problem, problem.form, np.empty(0)
         n, labels = problem.n_examples, problem.model.n_labels
         most = labels ** float(min(problem.data.lengths.max(initial=1), 60))
@@ -82,7 +85,7 @@ class ChainSmoothing:
 
     def epoch(
         self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
-        average: bool,
+        average: bool, renew: bool = False,
     ) -> tuple[Floats, int]:  # fmt: skip
         from cliquewise._kernels.chain.smooth import svrg_epoch
 
@@ -90,20 +93,41 @@ class ChainSmoothing:
         # The scale falls by ``shrink`` a step, and must not vanish within one call.
         most = max(1, int(200 / max(-np.log(max(shrink, 1e-80)), 1e-300)))
         count = min(self.problem.portion, most)
-        calls, total = 0, np.zeros_like(w)
+        self.seen, total = np.zeros(4), np.zeros_like(w)
         sums = np.zeros_like(w) if average else np.empty(0)
         for at in range(0, len(order), count):
             visits = order[at : at + count]
             v = w - c
             sums[:] = 0.0
-            asked, scale, scales = svrg_epoch(
-                self.form.chains, c, v, sums, mu, self._k(mu), self.anchor, visits, step, shrink
-            )
-            calls += asked
+            scale, scales, *found = svrg_epoch(
+                self.form.chains, c, v, sums, mu, self._k(mu), self.anchor, visits, step, shrink,
+                renew,
+            )  # fmt: skip
+            self.seen += found
             if average:
                 total += len(visits) * c + scales * v - sums
             w = c + scale * v
-        return (total / n if average and len(order) else w), calls
+        return (total / n if average and len(order) else w), int(self.seen[2])
+
+    def kept(self) -> Pass:
+        from cliquewise._kernels.chain.smooth import ROUNDING, kept_gradient
+
+        n, chains = max(self.problem.n_examples, 1), self.form.chains
+
+        def part(first: int, last: int) -> tuple[Floats, float]:
+            out = self.zeros()
+            return out, kept_gradient(chains, self.anchor, first, last, out)
+
+        parts = self.problem.over_examples(part)
+        gradient, cost = parts[0][0], sum(total for _, total in parts) / n
+        for out, _ in parts[1:]:
+            gradient += out
+        gradient /= n
+        loss, omega, calls, exact = self.seen
+        # Shares of labelings have a cost and features, whatever the scores were rounded to.
+        doubt = self.problem.doubt(self.zeros()) + (ROUNDING + UNIT * n) * (cost - omega / n)
+        share = exact / calls if calls else 1.0
+        return Pass(loss / n, cost, omega / n, gradient, int(calls), share, doubt)
 
     def forget(self) -> None:
         problem, anchor, chains = self.problem, self._sparse_anchor(0.0), self.form.chains
