@@ -41,6 +41,7 @@ function that runs it, and a rule that says from the numbers whether it agrees. 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import math
 import os
@@ -65,7 +66,7 @@ RESULTS = ROOT / "experiments" / "results"
 #: What is not: results of quick runs, and the parts of runs that are under way.
 SCRATCH = ROOT / "out" / "experiments"
 #: Modules with a list ``ROWS``.
-MODULES = ("sdca_crf", "barrier_fw")
+MODULES = ("sdca_crf", "casimir", "casimir_losses", "deep_localization", "barrier_fw")
 VERSIONS = ("cliquewise", "numpy", "scipy", "numba", "scikit-learn")
 
 Verdict = tuple[str, str]
@@ -98,6 +99,8 @@ class Row:
         From the result and a path to a picture.
     data : tuple of str
         Folders of CLIQUEWISE_DATA that the row cannot do without.
+    needs : tuple of str
+        Modules that it cannot do without, and that the library can ("torch").
     reason : str
         Why the item cannot be run here, or that it was not run yet; such a row has no ``run``.
     """
@@ -110,6 +113,7 @@ class Row:
     verdict: Callable[[Result], Verdict] | None = None
     draw: Callable[[Result, Path], None] | None = None
     data: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     reason: str = ""
 
     @property
@@ -131,8 +135,11 @@ class Row:
         return json.loads(self.path.read_text()) if self.path.exists() else None
 
     def missing(self) -> str:
-        """Which data are not here; empty if all are."""
+        """Which modules or data are not here; empty if all are."""
         folder = data_folder()
+        modules = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        if modules:
+            return f"needs {', '.join(modules)}"
         absent = [name for name in self.data if not (folder / name).exists()]
         return f"needs {', '.join(absent)} in the folder CLIQUEWISE_DATA" if absent else ""
 

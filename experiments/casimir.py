@@ -1,313 +1,366 @@
-"""Smoothing and acceleration for structural SVMs (casimir, section 7: Figures 2, 3 and 5).
+"""Casimir (sections 4, 5 and 7): taggers and windows trained by smoothing and acceleration.
 
-    python -m experiments.casimir TASK [--data DIR] [--out DIR] [--quick] [--seeds N] [--c C ...]
-
-TASK is one of:
-
-* ``ner``: CoNLL-2003; word, part of speech and chunk of five positions, hashed to 2^16; lam = c/n.
-* ``localization``: windows of generated images (textured objects on cluttered backgrounds) as
-  candidates with histograms of words, cost 1 - IoU.
-* ``hyperparameters``: the effect of K, of the smoothing and of the warm start.
-
-Protocol: 50 passes of stochastic oracle calls, as the paper counts them; the full gradients of
-SVRG and Casimir, which it leaves out, are in the column of all passes and in the seconds. The
-learning rate of each tuned method is the best of a grid of powers of two by the training
-objective after all passes, with one seed (SGD: the time lead ``delay``, which sets its first step
-to ``1 / (c delay)``). Then ten seeds where a run is cheap, three for BCFW and SDCA. The
-seconds are CPU seconds of the solver's steps; the objective is evaluated outside of the clock.
-Beside the courses of 50 passes, the solver that ``auto`` takes for the hinge loss runs until its
-duality gap is below 1e-2, and that for the likelihood until 1e-3, a thousand passes at most.
-The whole of ``ner`` takes more than an hour; ``--c`` does a part of it, ``--again`` some methods.
-``--quick`` takes 1,500 sentences, 15 passes, two seeds and a small grid.
+Passes are counted in two ways: all oracle calls, and those of stochastic steps alone, as the paper
+counts (it leaves full gradients out). Its Casimir-SVRG is ``Casimir(anchor="full")``; ours keeps
+what visits find, and asks for no full gradient.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cliquewise.data.loaders import data_folder
-from cliquewise.solvers.base import choose, get
+from cliquewise.models.chain import ChainModel
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.solvers.base import Info, get
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.casimir import Casimir
-from cliquewise.solvers.lbfgs import LBFGS
-from cliquewise.solvers.sdca import SDCA
 from cliquewise.solvers.subgradient import Subgradient
 from cliquewise.solvers.svrg import SVRG
-from experiments._courses import (
-    Course,
-    Plan,
-    Score,
-    Store,
-    best_dual,
-    compare,
-    end_of,
-    figure,
-    table,
-)
+from experiments._entities import load
+from experiments._follow import column, followed
+from experiments._pictures import Panel, panels
+from experiments._rows import Result, Row, Verdict, Work
 from experiments._windows import images
 
-TEMPLATE = "\n".join(f"U{c}{i}:%x[{i},{c}]" for c in range(3) for i in range(-2, 3)) + "\nB\n"
-
-# ---- named entities
-
-
-def load_ner(folder: str | None, sentences: int | None) -> tuple[Any, Score, Any]:
-    """Training data, a function for test scores, and the labels."""
-    from cliquewise._kernels.chain.decode import batch_viterbi
-    from cliquewise.data import Labels, Template, TemplateEncoder, read_conll
-    from cliquewise.metrics import span_f1
-
-    base = data_folder(folder)
-    train, y = read_conll(base / "conll2003" / "eng.train.gz").split_labels()
-    test, y_test = read_conll(base / "conll2003" / "eng.testb.gz").split_labels()
-    encoder = TemplateEncoder(Template.parse(TEMPLATE), 2**16)
-    data, held = encoder.fit_transform(train), encoder.transform(test)
-    labels = Labels.fit(y)
-    data = data.with_labels(labels.encode(y, data.offsets)[0])
-    if sentences is not None:
-        data = data.subset(np.arange(sentences))
-    truth, outside = labels.encode(y_test, held.offsets)[0], labels.classes.index("O")
-    cuts = held.offsets.tolist()
-
-    def score(problem: Any, w: np.ndarray) -> dict[str, float]:
-        nodes, edges = problem.model.potentials(w, held)
-        found, best = np.empty(held.n_tokens, dtype=np.int64), np.empty(len(held))
-        batch_viterbi(nodes, held.offsets, edges, found, best)
-        right = np.sum((found == truth) & (truth != outside))
-        total = np.sum(found != outside) + np.sum(truth != outside)
-        names = [labels.classes[j] for j in found.tolist()]
-        spans = [names[a:b] for a, b in pairwise(cuts)]
-        return {"tag_f1": 200.0 * right / total, "entity_f1": 100.0 * span_f1(y_test, spans)}
-
-    return data, score, labels
+Courses = dict[str, list[dict[str, Any]]]
+FRANK_WOLFE = "BCFW"
+PAPER, OURS = "Casimir, full gradients", "Casimir, visits kept"
+DELAYS = (16.0, 128.0, 1024.0)
+AXES = {"counted": "passes of stochastic calls, as in the paper", "passes": "passes of all calls",
+        "seconds": "CPU seconds"}  # fmt: skip
 
 
-def ner(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, str]]:
-    """Figure 2."""
-    from cliquewise.models.chain import ChainModel
-    from cliquewise.problems.chain import ChainProblem
-
-    data, score, labels = load_ner(folder, plan.sentences)
-    model, n, found = ChainModel.build(data, len(labels)), len(data), []
-    for c in plan.strengths:
-        problem = ChainProblem(model, data, 1.0 / c, loss="hinge")
-        store = Store(out / f"casimir_ner_{c:g}.json", plan)
-        courses = compare(problem, plan, score, store, {
-            "SGD": (lambda v: Subgradient(delay=v), plan.delays, plan.seeds),
-            "BCFW (Frank-Wolfe)": (
-                lambda v: BCFW(step_rule="fw", cached_passes=0), (0.0,), plan.slow_seeds
-            ),
-            "BCFW (segments)": (lambda v: BCFW(), (0.0,), plan.slow_seeds),
-            "SDCA, vanishing entropy": (lambda v: SDCA(), (0.0,), plan.slow_seeds),
-            "SVRG": (lambda v: SVRG(mu=0.5, learning_rate=v), plan.rates, plan.seeds),
-            "Casimir constant": (
-                lambda v: Casimir(smoothing="constant", mu=0.5, learning_rate=v), plan.rates,
-                plan.seeds,
-            ),
-            "Casimir adaptive": (lambda v: Casimir(learning_rate=v), plan.rates, plan.seeds),
-            "Casimir untuned": (lambda v: Casimir(), (0.0,), plan.seeds),
-        })  # fmt: skip
-        final = store.get("final", lambda p=problem: to_the_end(p, score))
-        likelihood = ChainProblem(model, data, 1.0 / c)
-        crf = store.get("CRF", lambda p=likelihood: to_the_end(p, score, 1e-3))
-        print(f"\nlam = {c:g}/n, n = {n}")
-        print(table(courses, ("tag_f1", "entity_f1")))
-        for name, end in (("auto, hinge loss", final), ("CRF, same features", crf)):
-            print(f"{name}: {summary(end)}")
-        figure({f"lam = {c:g}/n": courses}, out / f"casimir_ner_{c:g}.png",
-               ("tag_f1", "entity_f1"))  # fmt: skip
-        if c <= 1.0:
-            found += ner_verdicts(c, courses, final, crf)
-    return found
-
-
-def to_the_end(
-    problem: Any, score: Score, tol: float = 1e-2, passes: float = 1000
-) -> dict[str, Any]:
-    """What ``auto`` makes of a problem, run until its gap is closed: proof, scores and cost."""
-    from cliquewise.solvers.run import run
-
-    begin, hinge = time.process_time(), problem.loss == "hinge"
-    fit = run(
-        problem, choose(problem), tol=tol, max_epochs=passes, random_state=0,
-        fallback=None if hinge else LBFGS(),
-    )  # fmt: skip
-    proof = fit.certificate
-    return {"solver": fit.solver, "passes": fit.epochs, "seconds": time.process_time() - begin,
-            "primal": proof.primal, "dual": proof.dual, "gap": proof.gap,
-            } | score(problem, fit.weights)  # fmt: skip
-
-
-def summary(end: dict[str, Any]) -> str:
-    """One line about a run to the end."""
-    return (
-        f"{end['solver']}, {end['passes']:.0f} passes, {end['seconds']:.0f} CPU s: objective "
-        f"{end['primal']:.5g}, bound {end['dual']:.5g}, gap {end['gap']:.1e}; "
-        f"tag F1 {end['tag_f1']:.2f}, entity F1 {end['entity_f1']:.2f}"
+def course(work: Work, key: str, problem: Any, solver: Any, passes: float) -> list[dict[str, Any]]:
+    """A run of so many passes of stochastic calls; ``passes`` are all calls, ``counted`` these."""
+    count = (lambda info: 1.0) if isinstance(solver, SVRG) else None
+    return work.kept(
+        key,
+        lambda: followed(problem, solver, passes=passes, every=1, growth=1.15, count=count).rows,
     )
 
 
-def ner_verdicts(
-    c: float, courses: dict[str, list[Course]], final: dict[str, Any], crf: dict[str, Any]
-) -> list[tuple[bool, str]]:
-    """What is claimed or asked for at one lam."""
-    ends = {name: end_of(runs) for name, runs in courses.items()}
-    bound = max(best_dual(courses), final["dual"])
-    best, untuned = min(ends["Casimir constant"], ends["Casimir adaptive"]), ends["Casimir untuned"]
-    f1 = float(np.mean([r.rows[-1]["entity_f1"] for r in courses["Casimir untuned"]]))
-    least, truth = final["primal"], f"{crf['entity_f1']:.2f} (gap {crf['gap']:.0e})"
-    return [
-        *[(best <= ends[name] * 1.0001, f"c = {c:g}: Casimir ({best:.5g}) not above {name} "
-                                        f"({ends[name]:.5g})")
-          for name in ("SGD", "BCFW (Frank-Wolfe)", "BCFW (segments)", "SDCA, vanishing entropy")],
-        (untuned <= 1.02 * best, f"c = {c:g}: untuned Casimir ({untuned:.5g}) within 2 % of tuned"),
-        (least <= bound / 0.99, f"c = {c:g}: the objective of {final['solver']}, which auto takes, "
-                                f"{least:.5g}, within 1 % of the best certified bound {bound:.5g} "
-                                f"in {final['seconds']:.0f} CPU s"),
-        *[(f >= crf["entity_f1"] - 1, f"c = {c:g}: entity F1 {f:.2f} of {name} within a point of "
-                                      f"the CRF's {truth}")
-          for name, f in ((final["solver"], final["entity_f1"]), ("untuned Casimir", f1))],
-    ]  # fmt: skip
+def ends(rows: list[dict[str, Any]], at: float, by: str = "passes") -> float:
+    """The least objective after at most so many passes, by either count."""
+    found = [row["primal"] for row in rows if row[by] <= at + 1e-9]
+    return min(found, default=np.inf)
 
 
-# ---- windows of images
+def tagger(work: Work, c: float, sentences: int) -> ChainProblem:
+    """Named entities of CoNLL-2003 with the hinge loss; lam = c/n."""
+    corpus = load(work.folder("conll2003"))
+    data = corpus.train.subset(np.arange(sentences))
+    return ChainProblem(ChainModel.build(data, len(corpus.labels)), data, 1.0 / c, loss="hinge")
 
 
-def localization(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, str]]:
-    """Figure 3, on generated images."""
+def tuned_sgd(work: Work, key: str, problem: Any, passes: float) -> list[dict[str, Any]]:
+    """The best of a grid of delays, by the objective at the end."""
+    runs = [course(work, f"{key} {d:g}", problem, Subgradient(delay=d), passes) for d in DELAYS]
+    return min(runs, key=lambda rows: ends(rows, passes))
+
+
+def draw(result: Result, path: Path) -> None:
+    """The objective by both counts and by time, a line of panels for each lam."""
+    drawn = []
+    for c, courses in result["courses"].items():
+        for x, label in AXES.items():
+            lines = {name: (column(r, x), column(r, "primal")) for name, r in courses.items()}
+            drawn.append(Panel(f"lam = {c}/n", label, "objective", lines, log="y"))
+    panels(path, drawn)
+
+
+# ---- Figure 2
+
+
+def run_ner(work: Work) -> Result:
+    sentences, passes = (100, 4) if work.quick else (1500, 50)
+    solvers = {
+        FRANK_WOLFE: BCFW(step_rule="fw", cached_passes=0),
+        "SVRG": SVRG(mu=0.5), PAPER: Casimir(anchor="full"), OURS: Casimir(),
+    }  # fmt: skip
+    courses: dict[str, Courses] = {}
+    for c in (1.0,) if work.quick else (0.01, 0.1, 1.0):
+        problem = tagger(work, c, sentences)
+        found = {n: course(work, f"{n} {c}", problem, s, passes) for n, s in solvers.items()}
+        courses[f"{c:g}"] = {"SGD": tuned_sgd(work, f"SGD {c}", problem, passes), **found}
+    return {"sentences": sentences, "passes": passes, "courses": courses}
+
+
+def judge_ner(result: Result) -> Verdict:
+    passes, parts, agrees = result["passes"], [], True
+    for c, courses in result["courses"].items():
+        theirs = {name: ends(courses[name], passes) for name in ("SGD", FRANK_WOLFE)}
+        counted = ends(courses[PAPER], passes, "counted")
+        every, ours = ends(courses[PAPER], passes), ends(courses[OURS], passes)
+        agrees = agrees and counted <= min(theirs.values())
+        others = " and ".join(f"{name} {value:.3g}" for name, value in theirs.items())
+        parts.append(f"{c}/n: {counted:.3g} ({every:.3g} if all calls count, {ours:.3g} with "
+                     f"visits kept) against {others}")  # fmt: skip
+    return ("agrees" if agrees else "differs"), (
+        f"Objective after {passes} passes, {result['sentences']} sentences, no rate tuned but "
+        f"SGD's; lam = {'; '.join(parts)}."
+    )
+
+
+# ---- all oracle calls counted
+
+
+@dataclass(frozen=True)
+class Longer(Casimir):
+    """Several passes of steps for each full gradient."""
+
+    anchor: str | None = "full"
+    times: int = 2
+
+    def _epoch(
+        self, problem: Any, state: Any, start: Any, gradient: Any, kappa: float, order: Any,
+        renew: bool = False,
+    ) -> Any:  # fmt: skip
+        rng = np.random.default_rng(order[:4])
+        more = [rng.permutation(len(order)) for _ in range(self.times - 1)]
+        order = np.concatenate([order, *more])
+        return super()._epoch(problem, state, start, gradient, kappa, order, renew)
+
+    def step(self, problem: Any, state: Any, rng: Any) -> tuple[Any, Info]:
+        state, info = super().step(problem, state, rng)
+        return state, Info(info.epochs + self.times - 1, info.oracle_calls)
+
+
+@dataclass(frozen=True)
+class Growing(Casimir):
+    """Visits kept, and a part of the examples asked anew at the prox center: more and more."""
+
+    doubling: float = 5.0
+
+    def step(self, problem: Any, state: Any, rng: Any) -> tuple[Any, Info]:
+        from cliquewise._kernels.chain.smooth import full_gradient
+
+        n, backend, some = problem.n_examples, state.backend, 0
+        if len(state.mean):
+            some = int(n * min(1.0, 2 ** (state.outer / self.doubling) / 16))
+            first, w = int(rng.integers(n - some + 1)), self._start(problem, state)
+            mu = self._mu(problem, state, state.outer + 1)
+            full_gradient(
+                backend.form.chains, w, mu, backend.k, backend.anchor, first, first + some,
+                backend.zeros(),
+            )  # fmt: skip
+            state.mean = backend.kept().gradient
+        state, info = super().step(problem, state, rng)
+        return state, Info(info.epochs + some / n, info.oracle_calls + some)
+
+
+def run_calls(work: Work) -> Result:
+    sentences, passes = (60, 3) if work.quick else (1500, 40)
+    solvers = {
+        FRANK_WOLFE: BCFW(step_rule="fw", cached_passes=0), PAPER: Casimir(anchor="full"),
+        "two epochs per full gradient": Longer(), "growing subsample": Growing(),
+        "visits kept, rate of full": _RateOfFull(), OURS: Casimir(),
+    }  # fmt: skip
+    courses: dict[str, Courses] = {}
+    for c in (1.0,) if work.quick else (0.1, 1.0):
+        problem = tagger(work, c, sentences)
+        courses[f"{c:g}"] = {
+            name: course(work, f"{name} {c}", problem, solver, passes)
+            for name, solver in solvers.items()
+        }
+    return {"sentences": sentences, "passes": passes, "courses": courses}
+
+
+@dataclass(frozen=True)
+class _RateOfFull(Casimir):
+    """Visits kept, with the first learning rate that full gradients have."""
+
+    def _rate(self, problem: Any, state: Any) -> float:
+        first = state.rate == 0.0 and self.learning_rate is None
+        return super()._rate(problem, state) * (3.0 if first else 1.0)
+
+
+def judge_calls(result: Result) -> Verdict:
+    at, parts, agrees = 0.75 * result["passes"], [], True
+    for c, courses in result["courses"].items():
+        value = {name: ends(rows, at) for name, rows in courses.items()}
+        agrees = agrees and value[OURS] <= value[FRANK_WOLFE]
+        parts.append(f"lam = {c}/n: " + ", ".join(f"{n} {v:.3g}" for n, v in value.items()))
+    return ("agrees" if agrees else "differs"), (
+        f"All calls counted, {result['sentences']} sentences, objective after {at:.0f} passes; "
+        f"{'; '.join(parts)}."
+    )
+
+
+# ---- Figure 3
+
+
+def run_localization(work: Work) -> Result:
     from cliquewise.metrics import average_precision
     from cliquewise.models.candidates import CandidateSets
     from cliquewise.problems.candidates import CandidateProblem
 
-    n = 60 if plan.sentences else 200
+    n, passes = (12, 4) if work.quick else (60, 40)
     (X, overlap, _), (Z, held, _) = images(n, 0), images(n, 7)
-    test = CandidateSets.from_examples(Z)
+    test, data = CandidateSets.from_examples(Z), CandidateSets.from_examples(X)
+    truth, cost = [int(np.argmax(o)) for o in overlap], 1.0 - np.concatenate(overlap)
 
-    def score(problem: Any, w: np.ndarray) -> dict[str, float]:
+    def score(problem: Any, state: Any, w: np.ndarray) -> dict[str, float]:
         scores = test.split(problem.model.potentials(w, test))
         chosen = [int(np.argmax(s)) for s in scores]
-        right = [float(o[a]) > 0.5 for o, a in zip(held, chosen, strict=True)]
-        sure = [float(s[a]) for s, a in zip(scores, chosen, strict=True)]
-        return {
-            "corloc": 100.0 * float(np.mean(right)),
-            "ap": 100.0 * average_precision(np.array(right), np.array(sure), n),
-        }
+        right = np.array([float(o[a]) > 0.5 for o, a in zip(held, chosen, strict=True)])
+        sure = np.array([float(s[a]) for s, a in zip(scores, chosen, strict=True)])
+        return {"corloc": 100 * right.mean(), "ap": 100 * average_precision(right, sure, n)}
 
-    truth, everything, found = [int(np.argmax(o)) for o in overlap], {}, []
-    data, cost = CandidateSets.from_examples(X), 1.0 - np.concatenate(overlap)
-    rates = tuple(64.0 * r for r in plan.rates)
-    seeds, plan = min(plan.seeds, 3), replace(plan, passes=min(plan.passes, 30))
-    for c in (0.01, 0.1, 1.0):
+    courses: dict[str, Courses] = {}
+    for c in (10.0,) if work.quick else (10.0, 1.0, 0.1):
         problem = CandidateProblem(data, truth, cost, 1.0 / c)
-        bcfw = problem.resolve("bcfw")
-        store = Store(out / f"casimir_localization_{c:g}.json", plan)
-        courses = compare(problem, plan, score, store, {
-            "SGD": (lambda v: SVRG(smoother="none", warm_up=10**9, learning_rate=v), rates, seeds),
-            "BCFW": (lambda v, name=bcfw: get(name), (0.0,), seeds),
-            "SVRG": (lambda v: SVRG(mu=0.1, k=10, learning_rate=v), rates, seeds),
-            "Casimir constant": (
-                lambda v: Casimir(smoothing="constant", mu=0.1, k=10, learning_rate=v), rates, seeds
-            ),
-            "Casimir adaptive": (lambda v: Casimir(k=10, learning_rate=v), rates, seeds),
-            "Casimir untuned": (lambda v: Casimir(k=10), (0.0,), seeds),
-        })  # fmt: skip
-        print(f"\nlam = {c:g}/n, {n} images")
-        print(table(courses, ("corloc", "ap")))
-        everything[f"lam = {c:g}/n"] = courses
-        ends = {name: end_of(runs) for name, runs in courses.items()}
-        best = min(ends["Casimir constant"], ends["Casimir adaptive"])
-        found += [
-            (best <= ends[name] * 1.0001, f"c = {c:g}: Casimir ({best:.5g}) not above {name} "
-                                          f"({ends[name]:.5g})") for name in ("SGD", "BCFW")
-        ]  # fmt: skip
-    figure(everything, out / "casimir_localization.png", ("corloc", "ap"), above_bound=True)
-    return found
+        solvers = {
+            **{f"SGD {r:g}": SVRG(smoother="none", warm_up=10**9, learning_rate=r)
+               for r in (0.25, 1.0, 4.0)},
+            "BCFW": get(problem.resolve("bcfw")), "SVRG": SVRG(mu=0.1, k=10),
+            PAPER: Casimir(k=10, anchor="full"), OURS: Casimir(k=10),
+        }  # fmt: skip
+        runs = {}
+        for name, solver in solvers.items():
+            one = (lambda info: 1.0) if isinstance(solver, SVRG) else None
+            make = partial(followed, problem, solver, passes=passes, every=2, growth=1.2, count=one,
+                           score=partial(score, problem), tol=1e-4)  # fmt: skip
+            runs[name] = work.kept(f"{name} {c}", lambda m=make: m().rows)
+        sgd = min((n for n in runs if n.startswith("SGD")), key=lambda n: ends(runs[n], passes))
+        others = {name: rows for name, rows in runs.items() if not name.startswith("SGD")}
+        courses[f"{c:g}"] = {"SGD": runs[sgd], **others}
+    return {"images": n, "passes": passes, "courses": courses}
 
 
-# ---- hyper-parameters
+def judge_localization(result: Result) -> Verdict:
+    passes, parts, agrees = result["passes"], [], True
+    for c, courses in result["courses"].items():
+        best = max(row["dual"] for rows in courses.values() for row in rows)
+        above = {n: ends(rows, passes, "counted") / best - 1 for n, rows in courses.items()}
+        agrees = agrees and min(above[PAPER], above[OURS]) <= min(above["SGD"], above["BCFW"])
+        last = courses[OURS][-1]
+        parts.append(f"lam = {c}/n: " + ", ".join(f"{n} {v:.0e}" for n, v in above.items())
+                     + f" (CorLoc {last['corloc']:.0f}, AP {last['ap']:.0f})")  # fmt: skip
+    return ("agrees" if agrees else "differs"), (
+        f"{result['images']} generated pictures of 160 windows in place of VOC; objective above "
+        f"the best bound, relative, after {passes} passes; {'; '.join(parts)}."
+    )
 
 
-def hyperparameters(folder: str | None, out: Path, plan: Plan) -> list[tuple[bool, str]]:
-    """Figure 5, at lam = 0.01/n."""
-    from cliquewise.models.chain import ChainModel
-    from cliquewise.problems.chain import ChainProblem
+# ---- Figure 5
 
-    data, score, labels = load_ner(folder, plan.sentences)
-    problem = ChainProblem(ChainModel.build(data, len(labels)), data, 100.0, loss="hinge")
+
+def run_hyperparameters(work: Work) -> Result:
+    sentences, passes = (40, 2) if work.quick else (600, 20)
+    make = partial(Casimir, anchor="full")
+    levels = (0.0, 0.5, 2.0) if work.quick else (0.0, 0.1, 0.5, 2.0, 8.0)
     groups: dict[str, dict[str, Any]] = {
-        "outputs": {f"K = {k}": Casimir(k=k) for k in (1, 2, 5, 10)},
-        "adaptive smoothing": {f"mu = {m:g}": Casimir(mu=m) for m in (0.0, 0.1, 0.5, 2.0, 8.0)},
-        "constant smoothing": {
-            f"mu = {m:g}": Casimir(smoothing="constant", mu=m) for m in (0.0, 0.1, 0.5, 2.0, 8.0)
-        },
+        "K": {f"K = {k}": make(k=k) for k in ((1, 5) if work.quick else (1, 2, 5, 10))},
+        "mu, adaptive": {f"mu = {m:g}": make(mu=m) for m in levels},
+        "mu, constant": {f"mu = {m:g}": make(mu=m, smoothing="constant") for m in levels},
         "warm start": {
-            name: Casimir(warm_start=name) for name in ("prox_center", "extrapolation", "previous")
+            name: make(warm_start=name) for name in ("prox_center", "extrapolation", "previous")
         },
     }
-    everything, spread = {}, {}
-    seeds = min(plan.seeds, 3)
-    for title, solvers in groups.items():
-        store = Store(out / f"casimir_{title.replace(' ', '_')}.json", plan)
-        courses = compare(
-            problem, plan, score, store,
-            {name: ((lambda v, s=s: s), (0.0,), seeds) for name, s in solvers.items()},
-        )  # fmt: skip
-        print(f"\n{title}")
-        print(table(courses, ("tag_f1", "entity_f1")))
-        everything[title] = courses
-        ends = [end_of(runs) for runs in courses.values()]
-        spread[title] = float(max(ends) / min(ends))
-    figure(everything, out / "casimir_hyperparameters.png", ("tag_f1", "entity_f1"))
-    return [
-        (spread["outputs"] < 1.1, f"robust in K: the worst is {spread['outputs']:.3f} of the best"),
-        (spread["adaptive smoothing"] < spread["constant smoothing"],
-         f"adaptive smoothing is more robust in mu ({spread['adaptive smoothing']:.3f}) than "
-         f"constant ({spread['constant smoothing']:.3f})"),
-    ]  # fmt: skip
+    problem = tagger(work, 0.01, sentences)
+    courses = {
+        title: {
+            name: course(work, f"{title} {name}", problem, solver, passes)
+            for name, solver in solvers.items()
+        }
+        for title, solvers in groups.items()
+    }
+    return {"sentences": sentences, "passes": passes, "courses": courses}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one experiment; the exit status is 0 if everything agrees."""
-
-    parser = argparse.ArgumentParser(
-        "experiments.casimir", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    tasks = {"ner": ner, "localization": localization, "hyperparameters": hyperparameters}
-    parser.add_argument("task", choices=tasks)
-    parser.add_argument("--data", help="folder of data sets (default: CLIQUEWISE_DATA)")
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the figure")
-    parser.add_argument("--quick", action="store_true", help="less of everything")
-    parser.add_argument("--seeds", type=int, help="at most so many")
-    parser.add_argument(
-        "--again",
-        nargs="*",
-        help="run these methods alone (or final, CRF), "
-        "and take the others from the files of an earlier run in --out",
+def judge_hyperparameters(result: Result) -> Verdict:
+    value = {
+        title: {name: ends(rows, np.inf) for name, rows in courses.items()}
+        for title, courses in result["courses"].items()
+    }
+    spread = {title: max(v.values()) / min(v.values()) for title, v in value.items()}
+    agrees = spread["K"] < 1.2 and spread["mu, adaptive"] < spread["mu, constant"]
+    starts = ", ".join(f"{name} {v:.3g}" for name, v in value["warm start"].items())
+    return ("agrees" if agrees else "differs"), (
+        f"{result['sentences']} sentences, lam = .01/n, worst over best objective after "
+        f"{result['passes']} passes: {spread['K']:.2f} over K, {spread['mu, adaptive']:.2f} over "
+        f"mu from 0 to 8 with adaptive and {spread['mu, constant']:.2f} with constant smoothing; "
+        f"starts of subproblems: {starts}."
     )
-    parser.add_argument("--c", type=float, nargs="+", help="strengths of the penalty, for ner")
-    given = parser.parse_args(arguments)
-    plan = Plan.quick() if given.quick else Plan()
-    if given.seeds:
-        slow = min(plan.slow_seeds, given.seeds)
-        plan = replace(plan, seeds=given.seeds, slow_seeds=slow)
-    if given.c:
-        plan = replace(plan, strengths=tuple(given.c))
-    if given.again is not None:
-        plan = replace(plan, again=tuple(given.again))
-    found = tasks[given.task](given.data, given.out, plan)
-    print()
-    for agrees, sentence in found:
-        print(f"{'agrees:      ' if agrees else 'does NOT agree: '}{sentence}")
-    return 0 if all(agrees for agrees, _ in found) else 1
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def draw_groups(result: Result, path: Path) -> None:
+    """The objective against stochastic calls, a panel for each group."""
+    panels(path, [
+        Panel(title, "passes of stochastic calls", "objective",
+              {n: (column(r, "counted"), column(r, "primal")) for n, r in courses.items()}, log="y")
+        for title, courses in result["courses"].items()
+    ], across=2)  # fmt: skip
+
+
+# ---- Table 2
+
+
+def run_oracles(work: Work) -> Result:
+    """Seconds of a pass of max, top-K and exp oracles; the smoothing is too large to prune."""
+    from cliquewise.solvers.backends.chain.smooth import ChainSmoothing
+
+    problem = tagger(work, 1.0, 60 if work.quick else 2000)
+    w = 0.1 * np.random.default_rng(0).normal(size=problem.form.zeros().shape)
+
+    def seconds(smoother: str, k: int, mu: float) -> float:
+        backend = ChainSmoothing(problem, smoother, k)
+        found = []
+        for _ in range(2 if work.quick else 4):  # the first one compiles
+            begin = time.process_time()
+            backend.smooth_loss(w, mu)
+            found.append(time.process_time() - begin)
+        return min(found[1:])
+
+    counts = (1, 2, 5, 10, 20)
+    top = {str(k): seconds("l2", k, 100.0) for k in counts}
+    return {"sentences": problem.n_examples, "max": seconds("l2", 1, 0.0), "top_k": top,
+            "exp": seconds("entropy", 0, 1.0)}  # fmt: skip
+
+
+def judge_oracles(result: Result) -> Verdict:
+    one = result["max"]
+    times = {int(k): v / one for k, v in result["top_k"].items()}
+    agrees = all(times[k] <= 2 * k * max(np.log2(k), 1) for k in times) and result["exp"] < 10 * one
+    cells = ", ".join(f"K = {k} {v:.1f}" for k, v in times.items())
+    return ("agrees" if agrees else "differs"), (
+        f"A pass over {result['sentences']} sentences, in units of the max oracle: {cells} (K log "
+        f"K is the paper's bound); exp {result['exp'] / one:.1f}."
+    )
+
+
+def draw_oracles(result: Result, path: Path) -> None:
+    one, ks = result["max"], [int(k) for k in result["top_k"]]
+    lines = {
+        "top-K": (ks, [v / one for v in result["top_k"].values()]),
+        "K log K": (ks, [k * max(np.log2(k), 1) for k in ks]),
+        "exp": ([ks[0], ks[-1]], [result["exp"] / one] * 2),
+    }
+    panels(path, [Panel("chains", "K", "time of a call, in those of max", lines, log="xy",
+                        dashed={"K log K"})])  # fmt: skip
+
+
+NER = ("conll2003",)
+ROWS = [
+    Row("casimir/ner", "casimir", ("Figure 2",),
+        "On CoNLL-2003 Casimir-SVRG reaches a lower objective than SGD and BCFW, full gradients "
+        "not counted.", run_ner, judge_ner, draw, NER),
+    Row("casimir/calls", "casimir", ("Figure 2 (all calls counted)",),
+        "The same with full gradients counted: what fewer of them bring.",
+        run_calls, judge_calls, draw, NER),
+    Row("casimir/localization", "casimir", ("Figure 3",),
+        "Casimir-SVRG reaches a lower objective than SGD and BCFW.",
+        run_localization, judge_localization, draw),
+    Row("casimir/hyperparameters", "casimir", ("Figure 5",),
+        "K hardly matters; adaptive smoothing is robust in mu, constant is not; the prox center is "
+        "a good start.", run_hyperparameters, judge_hyperparameters, draw_groups, NER),
+    Row("casimir/oracles", "casimir", ("Table 2",),
+        "On chains top-K costs K log K, and exp a constant, times the max oracle.",
+        run_oracles, judge_oracles, draw_oracles, NER),
+]  # fmt: skip

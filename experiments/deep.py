@@ -1,15 +1,8 @@
-"""Section 6 and Figures 4, 6 and 7 of casimir: networks trained through structured oracles.
+"""A neural tagger on CoNLL-2003: embeddings and a convolution under a chain, beside the linear one.
 
-    python -m experiments.deep localization [--passes 120] [--seeds 3] [--out FOLDER]
-    python -m experiments.deep tagging [--minutes 12] [--linear] [--no-documents]
+    python -m experiments.deep [--minutes 12] [--linear] [--no-documents]
 
-* localization: scenes of scikit-learn's digits on clutter; the wanted digit is to be found among
-  81 windows (hinge loss, cost 1 - IoU, a convolutional score with ELU, lam = 1/n). PL-Casimir
-  against SGD with three schedules and Adam, each at the best setting of a grid (found with the
-  first seed), at equal oracle calls, those for anchors and for the acceptance test counted or
-  not; then the effect of eta, of the inner budget, and of the smoothing.
-* tagging: CoNLL-2003, embeddings and a convolution under a chain, beside the linear tagger;
-  needs CLIQUEWISE_DATA.
+Needs PyTorch and CLIQUEWISE_DATA. Of no paper; those of casimir are in ``deep_localization.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +14,6 @@ from typing import Any
 import torch
 
 from cliquewise.torch import Adam, StructuredClassifier
-from experiments.deep_localization import localization
 
 
 def tagging(given: argparse.Namespace) -> None:
@@ -82,21 +74,15 @@ def linear(test: Any, dev: Any, span_f1: Any) -> None:
 
 
 def main() -> None:
-    """Run one task."""
+    """Train."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=("localization", "tagging"))
-    parser.add_argument("--scenes", type=int, default=200)
-    parser.add_argument("--passes", type=float, default=120)
-    parser.add_argument("--seeds", type=int, default=3, help="of the best settings")
     parser.add_argument("--minutes", type=float, default=12)
     parser.add_argument("--epochs", type=float, default=15)
     parser.add_argument("--no-documents", action="store_true", help="sentence by sentence")
     parser.add_argument("--no-testb", action="store_true", help="look at testa only")
     parser.add_argument("--linear", action="store_true", help="train the linear tagger too")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out")
-    given = parser.parse_args()
-    {"localization": localization, "tagging": tagging}[given.task](given)
+    tagging(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
@@ -9,6 +11,20 @@ from torch import nn
 
 SIDE, DIGIT, STRIDE = 24, 8, 2
 WANTED = 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """How hard it is.
+
+    ``wrong`` is the share of training scenes whose target is another window; ``frozen`` takes the
+    network of the paper, one hidden layer on features that are not trained.
+    """
+
+    clutter: int = 6
+    noise: float = 0.1
+    wrong: float = 0.0
+    frozen: bool = False
 
 
 def windows() -> np.ndarray:
@@ -25,7 +41,7 @@ def overlap(corners: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def make_scenes(
-    n: int, seed: int, test: bool = False
+    n: int, seed: int, task: Task, test: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Images (n, 1, 24, 24), index of the best window (n,), costs 1 - IoU (n, windows)."""
     rng = np.random.default_rng(seed)
@@ -39,7 +55,7 @@ def make_scenes(
     target, costs = np.zeros(n, dtype=int), np.zeros((n, len(corners)))
     for i in range(n):
         place = rng.integers(0, SIDE - DIGIT + 1, 2)
-        for _ in range(6):
+        for _ in range(task.clutter):
             r, c = rng.integers(0, SIDE - DIGIT + 1, 2)
             piece = others[rng.integers(len(others))] * rng.uniform(0.5, 1.0)
             scenes[i, r : r + DIGIT, c : c + DIGIT] = np.maximum(
@@ -47,9 +63,11 @@ def make_scenes(
             )
         r, c = place
         scenes[i, r : r + DIGIT, c : c + DIGIT] = wanted[rng.integers(len(wanted))]
+        if not test and rng.random() < task.wrong:
+            place = rng.integers(0, SIDE - DIGIT + 1, 2)
         shares = overlap(corners, place)
         target[i], costs[i] = shares.argmax(), 1.0 - shares / shares.max()
-    scenes += 0.1 * rng.normal(size=scenes.shape)
+    scenes += task.noise * rng.normal(size=scenes.shape)
     as_float = torch.float32
     return (
         torch.tensor(scenes[:, None], dtype=as_float),
@@ -58,13 +76,14 @@ def make_scenes(
     )
 
 
-def make_network(channels: int = 12) -> nn.Module:
+def make_network(task: Task, channels: int = 12) -> nn.Module:
     """A small convolutional score of every window, with ELU as in the paper."""
+    first = nn.Sequential(nn.Conv2d(1, channels, 3, stride=STRIDE, padding=1), nn.ELU())
+    if task.frozen:  # w1 mixes the features of a place, w2 the places of a window
+        first.requires_grad_(False)
+        hidden = nn.Conv2d(channels, 6, 1)
+    else:
+        hidden = nn.Conv2d(channels, channels, 3, padding=1)
     return nn.Sequential(
-        nn.Conv2d(1, channels, 3, padding=1),
-        nn.ELU(),
-        nn.Conv2d(channels, channels, 3, stride=STRIDE, padding=1),
-        nn.ELU(),
-        nn.Conv2d(channels, 1, DIGIT // STRIDE),
-        nn.Flatten(),
+        first, hidden, nn.ELU(), nn.Conv2d(hidden.out_channels, 1, DIGIT // STRIDE), nn.Flatten()
     )
