@@ -27,8 +27,8 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 nitpicky = True
-# A cache that cannot hold a function, and pages that may come later: nothing on a page is wrong.
-suppress_warnings = ["config.cache", "toc.empty_glob"]
+# Sphinx's cache cannot hold a function of these settings; nothing on a page depends on it.
+suppress_warnings = ["config.cache"]
 exclude_patterns = ["_build", "**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
 
