@@ -99,20 +99,66 @@ def test_a_drawn_graph_has_a_bar_for_every_variable_and_marks_what_is_observed()
     assert "<svg" not in cw.FactorGraph([2] * 500)._repr_html_()
 
 
-def test_a_grid_is_laid_out_as_a_grid_and_parts_do_not_overlap():
-    n = 5
-    at = {(i, j): n * i + j for i in range(n) for j in range(n)}
-    edges = [
-        (at[i, j], at[i + a, j + b])
-        for i, j in at
-        for a, b in ((0, 1), (1, 0))
-        if (i + a, j + b) in at
-    ]
-    places = layout(2 * n * n, [*edges, *(((a + 25), (b + 25)) for a, b in edges)])
-    lengths = [np.linalg.norm(places[a] - places[b]) for a, b in edges]
-    assert min(lengths) > 0.6 and max(lengths) < 1.6
-    apart = np.linalg.norm(places[:, None] - places[None], axis=2) + 9 * np.eye(len(places))
-    assert apart.min() > 0.5
+def grid_edges(height, width, torus=False):
+    """Of nodes that are numbered row by row."""
+    number = np.arange(height * width).reshape(height, width)
+    pairs = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
+    if torus:
+        pairs += [(number[:, -1], number[:, 0]), (number[-1], number[0])]
+    return np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
+
+
+def lengths(places, edges):
+    return np.linalg.norm(places[edges[:, 0]] - places[edges[:, 1]], axis=1)
+
+
+@pytest.mark.parametrize(("height", "width"), [(5, 5), (3, 8), (7, 2), (2, 2)])
+def test_a_grid_is_laid_out_as_a_grid_however_it_is_numbered_and_parts_do_not_overlap(
+    height, width
+):
+    n = height * width
+    edges = np.random.default_rng(0).permutation(n)[grid_edges(height, width)]
+    places, around = layout(2 * n, np.concatenate([grid_edges(height, width), edges + n]))
+    assert not around.any()
+    assert (lengths(places, edges + n) == 1).all()
+    assert places[:n].tolist() == [[v % width, v // width] for v in range(n)] or n == 4
+    assert len(np.unique(places, axis=0)) == 2 * n
+
+
+def test_lines_that_lead_around_a_torus_are_cut():
+    edges = grid_edges(4, 6, torus=True)
+    places, around = layout(24, edges)
+    assert around.sum() == 4 + 6
+    assert (lengths(places, edges)[~around] == 1).all()
+    assert (lengths(places, edges)[around] > 2).all()
+    graph = cw.FactorGraph([2] * 24, [(e, np.zeros((2, 2))) for e in edges.tolist()])
+    assert graph._repr_html_().count("stroke-dasharray") == 2 * 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_not_a_grid_is_not_taken_for_one_and_unfolds(seed):
+    """A grid with a hole, and random trees: no two nodes fall together, edges are about as long."""
+    rng = np.random.default_rng(seed)
+    edges = grid_edges(6, 6)
+    hole = edges[~np.isin(edges, [14, 15, 20, 21]).any(axis=1)]
+    tree = np.array([(int(rng.integers(max(0, v - 3), v)), v) for v in range(1, 30)])
+    for some in (rng.permutation(36)[hole], tree):
+        nodes = np.unique(some)
+        places, around = layout(len(nodes), np.searchsorted(nodes, some))
+        found = lengths(places, np.searchsorted(nodes, some))
+        assert not around.any() and found.min() > 0.4 and found.max() < 2.2
+        apart = np.linalg.norm(places[:, None] - places[None], axis=2) + 9 * np.eye(len(places))
+        assert apart.min() > 0.1
+        assert np.array_equal(places, layout(len(nodes), np.searchsorted(nodes, some)).places)
+
+
+def test_a_turned_grid_with_a_hole_comes_out_level():
+    edges = grid_edges(6, 6)
+    hole = np.random.default_rng(3).permutation(36)[edges]
+    hole = hole[2:]  # no longer complete: found by its distances
+    places = layout(36, hole).places
+    steps = np.abs(places[hole[:, 0]] - places[hole[:, 1]])
+    assert np.median(steps.min(axis=1)) < 0.2 and np.median(steps.max(axis=1)) > 0.7
 
 
 # ---- the live bar

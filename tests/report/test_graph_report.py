@@ -54,6 +54,19 @@ def test_bounds_are_called_proved_only_where_they_are(tmp_path):
     assert "estimates" in badge["sentence"]
 
 
+def test_a_grid_that_elimination_answers_in_a_moment_is_exact_whatever_the_limit(tmp_path):
+    rng = np.random.default_rng(2)
+    edges = [(i, i + step) for i in range(64) for step in (1, 8) if i + step < 64]
+    edges = [(a, b) for a, b in edges if b - a == 8 or b % 8]
+    graph = cw.FactorGraph([2] * 64, [(e, rng.normal(size=(2, 2))) for e in edges])
+    graph.report(tmp_path / "g.html", seconds=0.01)
+    page = data_of(tmp_path / "g.html")
+    badge = block_of(page, "proof", "badge")
+    assert badge["status"] == "proved" and "exactly" in badge["sentence"]
+    drawn = block_of(page, "graph", "network")
+    assert drawn["places"] == [[v % 8, v // 8] for v in range(64)] and drawn["around"] == []
+
+
 def test_the_command_takes_a_uai_file_and_evidence(tmp_path):
     (tmp_path / "m.uai").write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 2 3 4\n")
     (tmp_path / "m.evid").write_text("1 0 1\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 MOST_DRAWN, MOST_PICTURED, MOST_LISTED = 600, 60, 5000
 #: Entries of the tables of a graph whose marginals a notebook asks for, and seconds for them.
 QUICK_ENTRIES, QUICK_SECONDS = 100_000, 1.0
+#: Seconds of an exact answer that no limit rules out: answers keep to limits within about so much.
+A_MOMENT = 1.0
+#: How far a line that leads around a grid reaches beyond its side.
+REACH = 0.55
 #: States of a variable whose chances are listed.
 MOST_STATES = 50
 
@@ -29,14 +33,37 @@ def names_of(graph: FactorGraph) -> list[str]:
     return list(graph.names or map(str, range(graph.n_variables)))
 
 
-def drawn(graph: FactorGraph) -> tuple[Any, list[tuple[int, int]], list[list[int]]]:
+class Drawn(NamedTuple):
+    """Where a graph's parts are drawn."""
+
+    places: Any  # of the variables, then of the factors of three or more
+    edges: list[tuple[int, int]]
+    scopes: list[list[int]]  # of those factors
+    around: list[int]  # edges that join opposite sides of a grid: drawn as two ends
+
+
+def drawn(graph: FactorGraph) -> Drawn:
     """Places of the variables and of factors of three or more, edges, scopes of those factors."""
     scopes = [scope for scope, _ in graph.factors]
     edges = sorted({(min(s), max(s)) for s in scopes if len(s) == 2})
     large = [list(s) for s in dict.fromkeys(s for s in scopes if len(s) > 2)]
     n = graph.n_variables
     spokes = [(n + f, v) for f, scope in enumerate(large) for v in scope]
-    return layout(n + len(large), [*edges, *spokes]), edges, large
+    places, around = layout(n + len(large), [*edges, *spokes])
+    return Drawn(places, edges, large, np.flatnonzero(around).tolist())
+
+
+def lines_of(found: Drawn) -> tuple[list[Any], list[Any]]:
+    """Pairs of places that lines join: whole ones, and the ends of those that lead around."""
+    whole, ends, at = [], [], found.places
+    cut = set(found.around)
+    for i, (a, b) in enumerate(found.edges):
+        if i not in cut:
+            whole.append((at[a], at[b]))
+            continue
+        away = REACH * (at[b] - at[a]) / np.linalg.norm(at[b] - at[a])
+        ends += [(at[a], at[a] - away), (at[b], at[b] + away)]
+    return whole, ends
 
 
 def picture(graph: FactorGraph) -> str:
@@ -44,7 +71,8 @@ def picture(graph: FactorGraph) -> str:
     about = f"<small>{faces.escaped(repr(graph))}</small>"
     if not 0 < graph.n_variables <= MOST_PICTURED:
         return about
-    places, edges, large = drawn(graph)
+    found = drawn(graph)
+    places, large = found.places, found.scopes
     chances, note = quick_chances(graph)
     seen, names = graph.evidence, names_of(graph)
     nodes = [
@@ -52,7 +80,24 @@ def picture(graph: FactorGraph) -> str:
         for v in range(graph.n_variables)
     ]
     squares = [(*places[len(nodes) + f].tolist(), scope) for f, scope in enumerate(large)]
-    return faces.network(nodes, edges, squares) + f"<br>{about}<small>{faces.escaped(note)}</small>"
+    return (
+        faces.network(nodes, *lines_of(found), squares)
+        + f"<br>{about}<small>{faces.escaped(note)}</small>"
+    )
+
+
+def limits(graph: FactorGraph, want: str, **options: Any) -> dict[str, Any]:
+    """Options without ``seconds`` where the exact answer comes about as soon.
+
+    A limit keeps half of itself for bounds; a page is better exact than estimated in that time.
+    """
+    if "seconds" not in options or options.get("method", "auto") != "auto":
+        return options
+    core = graph.core.graph
+    oracle = graph._oracles().choose(core, want).oracle
+    if oracle.cost(core.structure, want).seconds > max(options["seconds"], A_MOMENT):
+        return options
+    return {name: value for name, value in options.items() if name != "seconds"}
 
 
 def quick_chances(graph: FactorGraph) -> tuple[list[list[float]], str]:
@@ -61,7 +106,7 @@ def quick_chances(graph: FactorGraph) -> tuple[list[list[float]], str]:
     if graph.tables.size > QUICK_ENTRIES:
         return none, ""
     try:
-        found = graph.marginals(seconds=QUICK_SECONDS)
+        found = graph.marginals(**limits(graph, "marginals", seconds=QUICK_SECONDS))
     except CliquewiseError as error:
         return none, f", no marginals: {error}"
     return [p.tolist() for p in found.nodes], "" if found.exact else ", marginals are estimates"
@@ -69,7 +114,8 @@ def quick_chances(graph: FactorGraph) -> tuple[list[list[float]], str]:
 
 def graph_sections(graph: FactorGraph, **options: Any) -> list[Block]:
     """All that is said about a graph."""
-    marginals, best = graph.marginals(**options), graph.map(**options)
+    marginals = graph.marginals(**limits(graph, "marginals", **options))
+    best = graph.map(**limits(graph, "map", **options))
     proof = [_log_z(marginals), _best(best), *_course(marginals)]
     out = [blocks.section("proof", "What is proved", proof)]
     names, seen = names_of(graph), graph.evidence
@@ -146,7 +192,7 @@ def _course(found: Any) -> list[Block]:
 
 
 def _network(graph: FactorGraph, marginals: Any, best: Any) -> Block:
-    places, edges, large = drawn(graph)
+    places, edges, large, around = drawn(graph)
     n, names = graph.n_variables, names_of(graph)
     return {
         "kind": "network",
@@ -154,6 +200,7 @@ def _network(graph: FactorGraph, marginals: Any, best: Any) -> Block:
         "n": n,
         "names": names,
         "edges": [list(e) for e in edges],
+        "around": around,
         "scopes": large,
         "chances": [numbers(marginals.nodes[v][:MOST_STATES], 4) for v in range(n)],
         "states": _states(graph, n),

@@ -9,7 +9,14 @@ import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.pages import MOST_DRAWN, MOST_PICTURED, drawn, names_of, quick_chances
+from cliquewise.graph.pages import (
+    MOST_DRAWN,
+    MOST_PICTURED,
+    drawn,
+    lines_of,
+    names_of,
+    quick_chances,
+)
 from cliquewise.plot.style import COLORS, axes, short
 
 
@@ -37,15 +44,20 @@ def graph(factor_graph: FactorGraph, marginals: Any = "auto", *, ax: Any = None)
     if n > MOST_DRAWN:
         raise DataError(f"{n:,} variables are too many to draw; {MOST_DRAWN} are the most")
     chances = _chances(factor_graph, marginals)
-    places, edges, large = drawn(factor_graph)
+    found = drawn(factor_graph)
+    places, large = found.places, found.scopes
     wide, high = (places.max(axis=0) - places.min(axis=0)) if len(places) else (0.0, 0.0)
     ax = axes(ax, *(float(np.clip(1.2 + 0.75 * s, 2.5, 14)) for s in (wide, high)))
     from matplotlib.collections import LineCollection, PatchCollection
     from matplotlib.patches import Rectangle
 
     spokes = [(v, n + f) for f, scope in enumerate(large) for v in scope]
-    lines = [(places[a], places[b]) for a, b in [*edges, *spokes]]
-    ax.add_collection(LineCollection(lines, colors="0.65", linewidths=0.9, zorder=1))
+    whole, ends = lines_of(found)
+    lines = [*whole, *((places[a], places[b]) for a, b in spokes), *ends]
+    styles = ["-"] * (len(lines) - len(ends)) + [":"] * len(ends)
+    ax.add_collection(
+        LineCollection(lines, colors="0.65", linewidths=0.9, linestyles=styles, zorder=1)
+    )
     ax.scatter(*places[n:].T, marker="s", s=22, color="0.4", zorder=2)
     boxes, colors, frames, widths = [], [], [], []
     for v in range(n):

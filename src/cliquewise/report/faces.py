@@ -260,33 +260,39 @@ class Node(NamedTuple):
 
 def network(
     nodes: Sequence[Node],
-    edges: Sequence[tuple[int, int]],
+    lines: Sequence[tuple[Any, Any]],
+    ends: Sequence[tuple[Any, Any]],
     factors: Sequence[tuple[float, float, list[int]]],
 ) -> str:
     """A graph: each variable a bar divided among its states, each larger factor a square.
 
+    Lines join two places each; those that end nowhere are dashed.
+
     Examples
     --------
-    >>> network([Node(0, 0, "a", [0.5, 0.5], False), Node(1, 0, "b", [], True)], [(0, 1)], [])[:4]
+    >>> nodes = [Node(0, 0, "a", [0.5, 0.5], False), Node(1, 0, "b", [], True)]
+    >>> network(nodes, [((0, 0), (1, 0))], [], [])[:4]
     '<svg'
     """
     step = 64.0
-    width = max(n.x for n in nodes) * step + 60
-    height = max(n.y for n in nodes) * step + 60
-    at = [(30 + n.x * step, 26 + n.y * step) for n in nodes]
-    out = [_line(at[a], at[b]) for a, b in edges]
+    width = max(n.x for n in nodes) * step + 80
+    height = max(n.y for n in nodes) * step + 80
+    at = [(40 + n.x * step, 38 + n.y * step) for n in nodes]
+    moved = [[(40 + x * step, 38 + y * step) for x, y in pair] for pair in (*lines, *ends)]
+    out = [_line(a, b) for a, b in moved[: len(lines)]]
+    out += [_line(a, b, stroke_dasharray="3 3") for a, b in moved[len(lines) :]]
     for x, y, scope in factors:
-        own = 30 + x * step, 26 + y * step
+        own = 40 + x * step, 38 + y * step
         out += [_line(own, at[v]) for v in scope]
         out.append(_rectangle(own[0] - 4, own[1] - 4, 8, 8, fill="rgb(128,128,128)"))
     out += [_node(node, *place) for node, place in zip(nodes, at, strict=True)]
     return _svg(width, height, f"graph of {len(nodes)} variables", out)
 
 
-def _line(a: tuple[float, float], b: tuple[float, float]) -> str:
+def _line(a: Sequence[float], b: Sequence[float], **look: Any) -> str:
     places = {"x1": a[0], "y1": a[1], "x2": b[0], "y2": b[1]}
     rounded = {name: round(value, 1) for name, value in places.items()}
-    return tag("line", **rounded, stroke="rgba(128,128,128,.6)")
+    return tag("line", **rounded, stroke="rgba(128,128,128,.6)", **look)
 
 
 def _rectangle(x: float, y: float, width: float, height: float, **look: Any) -> str:

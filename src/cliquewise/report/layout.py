@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cliquewise.report.grids import cornered_grid, numbered_grid
 
 #: Rounds of moving the nodes, at most.
 ROUNDS = 120
 
 
-def layout(n: int, edges: Any) -> NDArray[np.float64]:
+class Layout(NamedTuple):
+    """Places of the nodes, and which edges lead around: from one side of a grid to the other."""
+
+    places: NDArray[np.float64]
+    around: NDArray[np.bool_]
+
+
+def layout(n: int, edges: Any) -> Layout:
     """(n, 2) places, each part of the graph beside the others, neighbors about 1 apart.
 
-    Stress majorization from classical scaling: grids come out as grids and trees unfold.
+    Grids are recognized and drawn as such. Others: stress majorization from classical scaling,
+    by which planar graphs and trees unfold, turned so that most edges are level or upright.
 
     Parameters
     ----------
@@ -24,9 +34,11 @@ def layout(n: int, edges: Any) -> NDArray[np.float64]:
     Examples
     --------
     >>> import numpy as np
-    >>> at = layout(4, [(0, 1), (1, 2), (2, 3)])
+    >>> at = layout(4, [(0, 1), (1, 2), (2, 3)]).places
     >>> bool(np.allclose(np.linalg.norm(np.diff(at, axis=0), axis=1), 1, atol=0.01))
     True
+    >>> layout(4, [(0, 1), (2, 3), (0, 2), (1, 3)]).places.tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     """
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components, shortest_path
@@ -34,16 +46,36 @@ def layout(n: int, edges: Any) -> NDArray[np.float64]:
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     links = coo_matrix((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n)).tocsr()
     _, part = connected_components(links, directed=False)
-    out = np.zeros((n, 2))
-    boxes = []
+    out, around = np.zeros((n, 2)), np.zeros(len(pairs), dtype=bool)
+    boxes, own = [], np.zeros(n, dtype=np.int64)
     for p in range(int(part.max(initial=-1)) + 1):
-        mine = np.flatnonzero(part == p)
-        distances = shortest_path(links[mine][:, mine], directed=False, unweighted=True)
-        at = _stress(distances)
+        mine, within = np.flatnonzero(part == p), np.flatnonzero(part[pairs[:, 0]] == p)
+        own[mine] = np.arange(len(mine))
+        inside = own[pairs[within]]
+        found = numbered_grid(len(mine), inside)
+        if found is None:
+            distances = shortest_path(links[mine][:, mine], directed=False, unweighted=True)
+            at = cornered_grid(distances, inside)
+            at = _turned(_stress(distances), inside) if at is None else at
+        else:
+            at, around[within] = found
         out[mine] = at - at.min(axis=0)
         boxes.append((mine, out[mine].max(axis=0) + 1.0))
     _pack(out, boxes)
-    return out
+    return Layout(out, around)
+
+
+def _turned(at: NDArray[np.float64], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Level, if edges have two directions at right angles; else as wide as it gets."""
+    at = at - at.mean(axis=0)
+    turn = np.linalg.svd(at, full_matrices=False)[2].T if len(at) > 1 else np.eye(2)
+    steps = (at[edges[:, 1]] - at[edges[:, 0]]) @ np.array([1.0, 1.0j])
+    spread = np.sum(steps**4 / np.maximum(np.abs(steps), 1e-9) ** 3)  # the same for all four
+    if np.abs(spread) > 0.5 * np.abs(steps).sum():
+        angle = np.angle(spread) / 4
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    at = at @ turn
+    return at if np.ptp(at[:, 0]) >= np.ptp(at[:, 1]) else at[:, ::-1]
 
 
 def _stress(distances: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -59,17 +91,16 @@ def _stress(distances: NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore"):
         weights = np.where(distances > 0, distances**-2.0, 0.0)
     laplacian = np.diag(weights.sum(axis=0)) - weights
-    inverse = np.linalg.pinv(laplacian)
+    inverse = np.linalg.inv(laplacian + 1.0 / n) - 1.0 / n  # its pseudoinverse
     for _ in range(ROUNDS):
-        apart = np.linalg.norm(at[:, None] - at[None], axis=2)
+        apart = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1))
         ratio = weights * distances / np.maximum(apart, 1e-9)
-        moved = inverse @ (np.diag(ratio.sum(axis=0)) - ratio) @ at
+        moved = inverse @ (ratio.sum(axis=0)[:, None] * at - ratio @ at)
         done = np.abs(moved - at).max() < 1e-3
         at = moved
         if done:
             break
-    turned = np.linalg.svd(at - at.mean(axis=0), full_matrices=False)[2]
-    return np.asarray((at - at.mean(axis=0)) @ turned.T)
+    return np.asarray(at)
 
 
 def _pack(out: NDArray[np.float64], boxes: list[Any]) -> None:

@@ -15,13 +15,15 @@ DRAW.network = (block) => {
   const xs = block.places.map((p) => p[0]), ys = block.places.map((p) => p[1]);
   const [left, top] = [Math.min(...xs), Math.min(...ys)], [wide, high] = [Math.max(...xs) - left, Math.max(...ys) - top];
   const step = Math.max(14, Math.min(72, 1100 / (wide + 1))), r = Math.max(4, Math.min(15, step * 0.21));
-  const at = (v) => [(block.places[v][0] - left + 0.6) * step, (block.places[v][1] - top + 0.6) * step];
-  const width = (wide + 1.2) * step, height = (high + 1.2) * step;
-  const out = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "network", role: "group", "aria-label": `Graph of ${block.n} variables` });
+  const cut = new Set(block.around), margin = cut.size ? 0.85 : 0.6;
+  const at = (v) => [(block.places[v][0] - left + margin) * step, (block.places[v][1] - top + margin) * step];
+  const width = (wide + 2 * margin) * step, height = (high + 2 * margin) * step;
+  const out = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "network" + (wide > 7 ? " dense" : ""), role: "group", "aria-label": `Graph of ${block.n} variables` });
   out.style.maxHeight = "80vh";
   out.style.maxWidth = `${Math.max(width * 1.4, 320)}px`;
   const line = (a, b) => { const [[x1, y1], [x2, y2]] = [at(a), at(b)]; out.append(svg("line", { class: "edge", x1, y1, x2, y2 })); };
-  for (const [a, b] of block.edges) line(a, b);
+  const end = (a, b) => { const [[x1, y1], [x2, y2]] = [at(a), at(b)], far = Math.hypot(x2 - x1, y2 - y1) || 1; out.append(svg("line", { class: "edge around", x1, y1, x2: x1 - 0.6 * step * (x2 - x1) / far, y2: y1 - 0.6 * step * (y2 - y1) / far })); };
+  block.edges.forEach(([a, b], i) => { if (cut.has(i)) { end(a, b); end(b, a); } else line(a, b); });
   block.scopes.forEach((scope, f) => scope.forEach((v) => line(block.n + f, v)));
   for (let f = block.n; f < count; f += 1) { const [x, y] = at(f), h = r * 0.45; out.append(svg("rect", { class: "factor", x: x - h, y: y - h, width: 2 * h, height: 2 * h })); }
   const card = el("div", { class: "card", "aria-live": "polite" }, el("p", { class: "note" }, "Choose a variable of the graph to see its marginals."));
@@ -39,7 +41,7 @@ DRAW.network = (block) => {
   const most = Math.min(Math.max(...block.chances.map((c) => c.length)), 10);
   const named = new Set((block.states || []).map((s) => s.join("\u0000"))).size === 1 ? block.states[0] : null;
   const keys = Array.from({ length: most }, (_, s) => el("span", {}, swatch(s), named ? named[s] : `state ${s}`));
-  return el("div", {}, el("div", { class: "key" }, keys, el("span", {}, "slices: marginals"), el("span", {}, "★ best labeling"), seen.size ? el("span", {}, "thick ring: observed") : null, block.scopes.length ? el("span", {}, "square: a factor of three or more") : null), el("div", { class: "drawing" }, out, card));
+  return el("div", {}, el("div", { class: "key" }, keys, el("span", {}, "slices: marginals"), el("span", {}, "★ best labeling"), seen.size ? el("span", {}, "thick ring: observed") : null, cut.size ? el("span", {}, "dotted: joins the opposite side") : null, block.scopes.length ? el("span", {}, "square: a factor of three or more") : null), el("div", { class: "drawing" }, out, card));
 };
 
 function swatch(s) {
