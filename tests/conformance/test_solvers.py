@@ -71,9 +71,19 @@ class Case:
     def _known(self, recipe: Recipe) -> Recipe:
         if not self.solver.takes_pair_attributes:
             recipe = recipe._replace(pairs=0)
+        if self._needs_gini:
+            recipe = recipe._replace(seen=False)
         if not self.solver.takes_l1:
             return recipe._replace(l1=0.0)
         return recipe if recipe.l1 or not self._needs_l1 else recipe._replace(l1=0.3)
+
+    @cached_property
+    def _needs_gini(self) -> bool:
+        """Whether it refuses the entropy that graphs have with ``seen``."""
+        reason = None
+        if self.family.kind == "graph":
+            reason = self.solver.refuses(self.family.build(ORDINARY._replace(seen=True)))
+        return reason is not None and "entropy" in reason
 
     @cached_property
     def _needs_l1(self) -> bool:

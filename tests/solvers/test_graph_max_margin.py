@@ -179,7 +179,7 @@ def test_solvers_have_the_same_names_on_graphs_as_on_chains():
     problem = problem_of(1, "ring")
     assert isinstance(choose(problem, "bcfw").solver, BCFW)
     assert isinstance(choose(problem, "subgradient").solver, Subgradient)
-    with pytest.raises(UnsupportedError, match="'bcfw' minimizes hinge, not log; these do: idal"):
+    with pytest.raises(UnsupportedError, match=r"not log; these do: .*idal"):
         choose(problem_of(1, "ring", loss="log"), "bcfw")
     with pytest.raises(UnsupportedError, match=r"'chain', which"):
         choose(problem, BCFW(map_method="chain"))

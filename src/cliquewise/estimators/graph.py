@@ -49,12 +49,13 @@ class GraphLabeler(GraphEstimator):
     class_weight : dict or "balanced", optional
         Weight of each class; an example's loss is multiplied by the mean over its nodes.
     solver : str or Solver, default="auto"
-        ``idal``, ``gdmm``, ``soft_sdca``, ``soft_bcfw``: cliquewise, any graph. ``sdca``,
-        ``lbfgs``: by exact inference, for graphs of small treewidth. ``bcfw``, ``subgradient``:
-        structural SVMs (``loss="hinge"``) through MAP calls; ``casimir``, ``svrg``: through the
-        K best labelings, where an exact method finds them. ``auto`` compares costs: it is
-        ``bcfw`` for most structural SVMs, ``lbfgs`` where exact inference is cheap (on trees
-        always, on narrow graphs), and ``idal`` elsewhere.
+        ``idal``, ``relaxed_lbfgs``, ``gdmm``, ``soft_sdca``, ``soft_bcfw``: cliquewise, any
+        graph. ``sdca``, ``lbfgs``: by exact inference, for graphs of small treewidth.
+        ``bcfw``, ``subgradient``: structural SVMs (``loss="hinge"``) through MAP calls;
+        ``casimir``, ``svrg``: through the K best labelings, where an exact method finds them.
+        ``auto`` compares costs: it is ``bcfw`` for most structural SVMs, ``lbfgs`` where exact
+        inference is cheap (on trees always, on narrow graphs), and elsewhere ``idal``
+        (structural SVMs: ``relaxed_lbfgs``).
     inference : str, default="auto"
         ``relaxed``: the relaxation that cliquewise training uses; or the name of a method of
         :meth:`FactorGraph.map`. ``auto`` takes, graph by graph, the best labeling where it is
