@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 import cliquewise as cw
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.penalty import Penalty
 from cliquewise.problems.rounding import UNIT, lowered, squared_norm
 from cliquewise.solvers import get
 from cliquewise.solvers.run import run
@@ -170,3 +171,27 @@ def test_norms_are_summed_in_pairs(values):
 def test_a_bound_beyond_float64_says_nothing():
     assert lowered(1.0, 0.0, np.inf, 1.0, np.ones(1), np.ones(1)).value == -np.inf
     assert lowered(np.nan, 0.0, 1.0, 1.0, np.ones(1), np.ones(1)).value == -np.inf
+
+
+def test_the_largest_weights_of_rows_are_the_same_packed_or_not() -> None:
+    for seed in range(20):
+        pairs = "seen" if seed % 2 else "all"
+        problem = ChainRecipe(seed, 4, 3, pairs, pairs=seed % 3, bare=seed % 5 == 0).build()
+        w = np.random.default_rng(seed).normal(size=problem.dimension)
+        np.testing.assert_array_equal(problem.largest(w), problem.largest(problem.form.pack(w)))
+
+
+def test_the_best_mixture_with_the_truth_is_that_of_a_search() -> None:
+    rng = np.random.default_rng(0)
+    for ratio in (0.05, 0.3, 0.9):
+        penalty = Penalty(0.1, ratio)
+        for gain in (0.0, 0.1, 1.0, 100.0):
+            v = 10.0 ** rng.uniform(-2, 1) * rng.normal(size=50)
+
+            share = penalty.share(gain, v, np.abs(v), np.zeros(50))
+            assert 0 <= share <= 1
+            own, *others = (
+                s * gain - penalty.square(penalty.shrunk(s * v))
+                for s in (share, *np.linspace(0, 1, 501))
+            )
+            assert own >= max(others) - 1e-12 * (1 + abs(own))

@@ -140,10 +140,6 @@ class ClusterProblem(Problem):
 
     # ---- rounding
 
-    def vector(self, w: Floats) -> Floats:
-        """As on one machine."""
-        return self.like.vector(w)
-
     def largest(self, w: Floats) -> Floats:
         """As on one machine."""
         return self.like.largest(w)

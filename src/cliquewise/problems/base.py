@@ -183,26 +183,21 @@ class Problem:
             bound = self._elastic_bound(w, value, gradient)
         else:
             # The weights of the dual point are w - gradient / lam, which the penalty takes with w.
-            bound = self.bound(value, self.vector(gradient) / self.lam, self.doubt(self.vector(w)))
+            bound = self.bound(value, gradient / self.lam, self.doubt(w))
         return Certificate(value, bound.value, "exact", bound.rounding)
 
     def _elastic_bound(self, w: Floats, value: float, gradient: Floats) -> Bound:
         """The dual value of the distributions that a gradient is made of."""
-        penalty, own = self.penalty, self.vector(w)
-        slope = gradient - penalty.ridge * w
+        penalty, slope = self.penalty, gradient - self.penalty.ridge * w
         # A loss is what its distribution expects, <w, slope>, and that one's costs and entropy.
         first, terms = penalty.value(w), w * slope
         linear = value - first - float(terms.sum())
-        wrong = self.lam * UNIT * float(self.largest(own) @ self.summands)
+        wrong = self.lam * UNIT * float(self.largest(w) @ self.summands)
         wrong += SUM * UNIT * (abs(value) + first + float(np.abs(terms).sum()))
-        v = self.vector(slope) / (-self.lam * penalty.scale)
-        return self.bound(linear, v, self.doubt(own) + wrong)
+        v = slope / (-self.lam * penalty.scale)
+        return self.bound(linear, v, self.doubt(w) + wrong)
 
     # ---- rounding
-
-    def vector(self, w: Floats) -> Floats:
-        """Weights in the form that passes over the data work on."""
-        return w
 
     def largest(self, w: Floats) -> Floats:
         """The largest ``|w|`` of each row of weights; a row is what features are counted by."""
@@ -237,8 +232,8 @@ class Problem:
         linear : float
             Expected costs and entropies of the dual point, per example.
         w : array
-            Its weights before they are shrunk (see ``problems.penalty``), in the form
-            that passes over the data work on.
+            Its weights before they are shrunk (see ``problems.penalty``), in the problem's form
+            or in that which passes over the data work on.
         doubt : float
             By how much ``linear`` may be wrong.
         summands : array, optional

@@ -69,20 +69,30 @@ class ChainSizes(Problem):
         """Roundings of log partition functions, and of their sum over the sequences."""
         raise NotImplementedError
 
-    def vector(self, w: Floats) -> Floats:
-        """The weights, packed."""
-        return self.form.pack(w)
-
     def largest(self, w: Floats) -> Floats:
         """The largest weight of each attribute, of the transitions, of each pair attribute."""
         from cliquewise._kernels.chain.features import largest_weights
 
         model, square = self.model, self.model.n_labels**2
-        out = np.empty(model.n_attributes + 1)
-        largest_weights(self.form.chains, w, out)
-        first = self.form.edge_start + square
+        if len(w) == model.dimension:  # which a packed vector is longer than
+            first, own = model.n_emissions, self._largest_emissions(w)
+            own = np.append(own, np.abs(w[first : first + square]).max(initial=0.0))
+        else:
+            first, own = self.form.edge_start, np.empty(model.n_attributes + 1)
+            largest_weights(self.form.chains, w, own)
+        first += square
         pairs = w[first : first + model.n_edge_attributes * square]
-        return np.append(out, np.abs(pairs).reshape(-1, square).max(axis=1, initial=0.0))
+        return np.append(own, np.abs(pairs).reshape(-1, square).max(axis=1, initial=0.0))
+
+    def _largest_emissions(self, w: Floats) -> Floats:
+        """The largest weight of each attribute, of weights that are not packed."""
+        model, sizes = self.model, np.abs(w[: self.model.n_emissions])
+        if not len(model.pair_start):
+            rows = sizes.reshape(model.n_attributes, model.n_labels)
+            return np.asarray(rows.max(axis=1, initial=0.0))
+        out, has_some = np.zeros(model.n_attributes), np.diff(model.pair_start) > 0
+        out[has_some] = np.maximum.reduceat(sizes, model.pair_start[:-1][has_some])
+        return out
 
     def summands_of(self, moved: float, additions: Floats | None = None) -> Floats:
         """:attr:`summands` of a dual point that expects so many wrong labels, weighted.

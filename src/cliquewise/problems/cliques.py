@@ -232,7 +232,7 @@ class CliqueProblem(ExampleProblem):
         """By weight: the sum of the ``|features|`` of all states, twice."""
         return 2.0 * self.sizes(np.ones(int(self.cliques.offsets[-1])))
 
-    @property
+    @cached_property
     def roundings(self) -> float:
         """Those of exact inference: a product over all cliques, and sums over their states."""
         states = float(np.diff(self.cliques.offsets).max(initial=1))

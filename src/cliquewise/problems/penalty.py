@@ -99,16 +99,17 @@ class Penalty:
         sizes = np.abs(v)
         sizes = sizes[sizes > self.threshold]
 
-        def slope(s: float) -> float:
-            return gain - self.ridge * float(np.maximum(s * sizes - self.threshold, 0.0) @ sizes)
-
-        if not slope(1.0) < 0:
-            return 1.0
-        low, high = 0.0, 1.0
+        # The bound's slope in s falls, and ever faster, so that Newton's steps from 1 stay on the
+        # side where it is negative. Any share is a true one.
+        share = 1.0
         for _ in range(30):
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if slope(middle) < 0 else (middle, high)
-        return low
+            own = sizes[share * sizes > self.threshold]
+            bend = self.ridge * float(own @ own)
+            slope = gain - share * bend + self.ridge * self.threshold * float(own.sum())
+            if not slope < -1e-12 * abs(gain) or bend == 0:
+                break
+            share += slope / bend
+        return max(share, 0.0)
 
     def square(self, w: Floats) -> float:
         """``R*`` from shrunk weights, added up with care: what a bound is made with."""
