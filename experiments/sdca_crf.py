@@ -253,7 +253,7 @@ def run_trees(work: Work) -> Result:
     """Marginals of trees by exact inference."""
     problem = trees(8 if work.quick else 40)
     solvers = {"sdca": SDCA(), "uniform": SDCA(sampling="uniform"), "l-bfgs": LBFGS()}
-    courses = compared(work, problem, solvers, 3 if work.quick else 25, tol=1e-5)
+    courses = compared(work, problem, solvers, 3 if work.quick else 150, tol=1e-5)
     return {"examples": problem.n_examples, "courses": courses}
 
 
