@@ -38,7 +38,8 @@ AXES = {"counted": "passes of stochastic calls, as in the paper", "passes": "pas
 
 def course(work: Work, key: str, problem: Any, solver: Any, passes: float) -> list[dict[str, Any]]:
     """A run of so many passes of stochastic calls; ``passes`` are all calls, ``counted`` these."""
-    count = (lambda info: 1.0) if isinstance(solver, SVRG) else None
+    each = solver.times if isinstance(solver, Longer) else 1.0
+    count = (lambda info: each) if isinstance(solver, SVRG) else None
     return work.kept(
         key,
         lambda: followed(problem, solver, passes=passes, every=1, growth=1.15, count=count).rows,
@@ -155,14 +156,14 @@ class Growing(Casimir):
 
 
 def run_calls(work: Work) -> Result:
-    sentences, passes = (60, 3) if work.quick else (1500, 40)
+    sentences, passes = (60, 3) if work.quick else (1500, 30)
     solvers = {
         FRANK_WOLFE: BCFW(step_rule="fw", cached_passes=0), PAPER: Casimir(anchor="full"),
         "two epochs per full gradient": Longer(), "growing subsample": Growing(),
         "visits kept, rate of full": _RateOfFull(), OURS: Casimir(),
     }  # fmt: skip
     courses: dict[str, Courses] = {}
-    for c in (1.0,) if work.quick else (0.1, 1.0):
+    for c in (1.0,):
         problem = tagger(work, c, sentences)
         courses[f"{c:g}"] = {
             name: course(work, f"{name} {c}", problem, solver, passes)
@@ -181,7 +182,7 @@ class _RateOfFull(Casimir):
 
 
 def judge_calls(result: Result) -> Verdict:
-    at, parts, agrees = 0.75 * result["passes"], [], True
+    at, parts, agrees = result["passes"], [], True
     for c, courses in result["courses"].items():
         value = {name: ends(rows, at) for name, rows in courses.items()}
         agrees = agrees and value[OURS] <= value[FRANK_WOLFE]
