@@ -66,7 +66,17 @@ RESULTS = ROOT / "experiments" / "results"
 #: What is not: results of quick runs, and the parts of runs that are under way.
 SCRATCH = ROOT / "out" / "experiments"
 #: Modules with a list ``ROWS``.
-MODULES = ("sdca_crf", "casimir", "casimir_losses", "deep_localization", "barrier_fw", "idal")
+MODULES = (
+    "sdca_crf",
+    "casimir",
+    "casimir_losses",
+    "deep_localization",
+    "barrier_fw",
+    "idal",
+    "gdmm",
+    "gdmm_multilabel",
+    "gdmm_skipping",
+)
 VERSIONS = ("cliquewise", "numpy", "scipy", "numba", "scikit-learn")
 
 Verdict = tuple[str, str]

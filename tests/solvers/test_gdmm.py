@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from test_max_margin import HingeEnumeration, hinge, larger
 
 import cliquewise as cw
+from cliquewise._kernels.chain import sparse as chain_sparse
 from cliquewise._kernels.chain.decode import batch_viterbi
 from cliquewise._kernels.gdmm import nodes as gdmm_nodes
 from cliquewise._kernels.gdmm import pairs as gdmm_pairs
@@ -22,7 +23,8 @@ from cliquewise._kernels.gdmm import rows as gdmm_rows
 from cliquewise._kernels.gdmm import viterbi as gdmm_viterbi
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.models.chain import ChainModel, transition_lists
+from cliquewise.models.chain import ChainModel
+from cliquewise.models.links import transition_lists
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.backends.chain.active import empty_table
 from cliquewise.solvers.base import choose
@@ -180,6 +182,27 @@ def test_sampled_search_finds_the_best_label_with_the_stated_probability() -> No
     assert hits / tries > 1 / 3 - 0.04
 
 
+@pytest.mark.parametrize("pairs", ["all", "seen"])
+def test_searches_in_single_precision_lead_to_the_same_optimum(
+    pairs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = solve(larger(3, 40, 30, 8, pairs=pairs), GDMM(), tol=1e-3).certificate
+    monkeypatch.setattr(gdmm_rows, "BRIEF", 4)
+    for solver in (GDMM(), GDMM(factor_search="sampled", partition=2), GDMM("bgcd")):
+        problem = larger(3, 40, 30, 8, pairs=pairs)
+        state, rng = solver.init(problem), np.random.default_rng(1)
+        for _ in range(3):
+            state, _ = solver.step(problem, state, rng)
+        rows = state.sets.rows
+        assert (len(rows.brief) > 0) == (pairs == "all")
+        for a in np.flatnonzero(rows.dense * (len(rows.brief) > 0)):
+            own = slice(rows.start[a], rows.start[a] + 30)
+            assert np.array_equal(rows.brief[own], rows.value[own].astype(np.float32))
+        fit = solve(problem, solver, tol=1e-3 if solver.step_rule else 1e-4)
+        assert fit.converged
+        assert fit.certificate.dual <= exact.primal and exact.dual <= fit.certificate.primal
+
+
 def _active(state: Any, token: int) -> np.ndarray:
     begin = state.sets.support.start[token]
     return np.asarray(state.sets.support.label[begin : begin + state.sets.support.count[token]])
@@ -197,7 +220,7 @@ def test_sparse_viterbi_is_exact(seed: int, k: int, density: float) -> None:
     lists = transition_lists(trans)
     got, want = np.zeros((2, offsets[-1]), dtype=np.int64)
     scores = np.zeros((2, 4))
-    gdmm_viterbi.batch_sparse_viterbi(nodes, offsets, *lists, got, scores[0])
+    chain_sparse.batch_sparse_viterbi(nodes, offsets, *lists, got, scores[0])
     batch_viterbi(nodes, offsets, trans[None], want, scores[1])
     np.testing.assert_allclose(scores[0], scores[1], rtol=1e-12, atol=1e-12)
     for s in range(4):

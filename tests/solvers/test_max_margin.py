@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from chain_problems import ChainRecipe, Enumeration, chain_recipes
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from cliquewise.data.dataset import Dataset
@@ -331,6 +332,36 @@ def larger(
 def test_few_and_many_labels_are_solved_to_the_end(k: int, pairs: str) -> None:
     fit = solve(larger(2, 12, k, 5, pairs=pairs), BCFW(), tol=1e-5)
     assert fit.converged
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**31), k=st.integers(2, 40), segments=st.booleans())
+def test_sparse_decoding_takes_the_steps_of_the_dense_one(
+    seed: int, k: int, segments: bool
+) -> None:
+    # More labels than a row of pairs has room for at the start, so that the lists are made anew.
+    rule = "segments" if segments else "fw"
+    solver = BCFW(step_rule=rule, max_outputs=6 if seed % 2 else 200)
+    found = []
+    for least, share in ((200, 0.1), (2, 1.0)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("cliquewise.models.links.MANY_LABELS", least)
+            patch.setattr("cliquewise.models.links.SPARSE", share)
+            problem = larger(seed, 20, k, 6)
+            state, rng = solver.init(problem), np.random.default_rng(0)
+            assert (state.blocks.links is None) == (least == 200)
+            courses = []
+            for _ in range(4):
+                state, info = solver.step(problem, state, rng)
+                courses.append((info.oracle_calls, state.dual, state.blocks.gaps.sum()))
+            proof = solver.certify(problem, state)
+            courses.append(
+                (proof.primal, proof.dual, *problem.losses_and_gradient(state.average)[1])
+            )
+            found.append((np.concatenate(courses), solver.pack(state)))
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-12, atol=1e-12)
+    for name in ("labels", "begin", "length"):
+        assert np.array_equal(found[0][1][name], found[1][1][name])
 
 
 def test_dense_rows_and_lists_of_pairs_give_the_same_optimum(monkeypatch: Any) -> None:

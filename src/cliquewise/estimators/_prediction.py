@@ -21,7 +21,8 @@ from cliquewise.estimators._inputs import bounded_k, check_sample_weight, thread
 from cliquewise.estimators._tables import as_it_is, as_labels, as_probabilities, takes_tables
 from cliquewise.graph.sizes import largest_finite
 from cliquewise.metrics import token_accuracy
-from cliquewise.models.chain import PADDING, ChainModel, transition_lists
+from cliquewise.models.chain import PADDING, ChainModel
+from cliquewise.models.links import is_sparse, may_be_sparse, transition_lists
 from cliquewise.oracles._leveled import PLAIN, RESOLVED, check_resolved, level_chains
 from cliquewise.ragged import Floats, Ints, offsets_of
 
@@ -37,10 +38,6 @@ CACHED = (
 #: While all attributes that were looked up are fewer than this part of the model's, only their
 #: weights are read.
 FEW_ROWS = 20
-
-#: From so many labels on, and with at most this share of nonzero transitions, the exact Viterbi
-#: that reads the nonzero ones alone is used.
-MANY_LABELS, SPARSE = 200, 0.1
 
 
 class Tables(NamedTuple):
@@ -75,13 +72,10 @@ class ChainPrediction:
     @cached_property
     def _sparse_transitions(self) -> tuple[Any, ...] | None:
         """Nonzero transitions by row, where they are few of many; None elsewhere."""
-        model = self.model_
-        if model.n_labels < MANY_LABELS or len(model.edge_allowed) or model.n_edge_attributes:
+        if not may_be_sparse(self.model_):
             return None
-        trans = model.transitions(self.coef_)
-        if np.count_nonzero(trans) > SPARSE * trans.size:
-            return None
-        return transition_lists(trans)
+        trans = self.model_.transitions(self.coef_)
+        return transition_lists(trans) if is_sparse(trans) else None
 
     @cached_property
     def _tables(self) -> Tables | None:
@@ -288,7 +282,7 @@ class ChainPrediction:
     ) -> None:
         """Write the best labels of one block of scores."""
         from cliquewise._kernels.chain.decode import batch_viterbi
-        from cliquewise._kernels.gdmm.viterbi import batch_sparse_viterbi
+        from cliquewise._kernels.chain.sparse import batch_sparse_viterbi
 
         scores, lists = np.empty(len(offsets) - 1), self._sparse_transitions
         if lists is None:

@@ -498,21 +498,3 @@ class ChainForm:
             rows[self.data.followers] = edges.reshape(-1, square)
             own = out[self.edge_start + square :]
             accumulate_features(self.edge_chains, 0, self.data.n_tokens, rows, own)
-
-
-def transition_lists(trans: Floats) -> tuple[Any, ...]:
-    """A (K, K) table and its nonzero entries by row, as `gdmm_viterbi.sparse_viterbi` takes them.
-
-    Examples
-    --------
-    >>> values, start, count, label, value, top = transition_lists(np.array([[0.0, 2.0], [0, 0]]))
-    >>> count.tolist(), label.tolist(), top.tolist()
-    ([1, 0], [1], [2.0, -inf])
-    """
-    rows, label = np.nonzero(trans)
-    count = np.bincount(rows, minlength=len(trans))
-    value = np.ascontiguousarray(trans[rows, label])
-    top = np.full(len(trans), -np.inf)
-    np.maximum.at(top, rows, value)
-    start = np.cumsum(count) - count
-    return np.ascontiguousarray(trans).ravel(), start, count, label.astype(np.int32), value, top

@@ -11,6 +11,7 @@ import numpy as np
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel, Mask
+from cliquewise.models.links import links_of_table, may_be_sparse
 from cliquewise.problems.base import between
 from cliquewise.problems.chain_sizes import ChainSizes, FeatureSizes
 from cliquewise.problems.rounding import EXP, SUM
@@ -224,13 +225,13 @@ class ChainProblem(ChainSizes):
         """:meth:`losses` for a solver that keeps its weights packed."""
         from cliquewise._kernels.chain import edges, gradient, hinge, smooth
 
-        out = np.zeros(self.n_examples)
+        out, links = np.zeros(self.n_examples), self._links(w)
 
         def part(first: int, last: int) -> None:
             if self.loss == "smooth_hinge":
                 smooth.smooth_losses(self.chains, w, self.gamma, self._outputs, first, last, out)
             elif self.loss == "hinge":
-                hinge.losses(self.chains, w, first, last, out)
+                hinge.losses(self.chains, w, links, first, last, out)
             elif self.edge_chains is not None:
                 edges.losses(self.chains, self.edge_chains, w, first, last, out)
             else:
@@ -238,6 +239,16 @@ class ChainProblem(ChainSizes):
 
         self.over_examples(part)
         return out
+
+    def _links(self, w: Floats) -> Any:
+        """Nonzero transitions of packed weights, for the search of labelings of great loss.
+
+        None where that reads whole tables.
+        """
+        if self.loss != "hinge" or not may_be_sparse(self.model):
+            return None
+        k, start = self.model.n_labels, self.chains.edge_start
+        return links_of_table(w[start : start + k * k].reshape(k, k))
 
     def packed_primal(self, w: Floats) -> float:
         """:meth:`primal` for a solver that keeps its weights packed."""
@@ -262,14 +273,14 @@ class ChainProblem(ChainSizes):
         from cliquewise._kernels.chain.smooth import full_gradient, no_anchor
 
         form, chains, packed = self.form, self.chains, self.form.pack(w)
-        partial = self.partial
+        partial, links = self.partial, self._links(packed)
         if partial is None:
             partial = np.empty((0, self.model.n_labels), dtype=bool)
 
         def part(first: int, last: int) -> tuple[float, Floats]:
             out = form.zeros()
             if self.loss == "hinge":
-                loss = subgradient(chains, packed, first, last, out)
+                loss = subgradient(chains, packed, links, first, last, out)
             elif self.loss == "smooth_hinge":
                 smooth = self.gamma, self._outputs, no_anchor(self.model.n_labels)
                 loss = full_gradient(chains, packed, *smooth, first, last, out).loss

@@ -205,7 +205,7 @@ class BCFW(MapCalls):
         n, blocks, order = problem.n_examples, state.blocks, state.order
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        count = order.count(n, problem.portion)
+        count = order.count(n, blocks.portion)
         gaps = None if blocks.draws else blocks.gaps
         chosen = order.draw(n, count, rng, self.sampling, self.uniform_share, gaps)
         calls, rise = blocks.visit(chosen, rng.random(count))

@@ -40,10 +40,12 @@ from cliquewise._kernels.chain.segments import (
     choose_single,
     clear_features_of,
     gather,
+    link_new,
     room_of,
     segment_value,
     shift,
 )
+from cliquewise._kernels.chain.sparse import read_links
 from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import as_written
 from cliquewise._kernels.common.sum_tree import draw_leaf, set_leaf
@@ -171,7 +173,7 @@ def _frank_wolfe(chains, pool, weights, visit, count, least, first, last, pull):
 
 
 @kernel(helper=True)
-def _search(chains, pool, weights, visit, count, i, room, segmentwise, pull):
+def _search(chains, pool, weights, links, visit, count, i, room, segmentwise, pull):
     """Ask for the labeling of greatest loss and mark its segments; (the new count, the gap).
 
     The gap is 0 where it is one of rounding alone.
@@ -179,7 +181,9 @@ def _search(chains, pool, weights, visit, count, i, room, segmentwise, pull):
     as_written()
     first, last, weight = chains.offsets[i], chains.offsets[i + 1], chains.weights[i]
     possible = possible_transitions(chains, weights.w, room.masked)
-    best = most_violating(chains, weights.w, possible, first, last, 1.0, room)
+    if links is not None:
+        read_links(links, possible)
+    best = most_violating(chains, weights.w, possible, links, first, last, 1.0, room)
     gap = best
     for k in range(count):
         a = visit.ids[k]
@@ -196,6 +200,8 @@ def _search(chains, pool, weights, visit, count, i, room, segmentwise, pull):
         count = choose_single(
             chains, pool, weights, visit, count, i, room, possible, first, last, pull
         )
+    if links is not None:
+        link_new(chains, pool, visit, count, links, first, last)
     return count, gap
 
 
@@ -224,8 +230,8 @@ def _improve_all(chains, pool, weights, visit, count, first, last, pull, exact, 
 
 @kernel
 def epoch(
-    chains, pool, w, direction, strength, order, uniforms, exact, segmentwise, most_segments,
-    most_rounds,
+    chains, pool, links, w, direction, strength, order, uniforms, exact, segmentwise,
+    most_segments, most_rounds,
 ):  # fmt: skip
     """Visit examples; each visit improves the weights of one example's segments.
 
@@ -234,6 +240,9 @@ def epoch(
     chains : Chains
     pool : Segments
         Changed in place.
+    links : Links or None
+        Pairs of labels that the truth and the segments have: all that transitions can weigh more
+        or less than zero for. Changed in place. None where labels are few.
     w : array
         Weights ``-strength * sum_i c_i sum_s alpha_s d_s``, changed in place.
     direction : array
@@ -253,7 +262,7 @@ def epoch(
     Returns
     -------
     (done, calls, rise)
-        Visits made (fewer than asked for where the pool is full), Viterbi passes, and the
+        Visits made (fewer than asked for where the pool or links are full), Viterbi passes, and the
         rise of ``n`` times the dual objective.
     """
     as_written()
@@ -271,6 +280,8 @@ def epoch(
             or pool.used[LABELS] + 2 * length > pool.labels.shape[0]
         ):
             return number, calls, rise
+        if links is not None and links.full[0] == 1:
+            return number, calls, rise
         i = order[number]
         if i < 0:
             i = draw_leaf(pool.tree, uniforms[number], n)
@@ -282,7 +293,9 @@ def epoch(
         count = gather(pool, visit, i, last - first)
         gap = 0.0
         if exact:
-            count, gap = _search(chains, pool, weights, visit, count, i, room, segmentwise, pull)
+            count, gap = _search(
+                chains, pool, weights, links, visit, count, i, room, segmentwise, pull
+            )
             calls += 1
             if gap == 0.0:
                 continue

@@ -15,6 +15,7 @@ import numpy as np
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.decode import decode_workspace, viterbi
 from cliquewise._kernels.chain.features import node_scores, transitions_of
+from cliquewise._kernels.chain.sparse import sparse_viterbi
 from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import as_written
 
@@ -46,10 +47,11 @@ def possible_transitions(chains, w, masked):
 
 
 @kernel(helper=True)
-def most_violating(chains, w, trans, first, last, unit, room):
+def most_violating(chains, w, trans, links, first, last, unit, room):
     """The labeling of greatest loss plus score to ``room``; by how much it beats the truth.
 
-    ``trans`` is from `possible_transitions`; a wrong token costs ``unit``.
+    ``trans`` is from `possible_transitions`; a wrong token costs ``unit``. ``links`` (None where
+    labels are few) holds at least the nonzero transitions.
     """
     as_written()
     n_labels, labels = chains.allowed.shape[1], room.labels
@@ -65,7 +67,14 @@ def most_violating(chains, w, trans, first, last, unit, room):
             for j in range(n_labels):
                 if not chains.allowed[first + t, j]:
                     s[t, j] = -np.inf
-    viterbi(s, trans, labels[:size], room.work)
+    if links is None:
+        viterbi(s, trans, labels[:size], room.work)
+    else:
+        sparse_viterbi(
+            s, trans.reshape(n_labels * n_labels), links.start, links.count, links.label,
+            links.value, links.top, labels[:size],
+            room.work[: size * n_labels].reshape(size, n_labels),
+        )  # fmt: skip
     excess = 0.0
     for t in range(size):
         new, truth = labels[t], chains.labels[first + t]
@@ -249,7 +258,7 @@ def count_mistakes(chains, first, labels, size):
 
 
 @kernel
-def losses(chains, w, first_example, last_example, out):
+def losses(chains, w, links, first_example, last_example, out):
     """Structured hinge loss of every example."""
     as_written()
     room = search_room(chains, w)
@@ -258,11 +267,11 @@ def losses(chains, w, first_example, last_example, out):
         first, last = chains.offsets[i], chains.offsets[i + 1]
         out[i] = 0.0
         if last > first:
-            out[i] = max(most_violating(chains, w, possible, first, last, 1.0, room), 0.0)
+            out[i] = max(most_violating(chains, w, possible, links, first, last, 1.0, room), 0.0)
 
 
 @kernel
-def subgradient(chains, w, first_example, last_example, out):
+def subgradient(chains, w, links, first_example, last_example, out):
     """Add a subgradient of ``sum_i c_i loss_i`` to ``out``; returns the sum of the losses."""
     as_written()
     room = search_room(chains, w)
@@ -271,7 +280,7 @@ def subgradient(chains, w, first_example, last_example, out):
     for i in range(first_example, last_example):
         first, last = chains.offsets[i], chains.offsets[i + 1]
         if last > first:
-            excess = most_violating(chains, w, possible, first, last, 1.0, room)
+            excess = most_violating(chains, w, possible, links, first, last, 1.0, room)
             if excess > 0.0:
                 weight = chains.weights[i]
                 total += weight * excess
@@ -312,7 +321,7 @@ def pegasos(chains, z, sums, strength, order, visits, origin):
         possible = possible_transitions(chains, z, room.masked)
         # Scores under z are those under w times s / n: the loss is scaled to match.
         unit = max(origin + before, 1.0) / n
-        excess = most_violating(chains, z, possible, first, last, unit, room)
+        excess = most_violating(chains, z, possible, None, first, last, unit, room)
         calls += 1
         if excess > 0.0:
             mistakes += weight * count_mistakes(chains, first, room.labels, size)

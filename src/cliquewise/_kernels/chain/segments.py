@@ -12,6 +12,7 @@ import numpy as np
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.features import mask_rows
 from cliquewise._kernels.chain.hinge import add_segment, clear_segment, segment_score
+from cliquewise._kernels.chain.sparse import add_link
 from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import as_written
 
@@ -185,6 +186,27 @@ def choose_single(chains, pool, weights, visit, count, i, room, trans, first, la
                 )
             visit.nearby[k] = True
     return count
+
+
+@kernel(helper=True)
+def link_new(chains, pool, visit, count, links, first, last):
+    """Put the pairs of labels of the marked segments into the lists: new ones are among them."""
+    as_written()
+    for k in range(count):
+        if visit.chosen[k] or visit.nearby[k]:
+            a = visit.ids[k]
+            token = first + pool.begin[a]
+            before = np.int64(chains.labels[token - 1]) if token > first else np.int64(-1)
+            for t in range(pool.length[a] + 1):
+                if token + t == last:
+                    break
+                inside = t < pool.length[a]
+                new = np.int64(
+                    pool.labels[pool.start[a] + t] if inside else chains.labels[token + t]
+                )
+                if before >= 0:
+                    add_link(links, before, new)
+                before = new
 
 
 @kernel(helper=True)

@@ -32,12 +32,13 @@ Pass = namedtuple(
     "Pass", ["n_labels", "rho", "eta", "rule", "search", "groups", "salt", "admit", "quiet"]
 )
 
-#: Room for one visit. Tokens: ``scores`` of all labels, the labels ``found``; then per label looked
-#: at its place, name, old mass, score, curvature and new mass. Edges: ``messages`` and ``marks`` of
-#: both sides, the ``spans`` of their lists, the ``stack`` of a search.
+#: Room for one visit. Tokens: ``scores`` of all labels, those of a part in single precision
+#: (``brief``), the labels ``found``; then per label looked at its place, name, old mass, score,
+#: curvature and new mass. Edges: ``messages`` and ``marks`` of both sides, the ``spans`` of their
+#: lists, the ``stack`` of a search.
 Desk = namedtuple(
     "Desk",
-    ["scores", "found", "places", "names", "old", "score", "bend", "new",
+    ["scores", "brief", "found", "places", "names", "old", "score", "bend", "new",
      "messages", "marks", "spans", "stack"],
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ The Hessian of a token's block is diagonal, so that a projection solves it (Eq. 
 import numpy as np
 
 from cliquewise._kernels import kernel
+from cliquewise._kernels.common.simd import padded
 from cliquewise._kernels.gdmm.lists import LEFT, MASS, NORM, RIGHT, add_label
 from cliquewise._kernels.gdmm.messages import (
     AWAY,
@@ -18,26 +19,37 @@ from cliquewise._kernels.gdmm.messages import (
     WORK,
     message,
 )
-from cliquewise._kernels.gdmm.rows import add_to_weights, can_take, score_all, score_labels
+from cliquewise._kernels.gdmm.rows import (
+    add_to_weights,
+    can_take,
+    score_all,
+    score_briefly,
+    score_labels,
+)
 
 #: A curvature that changes scores by less than this share of them, over all the mass, is none.
 FLAT = 1e-11
 
 
 @kernel(helper=True)
-def _search_token(chains, support, token, n_labels, group, groups, most, scores, marks, found):
-    """The (at most ``most``) best labels outside a token's list into ``found``; how many.
+def _search_token(chains, support, token, part, most, scores, marks, found):
+    """The (at most ``most``) best labels of a part outside a token's list; how many.
 
-    ``scores`` holds those of all labels; with several groups only one of them is searched.
+    ``scores`` holds those of the part, ``found`` takes how far they are from its first.
     """
+    first, last = part
     begin, count = support.start[token], support.count[token]
     for p in range(begin, begin + count):
         marks[support.label[p]] = 1
     masked = chains.allowed.shape[0] > 0
     size = 0
     least = -np.inf
-    for j in range(group, n_labels, groups):
-        if scores[j] > least and marks[j] == 0 and (not masked or chains.allowed[token, j]):
+    for j in range(last - first):
+        if (
+            scores[j] > least
+            and marks[first + j] == 0
+            and (not masked or chains.allowed[token, first + j])
+        ):
             if size < most:
                 size += 1
             at = size - 1
@@ -53,21 +65,68 @@ def _search_token(chains, support, token, n_labels, group, groups, most, scores,
 
 
 @kernel(helper=True)
-def part_of(token, salt, groups):
-    """The part of the labels that a token searches in the pass with this salt."""
-    return ((token + salt) * 2654435769 >> 7) % groups
+def part_of(token, salt, groups, n_labels):
+    """First and last of the labels that a token searches in the pass with this salt."""
+    width = padded((n_labels + groups - 1) // groups)
+    parts = (n_labels + width - 1) // width
+    first = ((token + salt) * 2654435769 >> 7) % parts * width
+    return first, min(first + width, n_labels)
 
 
 @kernel
 def find_labels(chains, rows, support, token, n_labels, salt, groups, found, scores):
     """The search of a token by itself (tests): labels into ``found``; how many."""
     score_all(chains, rows, token, n_labels, scores)
-    group = part_of(token, salt, groups)
+    part = part_of(token, salt, groups, n_labels)
     marks = np.zeros(n_labels, np.int64)
     most = found.shape[0]
-    return _search_token(
-        chains, support, token, n_labels, group, groups, most, scores, marks, found
-    )
+    size = _search_token(chains, support, token, part, most, scores[part[0] :], marks, found)
+    for r in range(size):
+        found[r] += part[0]
+    return size
+
+
+@kernel(inline=True)
+def _search(chains, rows, support, token, told, count, desk, stats):
+    """Labels to add to a token's list into ``desk.found``, their scores to ``desk.scores``.
+
+    Returns how many. Scores of the ``count`` labels at ``desk.places`` go to ``desk.score``.
+    """
+    n_labels, found, score, names = told.n_labels, desk.found, desk.score, desk.names
+    part = part_of(token, told.salt, told.groups, n_labels)
+    briefly = rows.brief.shape[0] > 0
+    if briefly:
+        cost = score_briefly(chains, rows, token, part[0], part[1], desk.brief)
+    else:
+        cost = score_all(chains, rows, token, n_labels, desk.scores)
+    stats[WORK] += cost
+    stats[SEARCHES] += 1
+    # Several labels only where searches are rare: else the next one sees the first's effect.
+    own = 500 + 10 * count * (chains.indptr[token + 1] - chains.indptr[token])
+    most = found.shape[0] if cost >= own else 1
+    marks = desk.marks[0]
+    if briefly:
+        size = _search_token(chains, support, token, part, most, desk.brief, marks, found)
+    else:
+        scores = desk.scores[part[0] :]
+        size = _search_token(chains, support, token, part, most, scores, marks, found)
+    for r in range(size):
+        found[r] += part[0]
+    if told.groups == 1 or not briefly:
+        for r in range(size):
+            if briefly:
+                desk.scores[found[r]] = desk.brief[found[r]]
+        for k in range(count):
+            y = support.label[desk.places[k]]
+            score[k] = desk.brief[y] if briefly else desk.scores[y]
+        return size
+    score_labels(chains, rows, token, found, size, score)
+    for r in range(size):
+        desk.scores[found[r]] = score[r]
+    for k in range(count):
+        names[k] = support.label[desk.places[k]]
+    score_labels(chains, rows, token, names, count, score)
+    return size
 
 
 @kernel(inline=True)
@@ -206,18 +265,7 @@ def visit_token(chains, rows, support, token, span, mass, told, rule, wanted, de
     size = 0
     count = _candidates(support, token, wanted, places)
     if wanted:
-        cost = score_all(chains, rows, token, n_labels, scores)
-        stats[WORK] += cost
-        stats[SEARCHES] += 1
-        # Several labels only where searches are rare: else the next one sees the first's effect.
-        own = 500 + 10 * count * (chains.indptr[token + 1] - chains.indptr[token])
-        most = found.shape[0] if cost >= own else 1
-        group = part_of(token, told.salt, told.groups)
-        size = _search_token(
-            chains, support, token, n_labels, group, told.groups, most, scores, desk.marks[0], found
-        )
-        for k in range(count):
-            score[k] = scores[support.label[places[k]]]
+        size = _search(chains, rows, support, token, told, count, desk, stats)
     else:
         for k in range(count):
             desk.names[k] = support.label[places[k]]

@@ -4,6 +4,9 @@ A weight is zero unless its label was once active at a token with the attribute.
 all labels at a token are a sum of short lists, scattered into a vector of K numbers that stays in
 the first-level cache. An index by open addressing finds a weight without a walk through its list.
 A list that has grown to a tenth of the labels becomes a plain row of K numbers.
+
+With many labels, rows do not fit into a cache, and a search costs what it reads. So it reads a
+copy of the rows in single precision; certificates and visits without a search do not.
 """
 
 from collections import namedtuple
@@ -15,10 +18,15 @@ from cliquewise._kernels.common.simd import LANES, as_written, fma, load, padded
 
 #: ``start``, ``count``, ``capacity``: where the list of an attribute lies; ``dense``: whether it
 #: is a row of all labels; ``index``: at twice ``start``, positions + 1 by hash of the label;
-#: ``used``: how much of the pool is taken; ``fixed``: whether weights may be added (below).
+#: ``used``: how much of the pool is taken; ``fixed``: whether weights may be added (below);
+#: ``brief``: the values of rows of all labels in single precision, empty with few labels.
 Rows = namedtuple(
-    "Rows", ["start", "count", "capacity", "dense", "label", "value", "index", "used", "fixed"]
+    "Rows",
+    ["start", "count", "capacity", "dense", "label", "value", "index", "used", "fixed", "brief"],
 )
+
+#: From so many labels on there is a copy in single precision.
+BRIEF = 512
 
 #: Any weight may be added; none (those of the seen pairs are there); these are being added.
 FREE, FIXED, FILLING = range(3)
@@ -82,6 +90,9 @@ def _make_dense(rows, attribute, n_labels):
         rows.value[new + j] = 0.0
     for p in range(rows.count[attribute]):
         rows.value[new + rows.label[old + p]] = rows.value[old + p]
+    if rows.brief.shape[0] > 0:
+        for j in range(padded(n_labels)):
+            rows.brief[new + j] = rows.value[new + j]
     rows.start[attribute] = new
     rows.count[attribute] = n_labels
     rows.capacity[attribute] = n_labels
@@ -140,19 +151,24 @@ def can_take(chains, rows, token, n_new, n_labels):
 @kernel(helper=True)
 def add_to_weights(chains, rows, token, names, factors, count, n_labels):
     """Weights of the token's attributes with the labels ``names`` -= factors * their values."""
-    ones = chains.values.shape[0] == 0
+    ones, brief = chains.values.shape[0] == 0, rows.brief.shape[0] > 0
     for e in range(chains.indptr[token], chains.indptr[token + 1]):
         a = chains.indices[e]
         x = 1.0 if ones else chains.values[e]
         if rows.dense[a] == 1:
             base = rows.start[a]
             for k in range(count):
-                rows.value[base + names[k]] -= x * factors[k]
+                at = base + names[k]
+                rows.value[at] -= x * factors[k]
+                if brief:
+                    rows.brief[at] = rows.value[at]
         else:
             for k in range(count):
                 at = insert_weight(rows, a, names[k], n_labels)
                 if at >= 0:
                     rows.value[at] -= x * factors[k]
+                    if brief and rows.dense[a] == 1:
+                        rows.brief[at] = rows.value[at]
 
 
 @kernel(helper=True)
@@ -262,6 +278,53 @@ def score_all(chains, rows, token, n_labels, out):
     return work
 
 
+@kernel(helper=True)
+def _add_four(brief, at, factors, count, out):
+    """out += four rows of single precision, each times its factor."""
+    as_written()
+    x, y, z, u = splat(factors[0]), splat(factors[1]), splat(factors[2]), splat(factors[3])
+    a, b, c, d = at
+    for j in range(0, count, LANES):
+        left = fma(y, load(brief, b + j), fma(x, load(brief, a + j), load(out, j)))
+        store(out, j, fma(u, load(brief, d + j), fma(z, load(brief, c + j), left)))
+
+
+@kernel(helper=True)
+def score_briefly(chains, rows, token, first, last, out):
+    """Scores of the labels from ``first`` on (at least up to ``last``) in single precision.
+
+    Into ``out`` from its start; returns the cost in about nanoseconds.
+    """
+    ones, width = chains.values.shape[0] == 0, padded(last - first)
+    for j in range(width):
+        out[j] = 0.0
+    none = np.float32(0.0)
+    nothing, start = (none, none, none, none), np.int64(0)
+    at, factors = (start, start, start, start), nothing
+    size, work = 0, 0
+    for e in range(chains.indptr[token], chains.indptr[token + 1]):
+        a = chains.indices[e]
+        x = np.float32(1.0 if ones else chains.values[e])
+        if rows.dense[a] == 0:
+            base = rows.start[a]
+            for p in range(base, base + rows.count[a]):
+                j = rows.label[p] - first
+                if 0 <= j < width:
+                    out[j] += x * np.float32(rows.value[p])
+            work += rows.count[a]
+            continue
+        at = (at[1], at[2], at[3], rows.start[a] + first)
+        factors = (factors[1], factors[2], factors[3], x)
+        size += 1
+        if size == 4:
+            _add_four(rows.brief, at, factors, width, out)
+            size, factors = 0, nothing
+        work += width // 4
+    if size > 0:
+        _add_four(rows.brief, at, factors, width, out)
+    return work
+
+
 @kernel
 def label_scores(chains, rows, first, last, n_labels, out):
     """`score_all` of some tokens into rows of ``out`` (padded), for tests."""
@@ -276,6 +339,8 @@ def clear_rows(rows):
         base = rows.start[a]
         for p in range(base, base + rows.count[a]):
             rows.value[p] = 0.0
+            if rows.dense[a] == 1 and rows.brief.shape[0] > 0:
+                rows.brief[p] = 0.0
         if rows.dense[a] == 0 and rows.fixed[0] == FREE:
             rows.count[a] = 0
             for h in range(2 * base, 2 * (base + rows.capacity[a])):

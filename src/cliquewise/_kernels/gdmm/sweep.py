@@ -119,8 +119,9 @@ def _next_search(chains, support, token, found, work, schedule):
 def _desk(k, admit):
     size = k + 2
     return Desk(
-        np.zeros(padded(k)), np.zeros(admit, np.int64), np.zeros(size, np.int64),
-        np.zeros(size, np.int64), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size),
+        np.zeros(padded(k)), np.zeros(padded(k), np.float32), np.zeros(admit, np.int64),
+        np.zeros(size, np.int64), np.zeros(size, np.int64),
+        np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size),
         np.zeros((2, k)), np.zeros((2, k), np.int64), np.zeros(4, np.int64),
         np.zeros(256, np.int64),
     )  # fmt: skip

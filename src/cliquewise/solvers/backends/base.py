@@ -58,6 +58,10 @@ class Combinations(Blocks, Protocol):
     max_outputs: ClassVar[int]
     average: ClassVar[bool]
 
+    @property
+    def portion(self) -> int:
+        """Examples to visit between two looks at the clock, about two seconds."""
+
     def refresh(self) -> float:
         """The weights from the outputs afresh; returns the mean of their costs."""
 

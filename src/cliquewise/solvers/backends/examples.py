@@ -79,6 +79,11 @@ class WorkingSets:
         """Weights and scratch, and about ten outputs per example."""
         return float(16.0 * (problem.dimension + 10 * problem.row_entries * problem.n_examples))
 
+    @property
+    def portion(self) -> int:
+        """Examples whose oracles take about two seconds."""
+        return self.problem.portion
+
     # ---- from elsewhere
 
     def continue_from(self, warm: WorkingSets) -> None:

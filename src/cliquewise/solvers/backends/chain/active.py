@@ -61,7 +61,7 @@ def empty_rows(chains: Any, model: Any) -> Any:
 
     What is not written to is not resident, so that room costs nothing before it is used.
     """
-    from cliquewise._kernels.gdmm.rows import DENSE, Rows
+    from cliquewise._kernels.gdmm.rows import BRIEF, DENSE, Rows
 
     k, n = model.n_labels, model.n_attributes
     width = -(-k // LANES) * LANES
@@ -81,6 +81,7 @@ def empty_rows(chains: Any, model: Any) -> Any:
         dense.astype(np.uint8), np.zeros(room, dtype=np.int32), np.zeros(room),
         np.zeros(2 * room, dtype=np.int32), np.array([width * int(dense.sum())]),
         np.zeros(1, dtype=np.int64),
+        np.zeros(room if k > BRIEF and not seen else 0, dtype=np.float32),
     )  # fmt: skip
 
 
@@ -147,7 +148,8 @@ def grow(state: ActiveSets, longest: int, most_attributes: int) -> None:
     k = len(table.start) // 2
     deepest = 0 if rows.fixed[0] else int(rows.capacity[rows.dense == 0].max(initial=4))
     most = most_attributes * (6 * (deepest + 8) + k // 4) + 2 * k if deepest else 0
-    state.rows = _grown(rows, int(rows.used[0]), most, {"label": 1, "value": 1, "index": 2})
+    names = {"label": 1, "value": 1, "index": 2} | ({"brief": 1} if len(rows.brief) else {})
+    state.rows = _grown(rows, int(rows.used[0]), most, names)
     most = 16 * int(table.used[1]) + 1024
     state.table = _grown(table, int(table.used[0]), most, {"label": 1, "value": 1})
     most = 3 * (longest + 1) * (int(support.capacity.max(initial=4)) + 4)

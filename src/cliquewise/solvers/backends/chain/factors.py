@@ -49,7 +49,7 @@ class ChainFactors(State):
         k = model.n_labels
         weights = float(8 * problem.dimension + 26.0 * k * k)
         tokens = np.bincount(problem.chains.indices, minlength=model.n_attributes)
-        per_attribute = np.minimum(20.0 * k, 20.0 * 16 * tokens + 400)
+        per_attribute = np.minimum(24.0 * k, 24.0 * 16 * tokens + 480)
         lists = (140.0 * min(k, 24) + 700.0) * data.n_tokens
         return float(weights + per_attribute.sum() + lists + 100 * (len(data) + 1))
 

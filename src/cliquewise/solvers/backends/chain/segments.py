@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.problems.chain import ChainProblem
+from cliquewise.models.links import links_of_pairs, may_be_sparse
+from cliquewise.problems.chain import WORK, ChainProblem
 from cliquewise.problems.rounding import SUM, UNIT, Bound
 from cliquewise.ragged import Floats, Ints, stretches
 from cliquewise.solvers.base import Arrays
@@ -39,6 +40,7 @@ class ChainSegments:
         self.leaves = _leaves(problem.n_examples) if solver.sampling == "gap" else 0
         self.pool = self._empty(0, 0)
         self.w, self.direction = self.form.zeros(), self.form.zeros()
+        self.links: Any = None  # pairs of labels that have a transition weight, if few of many do
         self.wrong = 0.0  # expected wrong labels, weighted
 
     @staticmethod
@@ -126,17 +128,46 @@ class ChainSegments:
         if len(chains.allowed):
             check(chains.allowed[token, labels], "its segments are not allowed")
         if len(chains.edge_allowed):
-            ends = np.cumsum(length)
-            before, after = first + begin - 1, first + begin + length
-            inner = np.setdiff1d(np.arange(len(at)), ends - length)
-            left, right = before >= first, after < last
-            pairs = (
-                (labels[inner - 1], labels[inner]),
-                (truth[before[left]], labels[(ends - length)[left]]),
-                (labels[(ends - 1)[right]], truth[after[right]]),
-            )
-            for one, two in pairs:
-                check(chains.edge_allowed[one, two], "its segments are not allowed")
+            left, right = self._pairs(pool, kept, owner[kept])
+            check(chains.edge_allowed[left, right], "its segments are not allowed")
+
+    def _pairs(self, pool: Any, kept: Ints, owner: Ints) -> tuple[Ints, Ints]:
+        """Adjacent labels of the segments ``kept``, true ones beside them included."""
+        chains = self.form.chains
+        begin, length, truth = pool.begin[kept], pool.length[kept], chains.labels
+        first, last = chains.offsets[owner], chains.offsets[owner + 1]
+        labels, ends = pool.labels[stretches(pool.start[kept], length)], np.cumsum(length)
+        before, after = first + begin - 1, first + begin + length
+        inner = np.setdiff1d(np.arange(len(labels)), ends - length)
+        left, right = before >= first, after < last
+        return (
+            np.concatenate([labels[inner - 1], truth[before[left]], labels[(ends - 1)[right]]]),
+            np.concatenate([labels[inner], labels[(ends - length)[left]], truth[after[right]]]),
+        )
+
+    def _link(self) -> None:
+        """List the pairs of labels that the truth and the segments have."""
+        if not may_be_sparse(self.problem.model):
+            return
+        pool, at = self.pool, self.problem.data.followers
+        owner = owners(pool.head, pool.next[: pool.used[0]])
+        kept = np.flatnonzero(owner >= 0)
+        left, right = self._pairs(pool, kept, owner[kept])
+        truth = self.form.chains.labels
+        self.links = links_of_pairs(
+            np.concatenate([truth[at - 1], left]), np.concatenate([truth[at], right]),
+            self.problem.model.n_labels, self.w,
+        )  # fmt: skip
+
+    @property
+    def portion(self) -> int:
+        """Sequences whose searches take about two seconds."""
+        if self.links is None:
+            return self.problem.portion
+        chains, n = self.form.chains, self.problem.n_examples
+        per_label = 8 * len(chains.labels) + len(chains.indices) // 4
+        work = self.problem.model.n_labels * per_label + n * int(self.links.count.sum())
+        return -(-n // (1 + work // WORK))
 
     # ---- the algorithm's questions
 
@@ -147,6 +178,7 @@ class ChainSegments:
         if len(self.pool.tree):
             rebuild_tree(self.pool.tree, self.pool.gaps)
         total = weights_of_segments(self.form.chains, self.pool, self.problem.C, self.w)
+        self._link()
         self.wrong = float(total)
         return self.wrong / max(self.problem.n_examples, 1)
 
@@ -172,12 +204,14 @@ class ChainSegments:
         calls, rise = 0, 0.0
         while len(order):
             done, asked, gained = epoch(
-                self.form.chains, self.pool, self.w, self.direction, self.problem.C, order,
-                uniforms, exact, self.by_segments, self.most, self.rounds,
+                self.form.chains, self.pool, self.links, self.w, self.direction, self.problem.C,
+                order, uniforms, exact, self.by_segments, self.most, self.rounds,
             )  # fmt: skip
             calls, rise = calls + asked, rise + gained
             order, uniforms = order[done:], uniforms[done:]
-            if len(order):
+            if self.links is not None and self.links.full[0]:
+                self._link()
+            elif len(order):
                 self.pool = _grown(self.pool, int(self.problem.data.lengths.max()))
         return calls, rise
 
