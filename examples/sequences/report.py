@@ -19,9 +19,13 @@ import numpy as np
 
 import cliquewise as cw
 
-FIRST = "Anna Paul Mary Omar Florence Jackson Lea Sydney Ivan Nora".split()
-LAST = "Smith Lincoln Meyer Washington Okafor Houston Silva Berg".split()
-PLACES = ["Rome", "New York", "Florence", "Houston", "Lincoln", "Sydney", "Jackson", "Lake Berg"]
+FIRST = "Anna Paul Florence Jackson Sydney Paris Austin Chelsea Ivan Nora".split()
+LAST = "Smith Lincoln Washington Houston Berg Dallas".split()
+PLACES = [
+    "New York",
+    "Lake Berg",
+    *"Rome Florence Houston Lincoln Sydney Jackson Paris Austin".split(),
+]
 PATTERNS = [
     "{person} lives in {place} .",
     "{person} and {person} moved from {place} to {place} .",
@@ -62,7 +66,7 @@ new_X, new_y = zip(*(sentence() for _ in range(120)), strict=True)
 # %%
 # A template turns the columns of a token (here: the word) into features of it and its neighbors.
 
-tagger = cw.SequenceTagger(C=0.3, template="columns", random_state=0).fit(X, y)
+tagger = cw.SequenceTagger(C=1.0, template="columns", random_state=0).fit(X, y)
 tagger.show(new_X[:4])
 
 # %%
