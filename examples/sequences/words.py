@@ -63,17 +63,19 @@ for name, found in (("letter by letter", by_letter), ("as sequences", by_word)):
 
 truth = y[test]
 shown = [i for i, gold in enumerate(truth) if by_word[i] == gold and by_letter[i] != gold]
-shown = sorted(shown, key=lambda i: -np.mean(np.array(by_letter[i]) != truth[i]))[:4]
-figure, axes = plt.subplots(len(shown), 1, figsize=(7, 1.6 * len(shown)), layout="constrained")
-for axis, i in zip(axes, shown, strict=True):
+shown = sorted(shown, key=lambda i: np.mean(np.array(by_letter[i]) != truth[i]))
+shown = list({"".join(truth[i]): i for i in shown}.values())[-6:]  # each word once
+longest = max(len(truth[i]) for i in shown)
+figure, axes = plt.subplots(3, 2, figsize=(10, 5), layout="constrained")
+for axis, i in zip(axes.flat, shown):
     axis.imshow(-np.concatenate(pictures[250 + i], axis=1), cmap="gray")
     for t, (letter, sequence, gold) in enumerate(zip(by_letter[i], by_word[i], truth[i])):
-        wrong = letter != gold
-        axis.text(10 * t + 4.5, 14.5, letter, ha="center", color="#d55e00" if wrong else "0.5",
-                  weight="bold" if wrong else "normal")  # fmt: skip
-        axis.text(10 * t + 4.5, 18.5, sequence, ha="center", color="#0072b2", weight="bold")
-    axis.text(-2, 14.5, "by letter", ha="right", color="0.5")
-    axis.text(-2, 18.5, "by word", ha="right", color="#0072b2")
-    axis.set(xlim=(-18, 100), ylim=(19, -0.5))
+        color, weight = ("0.5", "normal") if letter == gold else ("#d55e00", "bold")
+        axis.text(10 * t + 4.5, 15.5, letter, ha="center", color=color, weight=weight)
+        axis.text(10 * t + 4.5, 20, sequence, ha="center", color="#0072b2", weight="bold")
+    axis.text(-2, 15.5, "by letter", ha="right", color="0.5")
+    axis.text(-2, 20, "by word", ha="right", color="#0072b2")
+    axis.set(xlim=(-17, 10 * longest), ylim=(20.5, -0.5))
+for axis in axes.flat:
     axis.axis("off")
 plt.show()
