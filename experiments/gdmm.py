@@ -123,8 +123,8 @@ def draw_times(result: Result, path: Path) -> None:
               for n, r in courses.items()}  # fmt: skip
     wrong = {n: (at[n], column(r, "error")) for n, r in courses.items()}
     panels(path, [
-        Panel("primal", "CPU seconds", "above the best bound, relative", primal, "xy", marker="."),
-        Panel("held out", "CPU seconds", "wrong labels, %", wrong, "x", marker="."),
+        Panel("primal", "CPU seconds", "above the best bound, relative", primal, "xy"),
+        Panel("held out", "CPU seconds", "wrong labels, %", wrong, "x"),
     ])  # fmt: skip
 
 
@@ -245,9 +245,9 @@ def draw_soft(result: Result, path: Path) -> None:
     }
     wrong = {n: (column(r, "seconds"), column(r, "error")) for n, r in courses.items()}
     panels(path, [
-        Panel("primal", "passes", "objective", lines["passes"], "xy", marker="."),
-        Panel("primal", "CPU seconds", "objective", lines["seconds"], "xy", marker="."),
-        Panel("held out", "CPU seconds", "wrong labels, %", wrong, "x", marker="."),
+        Panel("primal", "passes", "objective", lines["passes"], "xy"),
+        Panel("primal", "CPU seconds", "objective", lines["seconds"], "xy"),
+        Panel("held out", "CPU seconds", "wrong labels, %", wrong, "x"),
     ])  # fmt: skip
 
 
@@ -320,7 +320,7 @@ def draw_search(result: Result, path: Path) -> None:
         name: (result["sizes"][: len(own)], [c["seconds"] for c in own])
         for name, own in result["costs"].items()
     }
-    panels(path, [Panel("a pass", "labels", "CPU seconds", lines, "xy", marker="o")])
+    panels(path, [Panel("a pass", "labels", "CPU seconds", lines, "xy")])
 
 
 # ---- rates (Theorems 1 and 2)
@@ -351,7 +351,7 @@ def judge_rates(result: Result) -> Verdict:
             f"{name} {-slope:.3f} digits a pass down to {np.nanmin(gap):.0e} (line: R2 {fit:.2f})"
         )
     return ("agrees" if agrees else "differs"), (
-        f"The certified gap falls linearly: {', '.join(cells)}."
+        f"The certified gap of small generated chains falls by {', '.join(cells)}."
     )
 
 
@@ -359,7 +359,7 @@ def draw_rates(result: Result, path: Path) -> None:
     """Gap against passes."""
     lines = {n: (column(r, "passes"), np.maximum(gaps(r), 1e-9))
              for n, r in result["courses"].items()}  # fmt: skip
-    panels(path, [Panel("certificate", "passes", "relative duality gap", lines, "y", marker=".")])
+    panels(path, [Panel("certificate", "passes", "relative duality gap", lines, "y")])
 
 
 ROWS = [

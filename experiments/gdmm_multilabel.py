@@ -89,8 +89,7 @@ def draw_cost(result: Result, path: Path) -> None:
         for search, own in result["costs"].items()
         for part in ("pass", "search")
     }
-    panels(path, [Panel("a pass, and its search", "labels", "CPU seconds", lines, "xy",
-                        marker="o")])  # fmt: skip
+    panels(path, [Panel("a pass, and its search", "labels", "CPU seconds", lines, "xy")])
 
 
 # ---- objective and error against time
@@ -181,9 +180,9 @@ def draw_course(result: Result, path: Path) -> None:
     hamming = {n: (at[n], column(r, "hamming")) for n, r in courses.items()}
     f1 = {n: (at[n], column(r, "f1")) for n, r in courses.items()}
     panels(path, [
-        Panel("primal", "CPU seconds", "objective", primal, "xy", marker="."),
-        Panel("held out", "CPU seconds", "Hamming error, %", hamming, "x", marker="."),
-        Panel("held out", "CPU seconds", "micro-F1, %", f1, "x", marker="."),
+        Panel("primal", "CPU seconds", "objective", primal, "xy"),
+        Panel("held out", "CPU seconds", "Hamming error, %", hamming, "x"),
+        Panel("held out", "CPU seconds", "micro-F1, %", f1, "x"),
     ])  # fmt: skip
 
 

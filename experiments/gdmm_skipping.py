@@ -127,7 +127,7 @@ def draw_skipping(result: Result, path: Path) -> None:
              "in_reserve": "spared by a perfect bound",
              "left_by_positive": "labels left by positive weights"}  # fmt: skip
     lines = {words: (column(rows, "passes"), column(rows, n)) for n, words in names.items()}
-    panels(path, [Panel("searches", "passes", "share", lines, marker=".")])
+    panels(path, [Panel("searches", "passes", "share", lines)])
 
 
 ROWS = [
