@@ -110,7 +110,7 @@ class ChainEntities:
         if not X:
             return []
         found: list[list[Any]] = self.tagger.predict_spans(
-            X, proba=self.tagger.loss == "log", **options
+            X, proba=self.tagger.has_probabilities, **options
         )
         return found
 

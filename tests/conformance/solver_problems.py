@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import permutations, product
 from typing import Any, NamedTuple, Protocol
@@ -70,6 +70,7 @@ class Recipe(NamedTuple):
     first: int | None = None  # only so many of the examples
     pairs: int = 0  # attributes of pairs of tokens in chains, for who knows them
     l1: float = 0.0  # share of the L1 norm in the penalty, for who knows it
+    costs: bool = False  # of single labels of chains, for losses and solvers that know them
 
     @property
     def rng(self) -> np.random.Generator:
@@ -114,6 +115,7 @@ def recipes(fewest: int = 0) -> st.SearchStrategy[Recipe]:
         pairs=st.sampled_from([0, 0, 2]),
         first=st.none(),
         l1=st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
+        costs=st.booleans(),
     )
 
 
@@ -330,6 +332,8 @@ def _chain(recipe: Recipe, loss: str) -> ChainProblem:
         intercept=recipe.seed % 4 > 0, boundaries=recipe.seed % 3 > 0, bare=recipe.bare,
         pairs=recipe.pairs if loss == "log" else 0,
     ).build()  # fmt: skip
+    if recipe.costs and loss != "log":
+        whole.data = replace(whole.data, costs=_costs_of_labels(recipe, whole))
     return ChainProblem(
         whole.model, whole.data.subset(np.arange(recipe.kept)), recipe.C, n_jobs=recipe.threads,
         loss=loss, gamma=GAMMA, smoother=("l2", "entropy", "l2")[recipe.variant],
@@ -337,16 +341,27 @@ def _chain(recipe: Recipe, loss: str) -> ChainProblem:
     )  # fmt: skip
 
 
+def _costs_of_labels(recipe: Recipe, problem: ChainProblem) -> np.ndarray:
+    """By token and label; some wrong labels cost nothing, and some much."""
+    rng, labels = np.random.default_rng((recipe.seed, 2)), problem.data.labels
+    costs = rng.choice([0.0, 0.2, 1.0, 3.0, 20.0], (len(labels), problem.model.n_labels))
+    costs[np.arange(len(labels)), labels] = 0.0
+    return costs
+
+
 def _listed_chain(problem: ChainProblem, recipe: Recipe) -> Listed:
     every = Enumeration(problem)
     outputs = []
     for i, (ys, phi, t) in enumerate(zip(every.labelings, every.features, every.truth)):
-        wrong = np.array(ys).reshape(len(ys), -1) != np.array(every._labels(i))
+        labels, (first, last) = np.array(ys).reshape(len(ys), -1), every._range(i)
+        wrong = (labels != np.array(every._labels(i))).astype(float)
+        if problem.data.costs is not None:
+            wrong = problem.data.costs[np.arange(first, last), labels.astype(int)]
         costs = 0.0 if problem.loss == "log" else wrong.sum(axis=1)
         outputs.append(Outputs(costs + np.zeros(len(ys)), phi - phi[t]))
     if problem.loss == "hinge":
         return Listed(problem, outputs, every.weights)
-    if problem.loss == "log":
+    if problem.loss in ("log", "softmax_margin"):
         return Listed(problem, outputs, every.weights, "entropy", 1.0)
     top = problem.top if problem.smoother == "l2" else None
     return Listed(problem, outputs, every.weights, problem.smoother, problem.gamma, top)

@@ -48,6 +48,7 @@ CORNERS = (
     Recipe(4, examples=5, size=3, C=3.0, weights=True, l1=0.5),
     Recipe(5, examples=4, size=3, C=30.0, seen=True, l1=0.9),
     Recipe(6, examples=5, size=3, C=1.0, l1=1.0),
+    Recipe(9, examples=5, size=3, C=1.0, weights=True, variant=1, costs=True),
 )
 
 
@@ -73,6 +74,8 @@ class Case:
             recipe = recipe._replace(pairs=0)
         if self._needs_gini:
             recipe = recipe._replace(seen=False)
+        if recipe.costs and not self._takes_costs:
+            recipe = recipe._replace(costs=False)
         if not self.solver.takes_l1:
             return recipe._replace(l1=0.0)
         return recipe if recipe.l1 or not self._needs_l1 else recipe._replace(l1=0.3)
@@ -84,6 +87,12 @@ class Case:
         if self.family.kind == "graph":
             reason = self.solver.refuses(self.family.build(ORDINARY._replace(seen=True)))
         return reason is not None and "entropy" in reason
+
+    @cached_property
+    def _takes_costs(self) -> bool:
+        """Whether it refuses no costs of single labels, in a problem that it takes otherwise."""
+        plain = Recipe(7, examples=5, l1=0.3 if self._needs_l1 else 0.0)
+        return self.solver.refuses(self.family.build(plain, costs=True)) is None
 
     @cached_property
     def _needs_l1(self) -> bool:

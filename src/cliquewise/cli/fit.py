@@ -53,7 +53,7 @@ from cliquewise.cli.tagging import (
     "--loss",
     default="log",
     show_default=True,
-    metavar="[log|hinge|smooth_hinge]",
+    metavar="[log|pseudo_likelihood|softmax_margin|hinge|smooth_hinge]",
     help="CRF, or structural SVM.",
 )
 @click.option("--C", "C", default=1.0, show_default=True, help="Weight of the losses.")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 UNKNOWN = -1  # the label of a token whose label is not known
+#: The largest cost of a label; scores of any size that is of use are far below.
+MOST_COST = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,11 @@ class Dataset:
         Weight of each example; None means 1.
     edges : Dataset or None
         Attributes of pairs of neighboring tokens, at the later one, over the same offsets.
+    costs : float64 array (n_tokens, n_classes) or None
+        What each label costs a token in losses with a margin, 0 where it is true; None means 1
+        for every wrong label.
+    token_weights : float64 array (n_tokens) or None
+        Weight of each token, for losses that are sums over tokens; None means 1.
 
     Examples
     --------
@@ -63,6 +70,8 @@ class Dataset:
     allowed: NDArray[np.bool_] | None = None
     weights: NDArray[np.float64] | None = None
     edges: Dataset | None = None
+    costs: NDArray[np.float64] | None = None
+    token_weights: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         _set(self, "offsets", pointers(self.offsets, "offsets"))
@@ -79,6 +88,7 @@ class Dataset:
         self._check_features()
         self._check_labels()
         self._check_weights()
+        self._check_costs()
         if self.edges is not None and not np.array_equal(self.edges.offsets, self.offsets):
             raise DataError("edges must have the same offsets as the tokens")
 
@@ -132,15 +142,42 @@ class Dataset:
             )
 
     def _check_weights(self) -> None:
-        if self.weights is None:
+        by_example = "weights", self.n_examples, "examples"
+        for name, count, what in (by_example, ("token_weights", self.n_tokens, "tokens")):
+            given = self.weights if name == "weights" else self.token_weights
+            if given is None:
+                continue
+            weights = np.ascontiguousarray(given, dtype=np.float64)
+            _set(self, name, weights)
+            if weights.shape != (count,):
+                raise DataError(f"{weights.size} weights for {count} {what}")
+            fine = np.isfinite(weights) & (weights >= 0)
+            if not fine.all():
+                i = int(fine.argmin())
+                place = f"example {i}" if name == "weights" else self.place(i)
+                raise DataError(f"{place}: weight {weights[i]}; weights are finite and >= 0")
+
+    def _check_costs(self) -> None:
+        if self.costs is None:
             return
-        _set(self, "weights", np.ascontiguousarray(self.weights, dtype=np.float64))
-        if self.weights.shape != (self.n_examples,):
-            raise DataError(f"{self.weights.size} weights for {self.n_examples} examples")
-        fine = np.isfinite(self.weights) & (self.weights >= 0)
+        _set(self, "costs", np.ascontiguousarray(self.costs, dtype=np.float64))
+        if self.labels is None or (self.labels < 0).any():
+            raise DataError("costs are those of wrong labels: every label must be known")
+        if self.costs.ndim != 2 or len(self.costs) != self.n_tokens:
+            raise DataError(
+                f"costs have shape {self.costs.shape}; they need one row for each of the "
+                f"{self.n_tokens} tokens"
+            )
+        fine = (self.costs >= 0).all(axis=1) & (self.costs <= MOST_COST).all(axis=1)
         if not fine.all():
-            i = int(fine.argmin())
-            raise DataError(f"example {i}: weight {self.weights[i]}; weights are finite and >= 0")
+            raise DataError(
+                f"{self.place(int(fine.argmin()))}: its costs {self.costs[fine.argmin()]} are not "
+                f"all between 0 and {MOST_COST:g}"
+            )
+        fine = self.labels < self.costs.shape[1]
+        fine[fine] = self.costs[np.flatnonzero(fine), self.labels[fine]] == 0
+        if not fine.all():
+            raise DataError(f"{self.place(int(fine.argmin()))}: its true label must cost nothing")
 
     @classmethod
     def from_matrix(cls, matrix: Any, offsets: ArrayLike, **fields: Any) -> Dataset:
@@ -153,7 +190,7 @@ class Dataset:
         offsets : array of int (n_examples + 1)
             Where each example begins.
         **fields
-            `labels`, `allowed`, `weights`.
+            `labels`, `allowed`, `weights`, `costs`.
 
         Examples
         --------
@@ -220,7 +257,7 @@ class Dataset:
     def memory_bytes(self) -> int:
         """Bytes of all arrays."""
         arrays = (self.offsets, self.indptr, self.indices, self.values)
-        more = (self.labels, self.allowed, self.weights)
+        more = (self.labels, self.allowed, self.weights, self.costs, self.token_weights)
         return sum(a.nbytes for a in (*arrays, *more) if a is not None)
 
     def features(self) -> csr_matrix:
@@ -236,10 +273,11 @@ class Dataset:
         labels: ArrayLike | None,
         allowed: ArrayLike | None = None,
         weights: ArrayLike | None = None,
+        costs: ArrayLike | None = None,
     ) -> Dataset:
-        """Return the same features with other labels, allowed labels and weights."""
+        """Return the same features with other labels, allowed labels, weights and costs."""
         fields: dict[str, Any] = {"labels": labels, "allowed": allowed, "weights": weights}
-        return replace(self, **fields)
+        return replace(self, **fields, costs=costs)  # type: ignore[arg-type]
 
     def subset(self, indices: ArrayLike) -> Dataset:
         """Return some examples, in the order given (repetition is fine).
@@ -270,14 +308,16 @@ class Dataset:
             None if self.allowed is None else self.allowed[tokens],
             None if self.weights is None else self.weights[chosen],
             None if self.edges is None else self.edges.subset(chosen),
+            None if self.costs is None else self.costs[tokens],
+            None if self.token_weights is None else self.token_weights[tokens],
         )
 
     @staticmethod
     def concat(parts: Sequence[Dataset]) -> Dataset:
         """Put datasets over the same features one after the other.
 
-        Labels must be in all parts or in none; where only some parts have `values`, `allowed`
-        or `weights`, the others get their defaults.
+        Labels must be in all parts or in none; where only some parts have `values`, `allowed`,
+        `weights`, `costs` or `token_weights`, the others get their defaults.
 
         Examples
         --------
@@ -306,6 +346,8 @@ class Dataset:
             _concat_or_ones([(part.allowed, (part.n_tokens,)) for part in parts]),
             _concat_or_ones([(part.weights, (part.n_examples,)) for part in parts]),
             Dataset.concat(edges) if edges else None,
+            _concat_costs(parts),
+            _concat_or_ones([(part.token_weights, (part.n_tokens,)) for part in parts]),
         )
 
 
@@ -320,6 +362,18 @@ def token_place(offsets: NDArray[np.int64], token: int) -> str:
 
 def _set(data: Dataset, name: str, value: Any) -> None:
     object.__setattr__(data, name, value)
+
+
+def _concat_costs(parts: Sequence[Dataset]) -> NDArray[np.float64] | None:
+    """Costs of all parts; where they have none, a wrong label costs 1."""
+    widths = {part.costs.shape[1] for part in parts if part.costs is not None}
+    if not widths:
+        return None
+    if len(widths) > 1:
+        raise DataError("the datasets' `costs` have different numbers of labels")
+    return np.concatenate(
+        [1.0 - np.eye(*widths)[part.labels] if part.costs is None else part.costs for part in parts]
+    )
 
 
 def _concat_or_ones(parts: list[tuple[Any, tuple[int, ...]]]) -> Any:

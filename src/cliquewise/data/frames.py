@@ -203,10 +203,10 @@ class Layout:
         table: Table,
         by: str | None,
         columns: Sequence[str] | None = None,
-        label: str | None = None,
+        *others: str | None,
     ) -> Layout:
-        """Read the column ``by``, or lists where there is none; ``label`` is not for tokens."""
-        special = [name for name in (by, label) if name is not None]
+        """Read the column ``by``, or lists where there is none; ``others`` describe no tokens."""
+        special = [name for name in (by, *others) if name is not None]
         for name in (*special, *(columns or ())):
             table.cells(name)
         if columns is None:

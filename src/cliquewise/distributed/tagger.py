@@ -37,8 +37,8 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
         The one that is there, if none is given.
     loss, C, solver, tol, ...
         As in :class:`~cliquewise.SequenceTagger`. ``solver`` is ``auto`` or ``lbfgs``, ``loss``
-        is ``log`` or ``smooth_hinge``. ``n_jobs`` is for prediction alone: workers have a thread
-        for each task.
+        is ``log``, ``softmax_margin`` or ``smooth_hinge``, without ``cost``. ``n_jobs`` is for
+        prediction alone: workers have a thread for each task.
 
     Attributes
     ----------
@@ -98,6 +98,8 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
         """
         if self.device is not None:
             raise UnsupportedError(f"device={self.device!r}: workers of a cluster train on CPUs")
+        if self.cost is not None:
+            raise UnsupportedError("cost is not known on a cluster, where a wrong label costs 1")
         cluster = self._cluster()
         parts = in_pairs(X, y, sample_weight)
         encoder = SequenceEncoder(self.template, self.n_hash, 1)

@@ -189,7 +189,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         if dtype != "float64":
             arrays["coef"] = _rounded(arrays["coef"], dtype)
             certificate = self._certificate_of(_rounded(self.coef_, dtype).astype(np.float64))
-        parameters = _plain_parameters(self.get_params(deep=False))
+        parameters = self._plain_parameters()
         check_parameters(parameters, self._get_param_names(), self._losses)
         columns = self.trace_.columns
         cells = [self.trace_[name] for name in columns]
@@ -233,6 +233,10 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         if "feature_names" in header and len(names) != estimator.n_features_in_:
             raise DataError(f"{len(names)} names for {estimator.n_features_in_} features")
         return estimator
+
+    def _plain_parameters(self) -> dict[str, Any]:
+        """The parameters that a file holds."""
+        return _plain_parameters(self.get_params(deep=False))
 
     def _certificate_of(self, weights: Floats) -> Certificate:
         """What is proved of other weights than those that training found."""

@@ -17,15 +17,19 @@ from cliquewise.data.shard_cache import ShardCache
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Arrays, Header
 from cliquewise.estimators._chain_files import pack_chain
+from cliquewise.estimators._costs import PSEUDO
 from cliquewise.estimators._pruning import ChainPruning
-from cliquewise.estimators._tables import laid_out
+from cliquewise.estimators._tables import Given, laid_out
 from cliquewise.problems.fingerprint import Fingerprint
 from cliquewise.ragged import Ints
 from cliquewise.solvers.base import State, get
 from cliquewise.solvers.sdca import SDCA, DualAscent
 
 #: Fields of a Dataset that files hold, where it has them.
-_FIELDS = ("offsets", "indptr", "indices", "values", "labels", "allowed", "weights")
+_FIELDS = (
+    "offsets", "indptr", "indices", "values", "labels", "allowed", "weights", "costs",
+    "token_weights",
+)  # fmt: skip
 
 
 class Known(NamedTuple):
@@ -48,7 +52,15 @@ class ChainTraining(ChainPruning):
     _check_parameters: Callable[[], None]
     _fit: Callable[..., Any]
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        token_weight: Any = None,
+    ) -> Self:
         """Add examples to the dual and train on all of them, from where training stood.
 
         New attributes and new labels are taken in. A tagger that was loaded needs a file with its
@@ -61,15 +73,19 @@ class ChainTraining(ChainPruning):
         classes : sequence, optional
             Further labels that will come; named in the first call they cost nothing later.
         sample_weight : array-like, optional
+        token_weight : list of lists of numbers, optional
+            As in :meth:`fit`.
         """
+        given = Given(sample_weight, token_weight)
         if "coef_" not in self.__dict__:
-            return self._begin(X, y, classes, sample_weight, None, None)  # type: ignore[no-any-return]
+            return self._begin(X, y, classes, given)  # type: ignore[no-any-return]
         self._check_parameters()
         old, partial, state = self._kept("partial_fit")
         layout, X = laid_out(self, X)
         y = y if layout is None else layout.given(y, "y")
         encoder, labels = self._grown(X, y, classes)
-        new, new_partial = self._labeled(encoder.transform(X), labels, y, sample_weight, None)
+        given = given.by_sequence(layout)
+        new, new_partial = self._labeled(encoder.transform(X), labels, y, given)
         if partial is not None or new_partial is not None:
             raise DataError("partial_fit needs every label to be known")
         same, before = np.arange(len(old)), len(self.labels_)
@@ -77,21 +93,22 @@ class ChainTraining(ChainPruning):
         warm = state
         if len(labels) > before:
             warm = _known(state, same, same)
-            if old.allowed is not None:
+            if old.allowed is not None or old.costs is not None:
                 raise DataError(
-                    "new labels cannot be added to examples that were trained with allowed labels: "
-                    "fit anew, on all examples"
+                    "new labels cannot be added to examples that were trained with allowed labels "
+                    "or with costs: fit anew, on all examples"
                 )
         return self._fit(encoder, labels, (Dataset.concat([old, new]), None), warm)  # type: ignore[no-any-return]
 
-    def _fit_known(self, X: Any, y: Any, sample_weight: Any, allowed: Any, callback: Any) -> Self:
+    def _fit_known(self, X: Any, y: Any, given: Given, callback: Any) -> Self:
         """Train on examples of which some are known, from the dual variables of these."""
         self._check_parameters()
         old, partial, state = self._kept("warm_start")
         layout, X = laid_out(self, X)
         y = y if layout is None else layout.given(y, "y")
         encoder, labels = self._grown(X, y, None)
-        labeled = self._labeled(encoder.transform(X), labels, y, sample_weight, allowed)
+        given = given.by_sequence(layout)
+        labeled = self._labeled(encoder.transform(X), labels, y, given)
         warm = None
         if partial is None and labeled[1] is None:
             warm = _known(state, *_matches(labeled[0], encoder.widened(old)))
@@ -126,7 +143,7 @@ class ChainTraining(ChainPruning):
         """A state for this problem from one of other examples; None if the solver has none."""
         if not isinstance(warm, Known):
             return warm
-        if not isinstance(solver, SDCA):
+        if not isinstance(solver, SDCA) or self.loss == PSEUDO:  # whose examples are tokens
             return None
         return solver.adopted(problem, warm.state, warm.own, warm.old)
 

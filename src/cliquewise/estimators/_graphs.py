@@ -41,10 +41,12 @@ class GraphEstimator(Estimator):
 
     _losses: ClassVar[tuple[str, ...]] = LOSSES
 
-    def _fit_graphs(self, model: PairwiseModel, data: GraphDataset, weights: Floats) -> None:
+    def _fit_graphs(
+        self, model: PairwiseModel, data: GraphDataset, weights: Floats, cost: Floats | None
+    ) -> None:
         self._check_parameters()
         problem = GraphProblem(
-            model, data, self.C, self.loss, self.gamma, self.entropy, self.epsilon, weights=weights
+            model, data, self.C, self.loss, self.gamma, self.entropy, self.epsilon, cost, weights
         )
         self._fit_problem(problem, model)
 

@@ -30,7 +30,7 @@ class ChainInspection(SpanPrediction):
             before it, with what attributes of the pair add).
         """
         tags = self.predict([x])[0]
-        likely = None if self.loss != "log" else self.predict_marginals([x])[0]
+        likely = self.predict_marginals([x])[0] if self.has_probabilities else None
         model = self.model_
         data = self._encode([x])
         form = model.form(data, learn=False)

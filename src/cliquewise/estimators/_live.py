@@ -53,7 +53,7 @@ def live_block(tagger: Any) -> Block:
         "begin": _masked(begin, model.begin_allowed),
         "end": _masked(end, model.end_allowed),
         "transitions": [_masked(*row) for row in zip(model.transitions(w).tolist(), allowed)],
-        "probabilities": tagger.loss == "log",
+        "probabilities": tagger.has_probabilities,
         "n_weights": int(inner.sum()),
     }
     return block | {"bytes": len(embedded(block))}

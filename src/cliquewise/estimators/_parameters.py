@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cliquewise.data.dataset import MOST_COST
 from cliquewise.errors import DataError
 from cliquewise.graph.oriented_trees import ENTROPIES
 from cliquewise.models.pairwise import PAIRWISE
@@ -86,6 +87,7 @@ RULES: dict[str, Rule] = {
     "n_hash": _NONE | _whole(1, 2**31 - 1),
     "min_count": _whole(1, 2**31 - 1),
     "class_weight": _WEIGHTS,
+    "cost": _NONE | _list_of(_list_of(_number(0, MOST_COST))),
     "pairwise": _word(*PAIRWISE),
     "entropy": _word(*ENTROPIES),
     "epsilon": _number(0, 1),

@@ -164,8 +164,13 @@ class ChainPrediction:
             with ThreadPoolExecutor(jobs) as pool:
                 list(pool.map(lambda block: work(*block), blocks))
 
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether it was trained with a loss that makes probabilities of scores."""
+        return self.loss in ("log", "pseudo_likelihood", "softmax_margin")
+
     def _need_probabilities(self) -> None:
-        if self.loss != "log":
+        if not self.has_probabilities:
             raise UnsupportedError(
                 "the hinge loss gives scores, not probabilities: predict works, marginals, "
                 'top-k probabilities and likelihoods do not; train with loss="log"'

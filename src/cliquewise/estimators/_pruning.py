@@ -14,11 +14,12 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.estimators._chain_files import without_zeros
 from cliquewise.estimators._inspection import ChainInspection
+from cliquewise.estimators._tables import Given
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
 
 #: Parameters that the objective depends on.
-OBJECTIVE = ("loss", "C", "l1_ratio", "gamma", "smoother")
+OBJECTIVE = ("loss", "C", "l1_ratio", "gamma", "smoother", "cost")
 
 
 class Pruned(NamedTuple):
@@ -89,7 +90,8 @@ class ChainPruning(ChainInspection):
         check_is_fitted(self, "coef_")
         weights = self._without_small(threshold, keep)
         if X is not None:
-            data, partial = self._labeled(self._encode(X), self.labels_, y, sample_weight, None)
+            given = Given(sample_weight)
+            data, partial = self._labeled(self._encode(X), self.labels_, y, given)
             problem = self._chain_problem(self.model_, data, partial)
             before, certificate = problem.primal(self.coef_), problem.certificate(weights)
         else:
@@ -155,7 +157,8 @@ class ChainPruning(ChainInspection):
 
     def _settings(self) -> dict[str, Any]:
         """What the objective depends on beside the data."""
-        return {n: v for n, v in self.get_params(deep=False).items() if n in OBJECTIVE}
+        given = {n: v for n, v in self.get_params(deep=False).items() if n in OBJECTIVE}
+        return {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in given.items()}
 
     def _certificate_of(self, weights: Floats) -> Certificate:
         """The dual value bounds the objective, whatever the weights are."""

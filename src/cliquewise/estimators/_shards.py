@@ -10,7 +10,9 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.shard_cache import ShardCache, open_cache
 from cliquewise.data.shards import Shards
 from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.estimators._costs import PSEUDO
 from cliquewise.models.chain import ChainModel
+from cliquewise.problems.chain import SMOOTHED
 from cliquewise.problems.shards import ENTRY_BYTES, ShardedChainProblem
 
 if TYPE_CHECKING:
@@ -32,6 +34,13 @@ def encoded(tagger: SequenceTagger, shards: Shards, **others: Any) -> ShardCache
             "class_weight is not known for Shards; let the source give weights: a function that "
             "yields (sequence, labels, weight), or @weight in CRFsuite's files"
         )
+    if tagger.loss == PSEUDO:
+        raise UnsupportedError(f'loss="{PSEUDO}" is not known for Shards; fit on lists in memory')
+    if tagger.cost is not None:
+        raise UnsupportedError(
+            "cost is not known for Shards, where every wrong label costs 1; leave it out, or fit "
+            "on lists in memory"
+        )
     most = tagger.max_memory * 2**30
     return open_cache(shards, tagger.template, tagger.n_hash, tagger.min_count, NAMES_SHARE * most)
 
@@ -41,7 +50,7 @@ def kept(tagger: SequenceTagger, cache: ShardCache) -> Dataset | ShardCache:
     k, lengths = len(cache.labels), np.diff(cache.offsets)
     edges = float(np.count_nonzero(lengths > 1))
     needed = 16.0 * k * cache.n_tokens + 16.0 * k * k * edges + ENTRY_BYTES * cache.n_entries
-    if needed <= MEMORY_SHARE * tagger.max_memory * 2**30 and tagger.loss != "smooth_hinge":
+    if needed <= MEMORY_SHARE * tagger.max_memory * 2**30 and tagger.loss not in SMOOTHED:
         return Dataset.concat(list(cache))
     return cache
 

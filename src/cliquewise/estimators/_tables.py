@@ -19,26 +19,42 @@ Answer = Callable[[Layout, Any, Any], Any]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+class Given(NamedTuple):
+    """What `fit` is told of sequences and tokens beside their labels."""
+
+    sample_weight: Any = None
+    token_weight: Any = None
+    allowed: Any = None
+
+    def by_sequence(self, layout: Layout | None) -> Given:
+        """Columns of a table as lists."""
+        if layout is None:
+            return self
+        own = {n: getattr(self, n) for n in ("token_weight", "allowed")}
+        return self._replace(**{n: layout.given(v, n) for n, v in own.items() if v is not None})
+
+
 class Learned(NamedTuple):
     """What a table (or what is none) says to an estimator that learns."""
 
     X: Any
     y: Any
-    allowed: Any
+    given: Given
     columns: list[str] | None = None
     label: str | None = None
 
 
-def learned(tagger: Any, X: Any, y: Any, allowed: Any) -> Learned:
+def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
     """A table as sequences and labels; all else as it is."""
     table = Table.of(X)
     if table is None:
-        return Learned(X, y, allowed)
+        return Learned(X, y, given)
     if y is None:
         raise DataError('give y: the name of the column of labels, fit(table, "tag"), or a column')
     named = y if isinstance(y, str) else getattr(y, "name", None)
     label = named if named in table.names else None
-    layout = Layout.of(table, tagger.by, None, label)
+    weight = given.token_weight if isinstance(given.token_weight, str) else None
+    layout = Layout.of(table, tagger.by, None, label, weight)
     labels = layout.given(y, "y")
     for name in layout.columns:
         if label is None and layout.given(name, name) == labels:
@@ -47,8 +63,8 @@ def learned(tagger: Any, X: Any, y: Any, allowed: Any) -> Learned:
                 " or leave it out of the table"
             )
     tokens, is_text = layout.tokens(None if tagger.template is None else True)
-    given = None if allowed is None else layout.given(allowed, "allowed")
     shown = Columns.from_rows(tokens) if is_text and tagger.template is None else tokens
+    given = given.by_sequence(layout)
     return Learned(shown, labels, given, layout.columns, named if isinstance(named, str) else None)
 
 

@@ -45,7 +45,7 @@ class TaggedText:
         self.own = np.array([known[c] for c in self.predicted], dtype=np.int64)
         self.words = words_of(X, lengths, tokens)
         self.spans = Spans.of(self.truth, self.predicted, self.offsets)
-        self.has_probabilities = tagger.loss == "log"
+        self.has_probabilities = tagger.has_probabilities
         if self.has_probabilities:
             self._measure()
 
@@ -136,7 +136,7 @@ def marked(tagger: Any, X: Any, tokens: Any = None) -> MarkedText:
     """Predictions as marked-up sentences; see ``SequenceTagger.show``."""
     tags = tagger.predict(X)
     words = words_of(X, list(map(len, tags)), tokens)
-    sure = tagger.loss == "log"
+    sure = tagger.has_probabilities
     try:
         spans: list[list[Any]] = [
             [(s.start, s.end, s.type, s.probability if sure else None) for s in found]

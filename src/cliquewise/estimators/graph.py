@@ -13,6 +13,7 @@ from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Arrays, Header, listed_classes, plain_classes
+from cliquewise.estimators._costs import costs_of, saved_cost
 from cliquewise.estimators._graphs import GraphEstimator, as_lists
 from cliquewise.estimators._inputs import (
     check_sample_weight,
@@ -33,7 +34,7 @@ class GraphLabeler(GraphEstimator):
     Parameters
     ----------
     loss : {"log", "softmax_margin", "hinge"}, default="log"
-        Likelihood; the same with a Hamming cost added to the scores; structural SVM.
+        Likelihood; the same with the costs of wrong labels added to the scores; structural SVM.
     C : float, default=1.0
         Weight of the sum of the losses against the penalty, ``1/2 ||w||^2`` or, with
         ``l1_ratio``, an elastic net as in :class:`SequenceTagger`.
@@ -48,6 +49,9 @@ class GraphLabeler(GraphEstimator):
         See :class:`~cliquewise.problems.graph.GraphProblem`.
     class_weight : dict or "balanced", optional
         Weight of each class; an example's loss is multiplied by the mean over its nodes.
+    cost : dict or (K, K) array, optional
+        What a wrong label costs in ``softmax_margin`` and ``hinge``, as in
+        :class:`SequenceTagger`; ``fit(node_weight=)`` multiplies the costs of a node.
     solver : str or Solver, default="auto"
         ``idal``, ``relaxed_lbfgs``, ``gdmm``, ``soft_sdca``, ``soft_bcfw``: cliquewise, any
         graph. ``sdca``, ``lbfgs``: by exact inference, for graphs of small treewidth.
@@ -87,8 +91,11 @@ class GraphLabeler(GraphEstimator):
     _: KW_ONLY
     pairwise: str = "table"
     class_weight: Any = None
+    cost: Any = None
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GraphLabeler:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, node_weight: Any = None
+    ) -> GraphLabeler:
         """Train.
 
         Parameters
@@ -101,6 +108,9 @@ class GraphLabeler(GraphEstimator):
             One label per node; H x W arrays for the pixels of images.
         sample_weight : (n_examples,), optional
             Weight of each example's loss.
+        node_weight : list of sequences of numbers, optional
+            What the costs of wrong labels are multiplied by, node by node (losses
+            ``softmax_margin`` and ``hinge``).
         """
         data = self._data(X)
         if len(data) == 0 or data.n_nodes == 0:
@@ -117,7 +127,8 @@ class GraphLabeler(GraphEstimator):
         sizes = [len(labels) for labels in self.labels_]
         model = PairwiseModel(sizes, data.features.shape[1], width, self.pairwise, self.intercept)
         weights = self._weights(sample_weight, numbers, data)
-        self._fit_graphs(model, data.with_labels(numbers), weights)
+        costs = self._costs(node_weight, numbers, data)
+        self._fit_graphs(model, data.with_labels(numbers), weights, costs)
         self._name_classes()
         return self
 
@@ -130,6 +141,22 @@ class GraphLabeler(GraphEstimator):
             raise DataError("class_weight does not work with node types; use sample_weight")
         per_class = class_weights(self.class_weight, self.labels_[0].classes, numbers)
         return weights * mean_by_example(per_class[numbers], data.node_offsets)
+
+    def _costs(self, given: Any, numbers: NDArray[np.int64], data: GraphDataset) -> Floats | None:
+        """What every label costs every node, flat; None if a wrong label costs 1."""
+        if given is not None and not isinstance(given, str):
+            given = [_in_line(np.asarray(part)) for part in listed(given, "node_weight")]
+        if len(self.labels_) > 1 and not (self.cost is None and given is None):
+            raise DataError("cost and node_weight do not work with node types; use sample_weight")
+        offsets = data.node_offsets
+        costs = costs_of(
+            self.loss, self.cost, given, self.labels_[0].classes, numbers, offsets, "node_weight"
+        )
+        return None if costs is None else costs.ravel()
+
+    def _plain_parameters(self) -> dict[str, Any]:
+        classes = self.labels_[0].classes
+        return super()._plain_parameters() | saved_cost(self.cost, classes)
 
     def _name_classes(self) -> None:
         classes = [labels.classes for labels in self.labels_]

@@ -26,6 +26,7 @@ from cliquewise.estimators._base import (
     plain_classes,
 )
 from cliquewise.estimators._chain_files import pack_chain, unpack_chain
+from cliquewise.estimators._costs import PSEUDO, costs_of, saved_cost, token_weights
 from cliquewise.estimators._crfsuite import translates_crfsuite
 from cliquewise.estimators._device import on_device
 from cliquewise.estimators._early_stopping import EarlyStopping
@@ -38,9 +39,10 @@ from cliquewise.estimators._inputs import (
 )
 from cliquewise.estimators._prediction import CACHED
 from cliquewise.estimators._shards import encoded, kept, problem_on_disk
-from cliquewise.estimators._tables import learned
+from cliquewise.estimators._tables import Given, learned
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
+from cliquewise.problems.pseudo_likelihood import token_by_token
 from cliquewise.ragged import Floats
 from cliquewise.report.faces import MarkedText
 from cliquewise.solvers.base import Start, choose
@@ -54,10 +56,12 @@ class SequenceTagger(ChainTraining, Estimator):
 
     Parameters
     ----------
-    loss : {"log", "hinge", "smooth_hinge"}, default="log"
-        Negative log-likelihood, or the structured hinge loss with the number of wrong labels as
-        margin (a structural support vector machine, which has no probabilities), or that loss
-        with its maximum smoothed by ``gamma`` and ``smoother``.
+    loss : {"log", "pseudo_likelihood", "softmax_margin", "hinge", "smooth_hinge"}, default="log"
+        Negative log-likelihood; the sum over the tokens of the same given the true labels of their
+        neighbors, with a weight for each; the likelihood with the costs of wrong labels added to
+        their scores; the structured hinge loss with these costs as margin (a structural support
+        vector machine, which has no probabilities); that loss with its maximum smoothed by
+        ``gamma`` and ``smoother``.
     C : float, default=1.0
         Weight of the sum of the losses against the penalty,
         ``l1_ratio ||w||_1 + (1 - l1_ratio) / 2 ||w||^2``. CRFsuite's ``c1`` and ``c2`` are
@@ -66,8 +70,9 @@ class SequenceTagger(ChainTraining, Estimator):
         Share of the L1 norm in the penalty, from 0 to 1: the more, the fewer weights are not zero
         (``n_nonzero_`` says how many). For solvers ``sdca`` and ``owlqn``.
     solver : str or Solver, default="auto"
-        ``auto``, a name or an instance. For ``log``: ``sdca``, ``lbfgs``, ``owlqn`` (with an
-        L1 penalty), ``sag``, ``oeg``; for ``hinge``:
+        ``auto``, a name or an instance. For ``log`` and ``pseudo_likelihood``: ``sdca``, ``lbfgs``,
+        ``owlqn`` (with an L1 penalty), ``sag``, ``oeg``; for ``softmax_margin`` the first three;
+        for ``hinge``:
         ``sdca``, ``bcfw``, ``gdmm`` (thousands of labels), ``subgradient``, ``svrg``, ``casimir``;
         for ``smooth_hinge``: ``lbfgs``, ``svrg``, ``casimir``.
     tol : float, default=1e-3
@@ -96,7 +101,13 @@ class SequenceTagger(ChainTraining, Estimator):
     min_count : int, default=1
         Leave out attributes of fewer tokens.
     class_weight : dict or "balanced", optional
-        Weight of an example: the mean weight of its labels.
+        Weight of an example: the mean weight of its labels. With ``pseudo_likelihood``, weight of
+        every token of this label.
+    cost : dict or (K, K) array, optional
+        What a wrong label costs in ``softmax_margin`` and the hinge losses: by how much more the
+        true label's score is to exceed its score. A dict of pairs (true, predicted), or
+        of true labels whatever was predicted, others cost 1; or a table with a row per true label,
+        in the order of ``classes_``. ``fit(token_weight=)`` multiplies the costs of a token.
     n_jobs : int or None, default=1
         Threads; None is 1, and -1 takes all processors. ``sdca`` trains in up to four of them, all
         solvers make certificates in them, and prediction runs in them. With several, training
@@ -167,6 +178,7 @@ class SequenceTagger(ChainTraining, Estimator):
     n_hash: int | None = None
     min_count: int = 1
     class_weight: Any = None
+    cost: Any = None
     n_jobs: int | None = 1
     device: str | None = None
     dtype: str = "float64"
@@ -176,7 +188,7 @@ class SequenceTagger(ChainTraining, Estimator):
     gamma: float = 1.0
     smoother: str = "l2"
 
-    _losses: ClassVar[tuple[str, ...]] = LOSSES
+    _losses: ClassVar[tuple[str, ...]] = (*LOSSES, PSEUDO)
 
     # ---- training
 
@@ -186,6 +198,7 @@ class SequenceTagger(ChainTraining, Estimator):
         y: Any = None,
         sample_weight: Any = None,
         *,
+        token_weight: Any = None,
         allowed: Any = None,
         callback: Callable[..., Any] | None = None,
         warm_start: bool = False,
@@ -210,6 +223,10 @@ class SequenceTagger(ChainTraining, Estimator):
             or a set of labels where a label is not, or partly, known: the loss is then that of
             all labelings that agree (``solver`` must be ``auto`` or ``lbfgs``).
         sample_weight : array-like (n_sequences,), optional
+        token_weight : list of lists of numbers, optional
+            With ``pseudo_likelihood`` the weight of each token's loss; in ``softmax_margin`` and
+            the hinge losses, what the costs of wrong labels are multiplied by there. For a table,
+            a column. (``log`` has none: it is no sum over tokens.)
         allowed : list of lists of (None or collections of labels), optional
             The labels that each token may take at all.
         callback : callable, optional
@@ -231,46 +248,46 @@ class SequenceTagger(ChainTraining, Estimator):
         """
         self._held_out = None if validation is None else (validation, patience)
         try:
-            return self._fit_on(X, y, sample_weight, allowed, callback, warm_start)
+            given = Given(sample_weight, token_weight, allowed)
+            return self._fit_on(X, y, given, callback, warm_start)
         finally:
             del self._held_out
 
     def _fit_on(
-        self, X: Any, y: Any, sample_weight: Any, allowed: Any, callback: Any, warm_start: bool
+        self, X: Any, y: Any, given: Given, callback: Any, warm_start: bool
     ) -> SequenceTagger:
         if warm_start and "coef_" in self.__dict__ and not isinstance(X, Shards):
-            return self._fit_known(X, y, sample_weight, allowed, callback)
+            return self._fit_known(X, y, given, callback)
         if isinstance(X, Shards):
             self._check_parameters()
-            given = {"y": y, "sample_weight": sample_weight, "allowed": allowed}
-            cache = encoded(self, X, **given)
+            cache = encoded(self, X, y=y, **given._asdict())
             return self._fit(cache.encoder, cache.labels, (kept(self, cache), None), None, callback)
-        return self._begin(X, y, None, sample_weight, allowed, callback)
+        return self._begin(X, y, None, given, callback)
 
     def _begin(
-        self, X: Any, y: Any, classes: Any, sample_weight: Any, allowed: Any, callback: Any
+        self, X: Any, y: Any, classes: Any, given: Given, callback: Any = None
     ) -> SequenceTagger:
         """Train from nothing."""
         self._check_parameters()
         if self.loss == "log" and self.device is None and self.dtype == "float64":
             compile_ahead("chain.plan")
-        X, y, allowed, columns, label = learned(self, X, y, allowed)
+        X, y, given, columns, label = learned(self, X, y, given)
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
         encoder.columns, encoder.label = columns, label
         data = encoder.fit_transform(X)
         labels = Labels.fit(y) if classes is None else Labels(classes)
-        labeled = self._labeled(data, labels, y, sample_weight, allowed)
+        labeled = self._labeled(data, labels, y, given)
         return self._fit(encoder, labels, labeled, callback=callback)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.loss not in LOSSES:
+        if self.loss not in self._losses:
             raise UnsupportedError(
-                f"loss {self.loss!r} is not available; the losses are: {', '.join(LOSSES)}"
+                f"loss {self.loss!r} is not available; the losses are: {', '.join(self._losses)}"
             )
 
     def _labeled(
-        self, data: Dataset, labels: Labels, y: Any, sample_weight: Any, allowed: Any
+        self, data: Dataset, labels: Labels, y: Any, given: Given
     ) -> tuple[Dataset, NDArray[np.bool_] | None]:
         if len(labels) == 0:
             raise DataError("y has no labels; training needs at least one labeled token")
@@ -281,13 +298,22 @@ class SequenceTagger(ChainTraining, Estimator):
             known = np.flatnonzero(numbers >= 0)
             partial[known] = False
             partial[known, numbers[known]] = True
-        weights = check_sample_weight(sample_weight, len(data))
+        weights = check_sample_weight(given.sample_weight, len(data))
+        per_token, pseudo = np.ones(data.n_tokens), self.loss == PSEUDO
         if self.class_weight is not None:
             per_class = class_weights(self.class_weight, labels.classes, numbers)
             per_token = np.where(numbers >= 0, per_class[numbers], 1.0)
+        if not pseudo:
             weights = weights * mean_by_example(per_token, data.offsets)
-        mask = None if allowed is None else allowed_mask(allowed, labels, data.offsets)
-        return data.with_labels(numbers, mask, weights), partial
+        elif given.token_weight is not None:
+            per_token = per_token * token_weights(given.token_weight, data.offsets)
+        mask = None
+        if given.allowed is not None:
+            mask = allowed_mask(given.allowed, labels, data.offsets)
+        weight = None if pseudo else given.token_weight
+        costs = costs_of(self.loss, self.cost, weight, labels.classes, numbers, data.offsets)
+        labeled = data.with_labels(numbers, mask, weights, costs)
+        return replace(labeled, token_weights=per_token if pseudo else None), partial
 
     def _fit(
         self,
@@ -350,10 +376,10 @@ class SequenceTagger(ChainTraining, Estimator):
         self, model: ChainModel, data: Dataset, partial: NDArray[np.bool_] | None
     ) -> ChainProblem:
         """What training minimizes."""
-        jobs = threads(self.n_jobs)
-        problem = ChainProblem(
-            model, data, self.C, partial, jobs, self.loss, self.gamma, self.smoother
-        )
+        jobs, loss = threads(self.n_jobs), self.loss
+        if loss == PSEUDO:
+            (model, data), loss = token_by_token(model, data), "log"
+        problem = ChainProblem(model, data, self.C, partial, jobs, loss, self.gamma, self.smoother)
         return problem.elastic(self.l1_ratio)
 
     def _wanted(self) -> Any:
@@ -425,6 +451,9 @@ class SequenceTagger(ChainTraining, Estimator):
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = pack_chain(self.model_, self.encoder_, self.coef_)
         return arrays, {"classes": plain_classes(self.classes_), **header}
+
+    def _plain_parameters(self) -> dict[str, Any]:
+        return super()._plain_parameters() | saved_cost(self.cost, self.classes_)
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
         labels = listed_classes(header["classes"])

@@ -37,7 +37,7 @@ def augment(data: Dataset, intercept: bool, boundaries: bool) -> Dataset:
         place = place + flag
     return Dataset.trusted(
         data.offsets, indptr, indices, values, data.n_features + len(flags),
-        data.labels, data.allowed, data.weights, data.edges,
+        data.labels, data.allowed, data.weights, data.edges, data.costs,
     )  # fmt: skip
 
 

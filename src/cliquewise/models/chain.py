@@ -419,8 +419,19 @@ class ChainForm:
             np.full(data.n_tokens, -1, dtype=np.int32) if labels is None else labels,
             np.ones(len(data)) if data.weights is None else data.weights,
             model._allowed(data), *pairs, self._row_mask(), self.edge_start, model.edge_free,
-            model.edge_allowed, 0.0,
+            model.edge_allowed, 0.0, self._costs(data),
         )  # fmt: skip
+
+    def _costs(self, data: Dataset) -> Floats:
+        """What labels cost; empty where every wrong one costs 1."""
+        n_labels = self.model.n_labels
+        if data.costs is None:
+            return np.empty((0, n_labels))
+        if data.costs.shape[1] != n_labels:
+            raise DataError(
+                f"the costs are those of {data.costs.shape[1]} labels; the model has {n_labels}"
+            )
+        return data.costs
 
     def _row_mask(self) -> NDArray[np.uint64]:
         """For every attribute, the bits of the labels that it has a weight for."""
@@ -454,6 +465,7 @@ class ChainForm:
             np.empty((0, square), dtype=bool), np.empty(0, dtype=np.int64),
             np.empty(0, dtype=np.int32), np.empty(0, dtype=np.uint64),
             model.n_edge_attributes * square, nothing, nothing, 0.0,
+            np.empty((0, square)),
         )  # fmt: skip
 
     # ---- from weights to scores and back

@@ -14,7 +14,7 @@ from cliquewise.models.chain import ChainModel, Mask
 from cliquewise.models.links import links_of_table, may_be_sparse
 from cliquewise.problems.base import between
 from cliquewise.problems.chain_sizes import ChainSizes, FeatureSizes
-from cliquewise.problems.rounding import EXP, SUM
+from cliquewise.problems.rounding import EXP, SUM, UNIT
 from cliquewise.ragged import Floats
 
 #: Most work (tokens times squared labels) in one call of a kernel: about two seconds.
@@ -22,7 +22,9 @@ WORK = 400_000_000
 #: Entries of the data that show how work is shared among attributes.
 SAMPLE = 1 << 16
 #: The losses of chains.
-LOSSES = ("log", "hinge", "smooth_hinge")
+LOSSES = ("log", "softmax_margin", "hinge", "smooth_hinge")
+#: Those that are smoothed maxima of scores and costs.
+SMOOTHED = ("softmax_margin", "smooth_hinge")
 
 
 class ChainProblem(ChainSizes):
@@ -40,9 +42,11 @@ class ChainProblem(ChainSizes):
         For tokens whose label is not known: what it may be. Such losses are not convex.
     n_jobs : int, default=1
         Threads for passes over all examples.
-    loss : {"log", "hinge", "smooth_hinge"}, default="log"
-        ``hinge`` is ``max_y [Hamming(y, y_i) + <w, F(x_i, y) - F(x_i, y_i)>]``, the number of
-        wrong labels not divided by the length; ``smooth_hinge`` smooths that maximum.
+    loss : {"log", "softmax_margin", "hinge", "smooth_hinge"}, default="log"
+        ``hinge`` is ``max_y [cost(y) + <w, F(x_i, y) - F(x_i, y_i)>]``, where the cost is the
+        number of wrong labels, not divided by the length, or the sum of ``data.costs``;
+        ``smooth_hinge`` smooths that maximum; ``softmax_margin`` has ``log sum exp`` in its
+        place, so that it is the likelihood with costs added to the scores.
     gamma : float, default=1.0
         Amount of smoothing of ``smooth_hinge``.
     smoother : {"l2", "entropy"}, default="l2"
@@ -75,6 +79,12 @@ class ChainProblem(ChainSizes):
         self.form = model.form(data)
         self.chains = self.form.chains
         self.gamma, self.smoother, self.top = float(gamma), smoother, int(top)
+        if loss == "softmax_margin":
+            self.gamma, self.smoother = 1.0, "entropy"
+        if loss == "log" and data.costs is not None:
+            raise UnsupportedError(
+                'loss "log" has no costs; loss "softmax_margin" is the likelihood with costs'
+            )
         self._check_truth()
         self.partial = None if self.is_convex else self._permitted(partial)
         self.edge_chains: Any = None
@@ -144,6 +154,8 @@ class ChainProblem(ChainSizes):
         if self.partial is not None:
             yield "labels", self.partial[:tokens]
         yield "weights", c.weights[:n]
+        if len(c.costs):
+            yield "costs", c.costs[:tokens]
         yield "constraints", c.allowed[:tokens]
         yield "constraints", m.edge_allowed
         sizes = np.array([m.n_labels, m.intercept, m.boundaries, m.n_edge_attributes])
@@ -228,7 +240,7 @@ class ChainProblem(ChainSizes):
         out, links = np.zeros(self.n_examples), self._links(w)
 
         def part(first: int, last: int) -> None:
-            if self.loss == "smooth_hinge":
+            if self.loss in SMOOTHED:
                 smooth.smooth_losses(self.chains, w, self.gamma, self._outputs, first, last, out)
             elif self.loss == "hinge":
                 hinge.losses(self.chains, w, links, first, last, out)
@@ -281,7 +293,7 @@ class ChainProblem(ChainSizes):
             out = form.zeros()
             if self.loss == "hinge":
                 loss = subgradient(chains, packed, links, first, last, out)
-            elif self.loss == "smooth_hinge":
+            elif self.loss in SMOOTHED:
                 smooth = self.gamma, self._outputs, no_anchor(self.model.n_labels)
                 loss = full_gradient(chains, packed, *smooth, first, last, out).loss
             elif self.edge_chains is not None:
@@ -317,6 +329,19 @@ class ChainProblem(ChainSizes):
         return np.asarray(along + SUM, dtype=np.float64)
 
     @cached_property
+    def smoothed_summands(self) -> Floats:
+        """:attr:`summands` where tokens with next to no difference to the truth are left out."""
+        from cliquewise._kernels.chain.smooth import ROUNDING
+
+        left_out = ROUNDING / UNIT * self.model.n_labels * self.features.total
+        return self.summands_of(np.inf) + self.C * left_out
+
+    @property
+    def summands(self) -> Floats:
+        """By row: C times all features, each times its roundings and those of the sum."""
+        return self.smoothed_summands if self.loss in SMOOTHED else self._summands
+
+    @cached_property
     def features(self) -> FeatureSizes:
         """Sizes of the features of all tokens, by row."""
         return self.feature_sizes(self.sequence_depths)
@@ -342,7 +367,11 @@ class ChainProblem(ChainSizes):
     @cached_property
     def own_doubt(self) -> float:
         """Roundings of log partition functions, and of their sum over the sequences."""
-        own = self.chains.weights @ (self.sequence_depths * (1.0 + self.data.lengths))
+        sizes = 1.0 + self.data.lengths
+        if len(self.chains.costs):
+            largest = np.append(0.0, np.cumsum(self.chains.costs.max(axis=1)))
+            sizes = sizes + np.diff(largest[self.data.offsets])
+        own = self.chains.weights @ (self.sequence_depths * sizes)
         return float(own) * float(1.0 + np.log(self.model.n_labels))
 
 

@@ -115,9 +115,13 @@ class ChainSizes(Problem):
         """By row: numbers added up where a token has at most ``most``, and all have ``total``."""
         return np.minimum(most * self.features.counts, total) + 8.0
 
-    @cached_property
+    @property
     def summands(self) -> Floats:
         """By row: C times all features, each times its roundings and those of the sum."""
+        return self._summands
+
+    @cached_property
+    def _summands(self) -> Floats:
         return self.summands_of(np.inf)
 
     @property

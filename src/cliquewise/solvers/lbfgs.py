@@ -23,6 +23,9 @@ from cliquewise.solvers.base import (
 )
 from cliquewise.solvers.checked import check, checked
 
+#: Why other losses are refused where pairs of tokens have attributes.
+PAIRS_OF_LOG = "knows attributes of token pairs (B rules with %x) with the log loss only"
+
 
 @dataclass
 class Iterate(State):
@@ -48,7 +51,7 @@ class LBFGS(Solver):
 
     name: ClassVar[str] = "lbfgs"
     works_on: ClassVar[dict[str, frozenset[str]]] = {
-        "chain": frozenset({"log", "smooth_hinge"}),
+        "chain": frozenset({"log", "softmax_margin", "smooth_hinge"}),
         "graph": frozenset({"log"}),
         "candidates": frozenset({"log"}),
         "label_graph": frozenset({"log", "softmax_margin"}),
@@ -65,7 +68,10 @@ class LBFGS(Solver):
 
     def refuses(self, problem: Problem) -> str | None:
         """Refuse also what no exact marginals can be had of."""
-        return super().refuses(problem) or problem.refuses_call("exp")
+        reason = super().refuses(problem)
+        if reason is None and problem.has_pair_attributes and problem.loss != "log":
+            return PAIRS_OF_LOG
+        return reason or problem.refuses_call("exp")
 
     def suits(self, problem: Problem) -> bool:
         """Not where a smoothed maximum has kinks (the l2 smoother's few outputs leave some)."""

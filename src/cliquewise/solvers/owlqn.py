@@ -38,7 +38,7 @@ class OWLQN(LBFGS):
 
     name: ClassVar[str] = "owlqn"
     works_on: ClassVar[dict[str, frozenset[str]]] = {
-        "chain": frozenset({"log"}),
+        "chain": frozenset({"log", "softmax_margin"}),
         "graph": frozenset({"log"}),
         "candidates": frozenset({"log"}),
         "label_graph": frozenset({"log", "softmax_margin"}),

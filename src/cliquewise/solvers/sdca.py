@@ -30,7 +30,7 @@ from cliquewise.solvers.backends.chain.single import SingleDuals
 from cliquewise.solvers.backends.graph.duals import GraphDuals
 from cliquewise.solvers.base import Arrays, Info, Solver, State, one_of, register, share
 from cliquewise.solvers.checked import checked, count_of
-from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.solvers.lbfgs import LBFGS, PAIRS_OF_LOG
 from cliquewise.solvers.owlqn import OWLQN
 from cliquewise.solvers.sampling import SAMPLINGS, Order
 
@@ -211,7 +211,7 @@ class SDCA(Ascent):
 
     name: ClassVar[str] = "sdca"
     works_on: ClassVar[dict[str, frozenset[str]]] = {
-        "chain": frozenset({"log", "hinge"}),
+        "chain": frozenset({"log", "softmax_margin", "hinge"}),
         "graph": frozenset({"log", "softmax_margin"}),
         "shards": frozenset({"log", "hinge"}),
     }
@@ -239,7 +239,7 @@ class SDCA(Ascent):
         """Refuse what all refuse, no L2 penalty, and exact inference out of reach."""
         reason = super().refuses(problem)
         if reason is None and problem.has_pair_attributes and problem.loss != "log":
-            return "knows attributes of token pairs (B rules with %x) with the log loss only"
+            return PAIRS_OF_LOG
         if reason is None and problem.l1_ratio == 1:
             return "needs an L2 part in the penalty: l1_ratio must be below 1"
         single = self.dtype == "float32"
@@ -255,7 +255,7 @@ class SDCA(Ascent):
 
     def successor(self, problem: Problem) -> Solver | None:
         """L-BFGS: dual ascent is slow where the penalty is weak or features are badly scaled."""
-        if problem.loss != "log":
+        if problem.loss not in LBFGS.works_on[problem.kind]:
             return None
         return OWLQN() if problem.l1_ratio > 0 else LBFGS()
 

@@ -12,7 +12,7 @@ corners are 0/1, sets of segments that do not meet. That is the form in which th
 * a step on one segment touches the weights of its few tokens only, and segments in different
   places of a sentence take steps of different lengths, where Frank-Wolfe has one for all.
 
-With the value of a segment, ``H_s = length_s + <w, F(with s) - F(truth)>``, the value of a
+With the value of a segment, ``H_s = cost_s + <w, F(with s) - F(truth)>``, the value of a
 labeling is the sum over its segments, and the steps on the dual have a closed form:
 ``gamma = sum_s beta_s H_s / (pull ||sum_s beta_s d_s||^2)`` along ``beta``, with
 

@@ -38,14 +38,24 @@ from cliquewise._kernels.common.simd import (
 #: ``row_mask``: all of them free. Bit ``j`` of ``row_mask[a]`` frees the weight of label ``j``;
 #: ``edge_free`` says which transitions carry a weight, ``edge_allowed`` which are possible).
 #: Scores are those of the weights moved towards zero by ``threshold``: 0 but where an L1 penalty
-#: has its weights made from their dual points as they are read.
-#: The last seven describe the weights and not the data. There are ``allowed.shape[1]`` labels.
+#: has its weights made from their dual points as they are read. ``costs`` (N, K) is what labels
+#: cost at tokens, 0 where they are true; without it a wrong label costs 1.
+#: ``pair_start`` to ``threshold`` describe the weights and not the data. There are
+#: ``allowed.shape[1]`` labels.
 Chains = namedtuple(
     "Chains",
     ["offsets", "indptr", "indices", "values", "labels", "weights", "allowed",
      "pair_start", "pair_label", "row_mask", "edge_start", "edge_free", "edge_allowed",
-     "threshold"],
+     "threshold", "costs"],
 )  # fmt: skip
+
+
+@kernel(inline=True)
+def cost_of(chains, token, label):
+    """What a label costs at a token."""
+    if chains.costs.shape[0] > 0:
+        return chains.costs[token, label]
+    return 0.0 if label == chains.labels[token] else 1.0
 
 
 @kernel(inline=True)

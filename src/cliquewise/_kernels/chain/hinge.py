@@ -1,6 +1,8 @@
 """The structured hinge loss of chains: values, subgradients, and passes of steps along them.
 
-    loss_i(w) = max over y of  Hamming(y, y_i) + <w, F(x_i, y) - F(x_i, y_i)>
+    loss_i(w) = max over y of  cost_i(y) + <w, F(x_i, y) - F(x_i, y_i)>
+
+The cost is the number of wrong labels, or the sum of what they cost (``chains.costs``).
 
 A labeling is always compared with the truth: tokens on which both agree are not touched, so
 that the work per labeling is that of its mistakes.
@@ -14,7 +16,7 @@ import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.decode import decode_workspace, viterbi
-from cliquewise._kernels.chain.features import node_scores, transitions_of
+from cliquewise._kernels.chain.features import cost_of, node_scores, transitions_of
 from cliquewise._kernels.chain.sparse import sparse_viterbi
 from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import as_written
@@ -50,7 +52,7 @@ def possible_transitions(chains, w, masked):
 def most_violating(chains, w, trans, links, first, last, unit, room):
     """The labeling of greatest loss plus score to ``room``; by how much it beats the truth.
 
-    ``trans`` is from `possible_transitions`; a wrong token costs ``unit``. ``links`` (None where
+    ``trans`` is from `possible_transitions`; costs are multiplied by ``unit``. ``links`` (None where
     labels are few) holds at least the nonzero transitions.
     """
     as_written()
@@ -59,10 +61,8 @@ def most_violating(chains, w, trans, links, first, last, unit, room):
     s = room.scores[:size]
     node_scores(chains, w, first, last, s)
     for t in range(size):
-        truth = chains.labels[first + t]
         for j in range(n_labels):
-            if j != truth:
-                s[t, j] += unit
+            s[t, j] += unit * cost_of(chains, first + t, j)
         if chains.allowed.shape[0] > 0:
             for j in range(n_labels):
                 if not chains.allowed[first + t, j]:
@@ -247,14 +247,13 @@ def clear_segment(chains, first, last, labels, start, begin, size, out):
 
 
 @kernel(helper=True)
-def count_mistakes(chains, first, labels, size):
-    """Hamming distance to the truth."""
+def cost_of_labels(chains, first, labels, start, size):
+    """What ``labels[start : start + size]`` cost at the tokens from ``first`` on."""
     as_written()
-    count = 0
+    total = 0.0
     for t in range(size):
-        if labels[t] != chains.labels[first + t]:
-            count += 1
-    return count
+        total += cost_of(chains, first + t, labels[start + t])
+    return total
 
 
 @kernel
@@ -306,7 +305,7 @@ def pegasos(chains, z, sums, strength, order, visits, origin):
     Returns
     -------
     (calls, mistakes)
-        Viterbi passes, and the sum of ``c_i Hamming`` of the labelings found.
+        Viterbi passes, and the sum of ``c_i cost_i`` of the labelings found.
     """
     as_written()
     n, room = chains.offsets.shape[0] - 1, search_room(chains, z)
@@ -324,7 +323,7 @@ def pegasos(chains, z, sums, strength, order, visits, origin):
         excess = most_violating(chains, z, possible, None, first, last, unit, room)
         calls += 1
         if excess > 0.0:
-            mistakes += weight * count_mistakes(chains, first, room.labels, size)
+            mistakes += weight * cost_of_labels(chains, first, room.labels, 0, size)
             factor = -strength * weight
             add_segment(chains, first, last, room.labels, 0, 0, size, factor, z)
             if sums.shape[0] > 0:

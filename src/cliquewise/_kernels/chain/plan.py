@@ -27,7 +27,7 @@ _VECTOR, _MATRIX, _TABLES = types.float64[::1], types.float64[:, ::1], types.flo
 _MASK = types.boolean[:, ::1]
 _CHAINS = types.NamedTuple(
     [_INTEGERS, _INTEGERS, _SHORT, _VECTOR, _SHORT, _VECTOR, _MASK,
-     _INTEGERS, _SHORT, types.uint64[::1], types.int64, _MASK, _MASK, types.float64],
+     _INTEGERS, _SHORT, types.uint64[::1], types.int64, _MASK, _MASK, types.float64, _MATRIX],
     Chains,
 )  # fmt: skip
 _DUALS = types.NamedTuple(

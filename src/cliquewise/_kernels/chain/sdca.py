@@ -28,7 +28,7 @@ is called ``w`` here is the vector before that: it is shrunk wherever scores are
 step costs is measured where weights leave or reach zero, too: most stay there and cost nothing.
 
 With a margin ``1 / gamma`` and weights divided by gamma the same steps maximize the dual of the
-structured hinge loss smoothed by gamma times the entropy.
+structured hinge loss smoothed by gamma times the entropy; with gamma 1 that is the softmax margin.
 """
 
 from __future__ import annotations
@@ -134,25 +134,33 @@ def _noise(w):
 
 
 @kernel(inline=True)
-def _lower_truth(chains, first, last, margin, scores):
-    """Take ``margin`` off the true labels' scores: a wrong label then costs that much."""
+def _add_margin(chains, first, last, margin, scores):
+    """Add ``margin`` times the costs to the scores, or take it off those of the true labels."""
+    if chains.costs.shape[0] > 0:
+        for t in range(last - first):
+            for j in range(scores.shape[1]):
+                scores[t, j] += margin * chains.costs[first + t, j]
+        return
     for t in range(last - first):
         scores[t, chains.labels[first + t]] -= margin
 
 
 @kernel
 def wrong_mass(chains, mu):
-    """Expected number of wrong labels, weighted: sum_i c_i <cost_i, mu_i>."""
-    total = 0.0
+    """Expected number and expected cost of wrong labels, weighted: sum_i c_i <cost_i, mu_i>."""
+    total, cost = 0.0, 0.0
     for i in range(chains.offsets.shape[0] - 1):
-        wrong = 0.0
+        wrong, paid = 0.0, 0.0
         for t in range(chains.offsets[i], chains.offsets[i + 1]):
             right = chains.labels[t]
             for j in range(mu.shape[1]):
                 if j != right:
                     wrong += mu[t, j]
+                    if chains.costs.shape[0] > 0:
+                        paid += chains.costs[t, j] * mu[t, j]
         total += chains.weights[i] * wrong
-    return total
+        cost += chains.weights[i] * paid
+    return total, cost if chains.costs.shape[0] > 0 else total
 
 
 #: Scratch of an epoch: scores and marginals under the weights; the point of the dual that is
@@ -280,7 +288,7 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part)
     strength : float
         1 / (lam n), where lam weights the half squared norm.
     margin : float
-        By how much a wrong label's score is raised over the true one's; 0 for a likelihood.
+        What costs are multiplied by and added to the scores; 0 for a likelihood.
     order : int array
         Examples to visit; -1 to draw one by its last seen gap.
     uniforms : array
@@ -313,7 +321,7 @@ def epoch(chains, duals, w, strength, margin, order, uniforms, fixed_step, part)
         node_scores(chains, w, first, last, s)
         shrunk_transitions(chains, w, trans.ravel())
         if margin != 0.0:
-            _lower_truth(chains, first, last, margin, s)
+            _add_margin(chains, first, last, margin, s)
         log_z = _infer_block(chains, block, room.scores, trans, room, room.p, room.p_edges)
         calls += 1
         at_mu, at_p = dot_difference(room.scores, block.theta, block.mu, room.p)

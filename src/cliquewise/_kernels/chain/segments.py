@@ -11,7 +11,12 @@ import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.features import mask_rows
-from cliquewise._kernels.chain.hinge import add_segment, clear_segment, segment_score
+from cliquewise._kernels.chain.hinge import (
+    add_segment,
+    clear_segment,
+    cost_of_labels,
+    segment_score,
+)
 from cliquewise._kernels.chain.sparse import add_link
 from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import as_written
@@ -37,10 +42,19 @@ Weights = namedtuple("Weights", ["w", "direction"])
 
 
 @kernel(helper=True)
+def segment_cost(chains, pool, a, first):
+    """What the labels of segment ``a`` cost, which are all wrong."""
+    as_written()
+    if chains.costs.shape[0] == 0:
+        return float(pool.length[a])
+    return cost_of_labels(chains, first + pool.begin[a], pool.labels, pool.start[a], pool.length[a])
+
+
+@kernel(helper=True)
 def segment_value(chains, pool, weights, a, first, last):
     """H of segment ``a``."""
     as_written()
-    return pool.length[a] + segment_score(
+    return segment_cost(chains, pool, a, first) + segment_score(
         chains, weights.w, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a]
     )
 
@@ -229,11 +243,14 @@ def gather(pool, visit, i, size):
 
 @kernel
 def weights_of_segments(chains, pool, strength, w):
-    """Compute w afresh, from weights over no edge of which lies more than 1; sum of c_i x loss."""
+    """Compute w afresh, from weights over no edge of which lies more than 1.
+
+    Returns the sums of c_i times the number, and the cost, of the labels that are expected wrong.
+    """
     as_written()
     w[:] = 0.0
     cover = np.zeros(longest(chains.offsets) + 1)
-    total = 0.0
+    total, cost = 0.0, 0.0
     for i in range(chains.offsets.shape[0] - 1):
         first, last = chains.offsets[i], chains.offsets[i + 1]
         cover[: last - first + 1] = 0.0
@@ -249,7 +266,8 @@ def weights_of_segments(chains, pool, strength, w):
                 pool.alpha[a] /= most
                 share = chains.weights[i] * pool.alpha[a]
                 total += share * pool.length[a]
+                cost += share * segment_cost(chains, pool, a, first)
                 add_features_of(chains, pool, a, first, last, -strength * share, w)
             a = pool.next[a]
     mask_rows(chains, w, 0, chains.row_mask.shape[0])
-    return total
+    return total, cost

@@ -1,7 +1,7 @@
 """The smoothed structured hinge loss of chains: values, gradients, and whole epochs of SVRG.
 
     loss_i(w) = max over u of  sum_y u_y psi_i(y; w) - mu omega(u),
-    psi_i(y; w) = Hamming(y, y_i) + <w, F(x_i, y) - F(x_i, y_i)>
+    psi_i(y; w) = cost_i(y) + <w, F(x_i, y) - F(x_i, y_i)>
 
 ``k > 0`` labelings carry the distribution u of the l2 smoother (with ``mu = 0`` and ``k = 1``:
 the hinge loss); ``k = 0`` stands for the entropy, with marginals by forward-backward. Either way
@@ -46,7 +46,7 @@ from cliquewise._kernels.common.simd import (
 #: edge (n, K, K) marginals. The other two are empty.
 Anchor = namedtuple("Anchor", ["labels", "shares", "nodes", "edges"])
 
-#: Sums over examples: of the losses, of the expected Hamming loss and of ``mu omega``, all
+#: Sums over examples: of the losses, of the expected costs and of ``mu omega``, all
 #: weighted with c_i; of calls, and of those whose k labelings are exact.
 Totals = namedtuple("Totals", ["loss", "cost", "omega", "calls", "exact"])
 
@@ -112,12 +112,16 @@ def _add(chains, first, last, delta, delta_edges, factor, other, out, sums):
 
 @kernel(helper=True)
 def _less_truth(chains, first, last, p, p_edges):
-    """From marginals to their difference from the truth's; the expected Hamming loss."""
+    """From marginals to their difference from the truth's; the expected cost."""
     as_written()
     cost = 0.0
     for t in range(last - first):
         truth = chains.labels[first + t]
-        cost += 1.0 - p[t, truth]
+        if chains.costs.shape[0] > 0:
+            for j in range(p.shape[1]):
+                cost += chains.costs[first + t, j] * p[t, j]
+        else:
+            cost += 1.0 - p[t, truth]
         p[t, truth] -= 1.0
         if t > 0:
             p_edges[chains.labels[first + t - 1], truth] -= 1.0

@@ -8,6 +8,7 @@ import numpy as np
 
 from cliquewise._kernels import kernel
 from cliquewise._kernels.chain.decode import decode_workspace
+from cliquewise._kernels.chain.features import cost_of
 from cliquewise._kernels.chain.inference import infer, inference_room, truth_score
 from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.chain.top_k import top_k_within
@@ -37,14 +38,12 @@ def smoothing_room(chains, k, like):
 
 @kernel(helper=True)
 def _add_cost(chains, first, last, s):
-    """Add the Hamming loss to the scores; -inf where a label is not allowed."""
+    """Add the costs to the scores; -inf where a label is not allowed."""
     as_written()
     n_labels = s.shape[1]
     for t in range(last - first):
-        truth = chains.labels[first + t]
         for j in range(n_labels):
-            if j != truth:
-                s[t, j] += 1.0
+            s[t, j] += cost_of(chains, first + t, j)
         if chains.allowed.shape[0] > 0:
             for j in range(n_labels):
                 if not chains.allowed[first + t, j]:

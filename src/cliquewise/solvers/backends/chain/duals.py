@@ -12,7 +12,7 @@ import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.problems.rounding import UNIT, Bound
+from cliquewise.problems.rounding import SUM, UNIT, Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.backends.base import scaled
 from cliquewise.solvers.backends.chain.parts import Parts, alone, bytes_of, threads_of
@@ -34,6 +34,7 @@ class Totals(NamedTuple):
     entropy: float  # times gamma
     doubt: float  # by how much that may be wrong
     wrong: float  # expected number of wrong labels
+    cost: float  # what they cost
     gaps: float
 
 
@@ -74,7 +75,7 @@ class ChainDuals:
         """What a part of all sequences adds to the sums of all."""
         n = self.problem.n_examples
         mean, doubt = self._entropy(self.problem.sequence_depths if depths is None else depths)
-        return Totals(n * mean, n * doubt, self._wrong(), float(self.arrays.gaps.sum()))
+        return Totals(n * mean, n * doubt, *self._wrong(), float(self.arrays.gaps.sum()))
 
     @property
     def course(self) -> tuple[str, ...]:
@@ -226,7 +227,7 @@ class ChainDuals:
         from cliquewise._kernels.chain import sdca, sdca_pairs
 
         pairs, strength, trees = self.problem.edge_chains, self._strength, self._trees()
-        margin = 1 / self.gamma if self.problem.loss == "hinge" else 0.0
+        margin = 0.0 if self.problem.loss == "log" else 1 / self.gamma
         w = self.w if self.parts is None else self.parts.copies.everything
         threshold = self.problem.penalty.threshold / self.gamma
         pairs = None if pairs is None else pairs._replace(threshold=threshold)
@@ -302,33 +303,40 @@ class ChainDuals:
             sdca_pairs.entropies(problem.chains, self.arrays, entropy, sizes, largest)
         return largest
 
-    def _wrong(self) -> float:
-        """Expected number of wrong labels, weighted."""
+    def _wrong(self) -> tuple[float, float]:
+        """Expected number of wrong labels, weighted, and what they cost."""
         from cliquewise._kernels.chain.sdca import wrong_mass
 
-        def part(first: int, last: int) -> float:
-            return float(wrong_mass(self._between(first, last)[0], self.arrays.mu))
+        def part(first: int, last: int) -> tuple[float, float]:
+            return wrong_mass(self._between(first, last)[0], self.arrays.mu)  # type: ignore[no-any-return]
 
-        return sum(self.problem.over_examples(part))
+        mass, cost = np.sum(self.problem.over_examples(part), axis=0)
+        return float(mass), float(cost)
 
     def dual(self) -> tuple[float, float]:
         problem, (mean, _) = self.problem, self._entropy(self.problem.sequence_depths)
         penalty = problem.penalty.conjugate(self.w, self.gamma)
         if problem.loss == "log":
             return mean - penalty, 0.0
-        return self._wrong() / max(problem.n_examples, 1) - penalty, mean
+        cost = self._wrong()[1] / max(problem.n_examples, 1)
+        if problem.loss == "softmax_margin":
+            return mean + cost - penalty, 0.0
+        return cost - penalty, mean
 
     def bound(self) -> Bound:
         return self._bound(self._largest(), self._entropies(), self._wrong(), scaled(self))
 
-    def _bound(self, largest: Floats, measured: Any, wrong: float, w: Floats) -> Bound:
+    def _bound(
+        self, largest: Floats, measured: Any, mistakes: tuple[float, float], w: Floats
+    ) -> Bound:
         """The bound of distributions from what was measured of them, and their weights."""
         problem, n, depths = self.problem, max(self.problem.n_examples, 1), self._depths(largest)
-        if problem.loss == "log":
+        (wrong, cost), linear, doubt = mistakes, 0.0, 0.0
+        if problem.loss != "hinge":
             linear, doubt = self._entropy(depths, measured)
-        else:
-            depth = problem.data.n_tokens + float(depths.max(initial=0.0))
-            linear, doubt = wrong / n, UNIT * depth * wrong / n
+        if problem.loss != "log":
+            depth = problem.data.n_tokens + float(depths.max(initial=0.0)) + SUM
+            linear, doubt = linear + cost / n, doubt + UNIT * depth * cost / n
         # Transitions are added up within each sequence first.
         additions = problem.features.counts.copy()
         additions[problem.model.n_attributes] = n + 2.0 * problem.data.lengths.max(initial=0)

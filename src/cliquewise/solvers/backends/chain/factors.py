@@ -55,7 +55,12 @@ class ChainFactors(State):
 
     @staticmethod
     def refuses(problem: ChainProblem, solver: Any) -> str | None:
-        """Forbidden transitions: edges could then not be rounded to agree with their tokens."""
+        """Forbidden transitions: edges could then not be rounded to agree with their tokens.
+
+        And costs: the best label of thousands is found by its score alone.
+        """
+        if len(problem.chains.costs):
+            return "counts wrong labels, and knows no other costs"
         if len(problem.model.edge_allowed):
             return "cannot forbid transitions (a scheme or a mask)"
         return None

@@ -41,7 +41,7 @@ class ChainSegments:
         self.pool = self._empty(0, 0)
         self.w, self.direction = self.form.zeros(), self.form.zeros()
         self.links: Any = None  # pairs of labels that have a transition weight, if few of many do
-        self.wrong = 0.0  # expected wrong labels, weighted
+        self.wrong = self.cost = 0.0  # expected wrong labels, weighted, and what they cost
 
     @staticmethod
     def memory(problem: ChainProblem, solver: Any) -> float:
@@ -177,19 +177,20 @@ class ChainSegments:
 
         if len(self.pool.tree):
             rebuild_tree(self.pool.tree, self.pool.gaps)
-        total = weights_of_segments(self.form.chains, self.pool, self.problem.C, self.w)
+        self.wrong, self.cost = weights_of_segments(
+            self.form.chains, self.pool, self.problem.C, self.w
+        )
         self._link()
-        self.wrong = float(total)
-        return self.wrong / max(self.problem.n_examples, 1)
+        return self.cost / max(self.problem.n_examples, 1)
 
     def bound(self) -> Bound:
         problem, pool, n = self.problem, self.pool, max(self.problem.n_examples, 1)
         used = int(pool.used[0])
         # A segment is added with its own labels and the true ones; edges have one token more.
         total = 2.0 * float(pool.length[:used].sum() + used)
-        doubt = UNIT * (total + SUM) * self.wrong / n
+        doubt = UNIT * (total + SUM) * self.cost / n
         summands = problem.summands_of(self.wrong, problem.additions(2.0 * self.most, total))
-        return problem.bound(self.wrong / n, self.w, doubt, summands)
+        return problem.bound(self.cost / n, self.w, doubt, summands)
 
     def visit(self, order: Ints, uniforms: Floats) -> tuple[int, float]:
         return self._epoch(order, uniforms, True)

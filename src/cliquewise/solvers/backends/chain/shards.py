@@ -177,29 +177,28 @@ class ShardedDuals:
         penalty = problem.penalty.conjugate(self.w, self.gamma)
         if problem.loss == "log":
             return total.entropy / n - penalty, 0.0
-        return total.wrong / n - penalty, total.entropy / n
+        return total.cost / n - penalty, total.entropy / n
 
     def watch(self, dual: float) -> None:
         pass  # one thread, whose steps never fall
 
     def bound(self) -> Bound:
         problem, n = self.problem, max(self.problem.n_examples, 1)
-        entropy = doubt = wrong = deepest = 0.0
+        entropy = doubt = wrong = cost = deepest = 0.0
         more = np.zeros(len(problem.features.deep))
         for part in range(len(problem)):
             duals = self._open(part, self.w)
             own, depths = duals.problem, duals._depths()
             total = duals.totals(depths)
-            entropy, doubt, wrong = (
-                entropy + total.entropy, doubt + total.doubt, wrong + total.wrong,
-            )  # fmt: skip
+            entropy, doubt = entropy + total.entropy, doubt + total.doubt
+            wrong, cost = wrong + total.wrong, cost + total.cost
             deepest = max(deepest, float(depths.max(initial=0.0)))
             if np.any(depths > own.sequence_depths):
                 more += np.maximum(own.feature_sizes(depths).deep - own.features.deep, 0.0)
         linear, doubt = entropy / n, doubt / n
         if problem.loss != "log":
             depth = problem.cache.n_tokens + deepest
-            linear, doubt = wrong / n, UNIT * depth * wrong / n
+            linear, doubt = cost / n, UNIT * depth * cost / n
         # Transitions are added up within each sequence first; the sums of parts at the end.
         additions = problem.features.counts + len(problem)
         additions[problem.model.n_attributes] = n + 2.0 * problem.longest + len(problem)

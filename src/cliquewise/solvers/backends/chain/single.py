@@ -35,19 +35,19 @@ class SingleDuals(ChainDuals):
         self._draw_anew()
         problem, w = self.problem, self.form.zeros()
         entropy, sizes, largest = np.zeros((3, problem.n_examples))
-        masses: list[float] = []
+        masses: list[tuple[float, float]] = [(0.0, 0.0)]
         for start, end in pairwise(self._sections()):
             chains, duals = self._doubled(start, end)
 
             def part(
                 first: int, last: int, at: int = start, c: Any = chains, d: Any = duals
-            ) -> float:
+            ) -> tuple[float, float]:
                 own = between(c, d, first, last)
                 here = slice(at + first, at + last)
                 sdca.infer_all(*own)
                 sdca.entropies(*own, entropy[here], sizes[here])
                 sdca.largest_scores(*own, largest[here])
-                return float(sdca.wrong_mass(own[0], own[1].mu))
+                return sdca.wrong_mass(own[0], own[1].mu)  # type: ignore[no-any-return]
 
             shares = np.linspace(0, end - start, max(problem.n_jobs, 1) + 1).astype(int)
             masses += in_threads(sorted({*shares.tolist()}), part)
@@ -55,7 +55,8 @@ class SingleDuals(ChainDuals):
             problem.over_attributes(lambda *rows, g=given: sdca.weights_of_duals(*g, *rows))
         self.w[:] = w
         w *= self.gamma
-        self._proved = self._bound(largest, (entropy, sizes), fsum(masses), w)
+        wrong, cost = (fsum(parts) for parts in zip(*masses, strict=True))
+        self._proved = self._bound(largest, (entropy, sizes), (wrong, cost), w)
 
     def bound(self) -> Bound:
         return self._proved
@@ -88,4 +89,5 @@ class SingleDuals(ChainDuals):
             indptr=chains.indptr[offsets[first] : offsets[last] + 1],
             labels=chains.labels[tokens], weights=chains.weights[first:last],
             allowed=chains.allowed[tokens] if len(chains.allowed) else chains.allowed,
+            costs=chains.costs[tokens] if len(chains.costs) else chains.costs,
         ), own  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.problems.rounding import UNIT
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.backends.base import Pass, kind_of_call
 
@@ -159,10 +158,7 @@ class ChainSmoothing:
 
     @cached_property
     def summands(self) -> Floats:
-        from cliquewise._kernels.chain.smooth import ROUNDING
-
-        f, labels = self.problem.features, self.problem.model.n_labels
-        return self.problem.summands + self.problem.C * ROUNDING / UNIT * labels * f.total
+        return self.problem.smoothed_summands
 
     @cached_property
     def curvature(self) -> float:
