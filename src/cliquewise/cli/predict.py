@@ -17,7 +17,7 @@ from cliquewise.cli.tagging import (
     crfsuite_batches,
     format_of,
     lines_of,
-    load_tagger,
+    load_predictor,
     reading_options,
     separator_of,
     writing_of,
@@ -100,7 +100,7 @@ def command(
     if marginals and top_k is not None:
         raise click.UsageError("choose one of --marginals and --top-k")
     writer = SpanWriter.of(spans, threshold, top_k, form, marginals)
-    tagger = load_tagger(model).set_params(n_jobs=jobs)
+    tagger = load_predictor(model, jobs)
     encoding, tabs = writing_of(tagger, encoding, tabs)
     name = "stdin" if file == "-" else file
     separator, lines = _separator(tagger, lines_of(file, encoding), tabs)

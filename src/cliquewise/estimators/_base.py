@@ -15,9 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.certificate import Certificate
-from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError, warn_user
 from cliquewise.estimators._parameters import NOT_SAVED, check_parameters, check_ranges
+from cliquewise.estimators._stored import Arrays, Header, restored_weights, rounded
 from cliquewise.persistence import write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
@@ -28,16 +28,8 @@ from cliquewise.solvers.progress import training_line
 from cliquewise.solvers.run import Fit, Watch, run
 from cliquewise.trace import Trace
 
-#: What a model file holds: named arrays, and a header that JSON can write.
-Arrays = dict[str, NDArray[Any]]
-Header = dict[str, Any]
-
 #: The site, as `[project.urls]` of pyproject.toml names it.
 DOCUMENTATION = "https://cliquewise.readthedocs.io/"
-#: Largest weight in a file: its products with features (up to 1e100) stay finite.
-_LARGEST_WEIGHT = 1e150
-#: What files may hold weights as.
-WEIGHTS = ("float64", "float32", "float16")
 _PLAIN = str | bool | int | float | None
 
 
@@ -187,8 +179,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """Write what an estimator has, and what all share."""
         certificate = self.certificate_
         if dtype != "float64":
-            arrays["coef"] = _rounded(arrays["coef"], dtype)
-            certificate = self._certificate_of(_rounded(self.coef_, dtype).astype(np.float64))
+            arrays["coef"] = rounded(arrays["coef"], dtype)
+            certificate = self._certificate_of(rounded(self.coef_, dtype).astype(np.float64))
         parameters = self._plain_parameters()
         check_parameters(parameters, self._get_param_names(), self._losses)
         columns = self.trace_.columns
@@ -229,7 +221,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             if names.ndim != 1 or not all(isinstance(name, str) for name in names):
                 raise DataError("the names of its features are no list of strings")
             estimator.feature_names_in_ = names
-        estimator._from_file({**arrays, "coef": _restored_weights(arrays, header)}, header)
+        estimator._from_file({**arrays, "coef": restored_weights(arrays, header)}, header)
         if "feature_names" in header and len(names) != estimator.n_features_in_:
             raise DataError(f"{len(names)} names for {estimator.n_features_in_} features")
         return estimator
@@ -302,49 +294,3 @@ def _trace(columns: Any, cells: NDArray[Any]) -> Trace:
     for row in cells.tolist():
         trace.append(**dict(zip(trace.columns, row, strict=True)))
     return trace
-
-
-def _rounded(weights: Floats, dtype: str) -> NDArray[Any]:
-    """Weights in fewer bytes."""
-    if dtype not in WEIGHTS:
-        raise DataError(f"dtype is {', '.join(WEIGHTS)}, not {dtype!r}")
-    most, largest = float(np.finfo(dtype).max), np.abs(weights).max(initial=0.0)
-    if largest > most:
-        raise DataError(f"a weight of {largest:.3g} is beyond {dtype} (up to {most:.3g})")
-    return weights.astype(dtype)
-
-
-def _restored_weights(arrays: Arrays, header: Header) -> NDArray[Any]:
-    """The weights of a file in float64; they are of the type that its header names."""
-    dtype, coef = header.get("weights", "float64"), arrays["coef"]
-    if dtype not in WEIGHTS or coef.dtype != dtype:
-        raise DataError(f"its weights are {coef.dtype}, not {dtype!r:.40}")
-    return coef.astype(np.float64, copy=False)
-
-
-def checked_weights(arrays: Arrays, dimension: int) -> Floats:
-    """The weights of a file, if they are as many finite numbers as the model needs."""
-    coef = arrays["coef"]
-    if coef.dtype != np.float64 or coef.shape != (dimension,):
-        raise DataError(f"its weights are {coef.dtype}{coef.shape}, not {dimension} numbers")
-    if not (coef.max(initial=0) <= _LARGEST_WEIGHT and coef.min(initial=0) >= -_LARGEST_WEIGHT):
-        raise DataError(f"its weights are not finite, or above {_LARGEST_WEIGHT:g} in size")
-    return coef
-
-
-def listed_classes(classes: Any) -> Labels:
-    """The classes of a file: a list of strings and numbers, none twice."""
-    if not isinstance(classes, list) or not classes:
-        raise DataError("its classes are no list")
-    return Labels(plain_classes(classes))
-
-
-def plain_classes(classes: Any) -> list[Any]:
-    """Classes that JSON can hold, or an error that says which cannot be saved."""
-    for c in classes:
-        if not isinstance(c, str | int | float | bool):
-            raise DataError(
-                f"class {c!r} is a {type(c).__name__}; only strings, numbers and booleans can be "
-                "saved: rename the classes"
-            )
-    return list(classes)

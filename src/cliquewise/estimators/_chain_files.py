@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from cliquewise.data.attributes import table_of
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.encode import FeatureEncoder
+from cliquewise.data.labels import Labels
 from cliquewise.data.names import pack_names, unpack_names
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import Arrays, Header
 from cliquewise.estimators._parameters import whole
+from cliquewise.estimators._stored import Arrays, Header, checked_weights, listed_classes
 from cliquewise.models.chain import ChainModel
 from cliquewise.persistence import unpack_strings
 from cliquewise.ragged import Floats
@@ -197,3 +198,16 @@ def _is_sound(model: ChainModel, encoder: SequenceEncoder) -> bool:
         and pairs[-1] == len(label)
         and (not len(label) or (label.min() >= 0 and label.max() < k))
     )
+
+
+def restored_chain(
+    arrays: Arrays, header: Header
+) -> tuple[SequenceEncoder, Labels, ChainModel, Floats]:
+    """What a fitted tagger is made of, from a file whose parameters were checked."""
+    labels, given = listed_classes(header["classes"]), header["params"]
+    mask = given.get("transitions", "all")
+    if isinstance(mask, list) and {len(mask), *map(len, mask)} != {len(labels)}:
+        raise DataError("its mask of transitions does not fit its classes")
+    constant = bool(given.get("intercept", True)), bool(given.get("boundaries", True))
+    model, encoder = unpack_chain(arrays, header, len(labels), *constant)
+    return encoder, labels, model, checked_weights(arrays, model.dimension)

@@ -15,10 +15,10 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.data.shard_cache import ShardCache
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import Arrays, Header
 from cliquewise.estimators._chain_files import pack_chain
 from cliquewise.estimators._costs import PSEUDO
 from cliquewise.estimators._pruning import ChainPruning
+from cliquewise.estimators._stored import Arrays, Header
 from cliquewise.estimators._tables import Given, laid_out
 from cliquewise.problems.fingerprint import Fingerprint
 from cliquewise.ragged import Ints

@@ -10,8 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
+from cliquewise.estimators._base import Estimator
 from cliquewise.estimators._parameters import whole
+from cliquewise.estimators._stored import Arrays, Header, checked_weights
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs

@@ -7,12 +7,9 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.validation import validate_data
 
 from cliquewise.data.matrices import LARGEST, check_values, checked_matrix, first_beyond
 from cliquewise.errors import DataError, TooLargeError
@@ -22,6 +19,8 @@ from cliquewise.ragged import Floats
 
 def checked_rows(estimator: Any, X: Any, reset: bool, y: Any = None) -> Any:
     """``X`` (n, d) by scikit-learn's conventions, and as kernels may trust it; with ``y`` both."""
+    from sklearn.utils.validation import validate_data
+
     if issparse(X):
         X = checked_matrix(X, "X")
     options = {"accept_sparse": "csr", "dtype": np.float64, "reset": reset}
@@ -54,11 +53,15 @@ def threads(n_jobs: Any) -> int:
         return 1
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
         raise DataError(f"n_jobs = {n_jobs!r}; it is None, or a whole number that is not 0")
+    import joblib
+
     return int(joblib.effective_n_jobs(n_jobs))
 
 
 def class_weights(class_weight: Any, classes: Sequence[Any], labels: NDArray[Any]) -> Floats:
     """One weight per class, from scikit-learn's ``class_weight``; labels below 0 are unknown."""
+    from sklearn.utils.class_weight import compute_class_weight
+
     known = labels[labels >= 0]
     numbers = np.arange(len(classes))
     if isinstance(class_weight, dict):

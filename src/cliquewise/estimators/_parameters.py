@@ -132,7 +132,14 @@ def check_parameters(parameters: Any, known: Iterable[str], losses: Iterable[str
     """
     if not isinstance(parameters, dict):
         raise DataError("its parameters are no names with values")
-    rules = {**RULES, "loss": _word(*losses), "solver": _solvers(), "inference": _methods()}
+    # Names are looked up where there is one: that imports all solvers, or all oracles.
+    auto = _word("auto")
+    rules = {
+        **RULES,
+        "loss": _word(*losses),
+        "solver": auto if parameters.get("solver") == "auto" else _solvers(),
+        "inference": auto if parameters.get("inference", "auto") == "auto" else _methods(),
+    }
     for name in parameters:
         if name not in known or name not in rules:
             raise DataError(f"a file may not set the parameter {name!r:.40}")

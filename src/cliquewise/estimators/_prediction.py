@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
@@ -113,6 +112,8 @@ class ChainPrediction:
 
     def _check_fitted(self) -> None:
         if "coef_" not in self.__dict__:
+            from sklearn.utils.validation import check_is_fitted
+
             check_is_fitted(self, "coef_")
 
     def _encode(self, X: Any, allowed: Any = None) -> Dataset:

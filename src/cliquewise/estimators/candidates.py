@@ -11,9 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.matrices import first_beyond
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
+from cliquewise.estimators._base import Estimator
 from cliquewise.estimators._inputs import check_sample_weight, listed, same_length, threads
 from cliquewise.estimators._parameters import whole
+from cliquewise.estimators._stored import Arrays, Header, checked_weights
 from cliquewise.models.candidates import CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
 from cliquewise.problems.candidates import CandidateProblem

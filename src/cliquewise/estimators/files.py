@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cliquewise.errors import CliquewiseError, FormatError
-from cliquewise.estimators._base import Estimator
-from cliquewise.estimators.candidates import CandidateRanker
-from cliquewise.estimators.graph import GraphLabeler
-from cliquewise.estimators.matcher import Matcher
-from cliquewise.estimators.multiclass import MulticlassClassifier
-from cliquewise.estimators.multilabel import MultiLabelClassifier
-from cliquewise.estimators.sequence import SequenceTagger
+from cliquewise.errors import FormatError
+from cliquewise.estimators._stored import damaged
 from cliquewise.persistence import read_arrays
 
-#: Estimators that can be loaded, by the ``kind`` in the header.
-KINDS: dict[Any, type[Estimator]] = {
-    estimator.__name__: estimator
-    for estimator in (
-        SequenceTagger,
-        MulticlassClassifier,
-        GraphLabeler,
-        MultiLabelClassifier,
-        Matcher,
-        CandidateRanker,
-    )
+#: Modules of the estimators that can be loaded, by the ``kind`` in the header; each is imported
+#: for its own files alone.
+KINDS = {
+    "SequenceTagger": "sequence",
+    "MulticlassClassifier": "multiclass",
+    "GraphLabeler": "graph",
+    "MultiLabelClassifier": "multilabel",
+    "Matcher": "matcher",
+    "CandidateRanker": "candidates",
 }
 
 
@@ -60,11 +53,8 @@ def load(path: str | Path, *, mmap: bool = False) -> Any:
     kind = header.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise FormatError(f"the file holds {kind!r}, not a model ({', '.join(KINDS)})", path)
-    if mmap and KINDS[kind] is not SequenceTagger:
+    if mmap and kind != "SequenceTagger":
         arrays = {name: np.array(array) for name, array in arrays.items()}
-    try:
-        return KINDS[kind]._restored(arrays, header)
-    except CliquewiseError as error:
-        raise FormatError(f"the model is damaged: {error}", path) from error
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise FormatError(f"the model is damaged ({error!r})", path) from error
+    estimator = getattr(import_module(f"{__package__}.{KINDS[kind]}"), kind)
+    with damaged(path):
+        return estimator._restored(arrays, header)

@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import Arrays, Header, listed_classes, plain_classes
 from cliquewise.estimators._costs import costs_of, saved_cost
 from cliquewise.estimators._graphs import GraphEstimator, as_lists
 from cliquewise.estimators._inputs import (
@@ -21,6 +20,7 @@ from cliquewise.estimators._inputs import (
     listed,
     mean_by_example,
 )
+from cliquewise.estimators._stored import Arrays, Header, listed_classes, plain_classes
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.quick import quick_map

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import Arrays, Estimator, Header, checked_weights
+from cliquewise.estimators._base import Estimator
 from cliquewise.estimators._inputs import (
     bounded_k,
     check_sample_weight,
@@ -18,6 +18,7 @@ from cliquewise.estimators._inputs import (
     threads,
 )
 from cliquewise.estimators._parameters import whole
+from cliquewise.estimators._stored import Arrays, Header, checked_weights
 from cliquewise.metrics import pair_f1
 from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.oracles.matching import Assignment, k_best_assignments

@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import Arrays, Estimator, Header, listed_classes, plain_classes
+from cliquewise.estimators._base import Estimator
 from cliquewise.estimators._inputs import check_sample_weight, checked_rows, class_weights
+from cliquewise.estimators._stored import Arrays, Header, listed_classes, plain_classes
 from cliquewise.estimators.sequence import SequenceTagger
 from cliquewise.ragged import Floats
 

@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.label_sets import LabelSets, restored
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._base import Arrays, Header
 from cliquewise.estimators._graphs import GraphEstimator
 from cliquewise.estimators._inputs import check_sample_weight, checked_rows, threads
 from cliquewise.estimators._label_choice import Choice, Validation, decide
 from cliquewise.estimators._parameters import whole
+from cliquewise.estimators._stored import Arrays, Header
 from cliquewise.models.label_sets import (
     check_size,
     label_pairs,

@@ -17,15 +17,8 @@ from cliquewise.data.shard_cache import ShardCache
 from cliquewise.data.shards import Shards
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._base import (
-    Arrays,
-    Estimator,
-    Header,
-    checked_weights,
-    listed_classes,
-    plain_classes,
-)
-from cliquewise.estimators._chain_files import pack_chain, unpack_chain
+from cliquewise.estimators._base import Estimator
+from cliquewise.estimators._chain_files import pack_chain, restored_chain
 from cliquewise.estimators._costs import PSEUDO, costs_of, saved_cost, token_weights
 from cliquewise.estimators._crfsuite import translates_crfsuite
 from cliquewise.estimators._device import on_device
@@ -39,6 +32,11 @@ from cliquewise.estimators._inputs import (
 )
 from cliquewise.estimators._prediction import CACHED
 from cliquewise.estimators._shards import encoded, kept, problem_on_disk
+from cliquewise.estimators._stored import (
+    Arrays,
+    Header,
+    plain_classes,
+)
 from cliquewise.estimators._tables import Given, learned
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
@@ -456,16 +454,10 @@ class SequenceTagger(ChainTraining, Estimator):
         return super()._plain_parameters() | saved_cost(self.cost, self.classes_)
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
-        labels = listed_classes(header["classes"])
-        mask = self.transitions
-        if isinstance(mask, list) and {len(mask), *map(len, mask)} != {len(labels)}:
-            raise DataError("its mask of transitions does not fit its classes")
-        model, encoder = unpack_chain(
-            arrays, header, len(labels), bool(self.intercept), bool(self.boundaries)
-        )
-        if isinstance(encoder.inner, TemplateEncoder):
-            self.template = encoder.inner.template
-        self._set(encoder, labels, model, checked_weights(arrays, model.dimension))
+        parts = restored_chain(arrays, header)
+        if isinstance(parts[0].inner, TemplateEncoder):
+            self.template = parts[0].inner.template
+        self._set(*parts)
         if "state" in header:
             own = ("data.", "edges.", "duals.")
             kept = {name: part for name, part in arrays.items() if name.startswith(own)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from cliquewise.errors import DataError, TooLargeError, UnsupportedError
 from cliquewise.ragged import Floats, Ints
@@ -108,6 +107,8 @@ def oriented_tree_probabilities(n_nodes: int, edges: ArrayLike) -> tuple[Floats,
         return roots, forward, backward
     ones = np.ones(len(pairs), dtype=np.int8)
     adjacency = coo_array((ones, (pairs[:, 0], pairs[:, 1])), shape=(n_nodes, n_nodes))
+    from scipy.sparse.csgraph import connected_components
+
     count, part = connected_components(adjacency, directed=False)
     sizes = np.bincount(part)
     if sizes.max() > MOST_NODES:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, depth_first_order
 
 from cliquewise.errors import GraphError
 from cliquewise.ragged import Ints, offsets_of, owner_of
@@ -248,6 +247,8 @@ class Structure:
         """Number of connected parts, and the part of each variable."""
         if self.n_variables == 0:
             return 0, np.empty(0, dtype=np.int64)
+        from scipy.sparse.csgraph import connected_components  # which not every start waits for
+
         count, part = connected_components(self.adjacency, directed=False)
         return int(count), part.astype(np.int64)
 
@@ -297,6 +298,8 @@ def as_scope(scope: Any, f: int) -> tuple[int, ...]:
 
 def _path_order(adjacency: csr_array, degree: Ints, components: tuple[int, Ints]) -> Ints:
     """Walk each path from one of its ends: depth first from a root joined to all first ends."""
+    from scipy.sparse.csgraph import depth_first_order
+
     count, part = components
     n = len(degree)
     ends = np.flatnonzero(degree <= 1)

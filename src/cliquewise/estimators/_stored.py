@@ -1,0 +1,81 @@
+"""Weights and classes in model files. Without scikit-learn, which takes long to import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cliquewise.data.labels import Labels
+from cliquewise.errors import CliquewiseError, DataError, FormatError
+from cliquewise.ragged import Floats
+
+#: What a model file holds: named arrays, and a header that JSON can write.
+Arrays = dict[str, NDArray[Any]]
+Header = dict[str, Any]
+
+#: Largest weight in a file: its products with features (up to 1e100) stay finite.
+_LARGEST_WEIGHT = 1e150
+#: What files may hold weights as.
+WEIGHTS = ("float64", "float32", "float16")
+
+
+def rounded(weights: Floats, dtype: str) -> NDArray[Any]:
+    """Weights in fewer bytes."""
+    if dtype not in WEIGHTS:
+        raise DataError(f"dtype is {', '.join(WEIGHTS)}, not {dtype!r}")
+    most, largest = float(np.finfo(dtype).max), np.abs(weights).max(initial=0.0)
+    if largest > most:
+        raise DataError(f"a weight of {largest:.3g} is beyond {dtype} (up to {most:.3g})")
+    return weights.astype(dtype)
+
+
+def restored_weights(arrays: Arrays, header: Header) -> NDArray[Any]:
+    """The weights of a file in float64; they are of the type that its header names."""
+    dtype, coef = header.get("weights", "float64"), arrays["coef"]
+    if dtype not in WEIGHTS or coef.dtype != dtype:
+        raise DataError(f"its weights are {coef.dtype}, not {dtype!r:.40}")
+    return coef.astype(np.float64, copy=False)
+
+
+def checked_weights(arrays: Arrays, dimension: int) -> Floats:
+    """The weights of a file, if they are as many finite numbers as the model needs."""
+    coef = arrays["coef"]
+    if coef.dtype != np.float64 or coef.shape != (dimension,):
+        raise DataError(f"its weights are {coef.dtype}{coef.shape}, not {dimension} numbers")
+    if not (coef.max(initial=0) <= _LARGEST_WEIGHT and coef.min(initial=0) >= -_LARGEST_WEIGHT):
+        raise DataError(f"its weights are not finite, or above {_LARGEST_WEIGHT:g} in size")
+    return coef
+
+
+def listed_classes(classes: Any) -> Labels:
+    """The classes of a file: a list of strings and numbers, none twice."""
+    if not isinstance(classes, list) or not classes:
+        raise DataError("its classes are no list")
+    return Labels(plain_classes(classes))
+
+
+def plain_classes(classes: Any) -> list[Any]:
+    """Classes that JSON can hold, or an error that says which cannot be saved."""
+    for c in classes:
+        if not isinstance(c, str | int | float | bool):
+            raise DataError(
+                f"class {c!r} is a {type(c).__name__}; only strings, numbers and booleans can be "
+                "saved: rename the classes"
+            )
+    return list(classes)
+
+
+@contextmanager
+def damaged(path: str | Path) -> Iterator[None]:
+    """Whatever goes wrong while a model is made from a file is damage of the file."""
+    try:
+        yield
+    except CliquewiseError as error:
+        raise FormatError(f"the model is damaged: {error}", path) from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise FormatError(f"the model is damaged ({error!r})", path) from error
