@@ -325,3 +325,40 @@ def test_other_commands_refuse_with_one_line(folder, tmp_path):
 def _write(path, text):
     path.write_text(text)
     return path
+
+
+# ---- prune
+
+
+def test_prune_writes_a_smaller_model_and_says_what_it_costs(folder):
+    small, train, model = folder / "small.cw", folder / "train", folder / "m.cw"
+    said = good(
+        "prune", train, "--model", model, "--out", small, "--keep", ".5", "--dtype", "float16"
+    )
+    before, after = cw.load(model), cw.load(small)
+    assert after.n_nonzero_ < before.n_nonzero_
+    assert small.stat().st_size < model.stat().st_size
+    assert f"{cw.load(model).certificate_.primal:.6g}" in said.split("before ")[1]
+    rounded = folder / "rounded.cw"
+    good("prune", train, "--model", model, "--out", rounded, "--dtype", "float32")
+    assert good("predict", train, "--model", rounded) == good("predict", train, "--model", model)
+    both = bad("prune", train, "--model", model, "--out", small, "--keep", 3, "--threshold", 1)
+    assert "choose one of --threshold and --keep" in both
+
+
+# ---- starting
+
+
+def test_nothing_is_imported_before_it_is_needed(folder):
+    """Importing cliquewise imports none of the extras; predicting does without scikit-learn, too."""
+    code = f"""if True:
+        import sys
+        import cliquewise
+        heavy = {{"torch", "pandas", "dask", "matplotlib", "spacy", "narwhals", "pyarrow", "sklearn"}}
+        assert not heavy & set(sys.modules), heavy & set(sys.modules)
+        from cliquewise.cli import main
+        arguments = ["predict", {str(folder / "train")!r}, "--model", {str(folder / "m.cw")!r}]
+        main(arguments, standalone_mode=False)
+        assert not heavy & set(sys.modules), heavy & set(sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -24,6 +24,7 @@ COMMANDS = {
     "predict": "Tag a file or a stream with a trained model.",
     "evaluate": "Accuracy and F1 of a model, or of a file of true and predicted labels.",
     "report": "A page that shows a model, its scores and its errors, as one HTML file.",
+    "prune": "A smaller model, and what that costs in the objective.",
     "inspect": "The largest weights of a trained model.",
     "infer": "Answer a question about a model in UAI or BIF format.",
     "warmup": "Compile ahead what the estimators need (for images of containers).",
