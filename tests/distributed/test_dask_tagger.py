@@ -142,3 +142,17 @@ def test_what_cannot_be_done_says_so(client):
         fit([delayed([])], [delayed([])])
     with pytest.raises(DataError, match="one kind"):
         fit([delayed([[["a"]]]), delayed([np.eye(2)])], [delayed([["A"]]), delayed([["A", "B"]])])
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+def test_an_elastic_net_is_certified_on_a_cluster(client, ratio):
+    X, y = sequences(2, 20)
+    given = {"l1_ratio": ratio, "tol": 1e-3}
+    tagger = DaskSequenceTagger(client=client, **given).fit(*bags(X, y, 3))
+    local = cw.SequenceTagger(solver="owlqn", max_epochs=1000, **given).fit(X, y)
+    one, two = tagger.certificate_, local.certificate_
+    assert max(one.gap, two.gap) <= 1e-3
+    assert one.dual <= two.primal and two.dual <= one.primal
+    assert tagger.n_nonzero_ < len(tagger.coef_)
+    with pytest.raises(UnsupportedError, match="cost is not known on a cluster"):
+        DaskSequenceTagger("softmax_margin", client=client, cost={"A": 2.0}).fit(*bags(X, y, 3))

@@ -120,6 +120,10 @@ def test_graphs_label_sets_and_candidates_have_it_too() -> None:
                 lists, [int(x[:, 0].argmax()) for x in lists]
             ),
         ]
+        if ratio < 1:
+            fitted.append(GraphLabeler(l1_ratio=ratio, solver="sdca").fit(graphs, labels))
+            one, two = fitted[0].certificate_, fitted[-1].certificate_
+            assert one.dual <= two.primal and two.dual <= one.primal
         for estimator in fitted:
             assert estimator.certificate_.gap <= 1e-3
             assert 0 < estimator.n_nonzero_ < len(estimator.coef_) or ratio < 1

@@ -172,3 +172,16 @@ def test_a_disk_without_room_for_the_dual_variables_is_noticed_first(
     X, y = drawn(8)
     with pytest.raises(DataError.__base__, match="the dual variables take"):
         cw.SequenceTagger().fit(Shards(lambda: zip(X, y), tmp_path))
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+def test_an_elastic_net_is_certified_on_disk_as_in_memory(tmp_path, on_disk, ratio):
+    X, y = drawn(3, 20)
+    given = {"l1_ratio": ratio, "C": 2.0, "tol": 1e-3, "max_epochs": 1000, "random_state": 0}
+    tagger = cw.SequenceTagger(**given).fit(Shards(lambda: iter(zip(X, y)), tmp_path))
+    local = cw.SequenceTagger(solver="owlqn", **given).fit(X, y)
+    one, two = tagger.certificate_, local.certificate_
+    assert one.status == two.status == "exact"
+    assert max(one.gap, two.gap) <= 1e-3
+    assert one.dual <= two.primal and two.dual <= one.primal
+    assert 0 < tagger.n_nonzero_ < len(tagger.coef_)

@@ -52,8 +52,8 @@ def possible_transitions(chains, w, masked):
 def most_violating(chains, w, trans, links, first, last, unit, room):
     """The labeling of greatest loss plus score to ``room``; by how much it beats the truth.
 
-    ``trans`` is from `possible_transitions`; costs are multiplied by ``unit``. ``links`` (None where
-    labels are few) holds at least the nonzero transitions.
+    ``trans`` is from `possible_transitions`; costs are multiplied by ``unit``. ``links`` (None
+    where labels are few) holds at least the nonzero transitions.
     """
     as_written()
     n_labels, labels = chains.allowed.shape[1], room.labels

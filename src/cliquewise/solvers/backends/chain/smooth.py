@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.rounding import UNIT
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.backends.base import Pass, kind_of_call
 
