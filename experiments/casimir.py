@@ -17,7 +17,7 @@ import numpy as np
 
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.solvers.base import Info, get
+from cliquewise.solvers.base import Info
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.casimir import Casimir
 from cliquewise.solvers.subgradient import Subgradient
@@ -219,7 +219,7 @@ def run_localization(work: Work) -> Result:
         solvers = {
             **{f"SGD {r:g}": SVRG(smoother="none", warm_up=10**9, learning_rate=r)
                for r in (0.25, 1.0, 4.0)},
-            "BCFW": get(problem.resolve("bcfw")), "SVRG": SVRG(mu=0.1, k=10),
+            "BCFW": BCFW(), "SVRG": SVRG(mu=0.1, k=10),
             PAPER: Casimir(k=10, anchor="full"), OURS: Casimir(k=10),
         }  # fmt: skip
         runs = {}
