@@ -59,6 +59,8 @@ axes[0].plot(sizes, seconds, "o-", color="#0072b2", label="gdmm")
 table = seconds[0] * (np.array(sizes) / sizes[0]) ** 2
 axes[0].plot(sizes, table, "--", color="0.6", label="if it read whole tables")
 axes[0].set(xlabel="labels", ylabel="seconds a pass", xscale="log", yscale="log")
+axes[0].set_xticks(sizes, [f"{n:,}" for n in sizes])
+axes[0].set_xticks([], minor=True)
 axes[0].legend()
 runs = {f"{n_labels:,} labels": model for n_labels, model in models.items()}
 cw.plot.convergence(runs, x="passes", ax=axes[1])
