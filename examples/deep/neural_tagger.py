@@ -57,7 +57,7 @@ if has_torch:
     )  # fmt: skip
     inputs = torch.tensor(X, dtype=torch.float32)
     tagger = cwt.StructuredClassifier(
-        network, "chain", "log", cwt.Adam(rate=0.02), n_labels=3, max_epochs=15, random_state=0
+        network, "chain", "log", cwt.Adam(rate=0.02), n_labels=3, max_epochs=25, random_state=0
     )
     tagger.fit(inputs[train], torch.tensor(y[train]))
     with torch.no_grad():
