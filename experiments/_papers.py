@@ -74,8 +74,6 @@ def one(name: str, paper: str, item: str, shows: str, reason: str = NOT_YET) -> 
 
 #: Rows for items of which no module has a row; they give way to one that has.
 WITHOUT_RUN = [
-    one("sdca/areas", "sdca_crf", "Figure 1", "Areas of decision of a mixture's classes."),
-    one("sdca/mixture", "sdca_crf", "Figure 2", "SDCA on a Gaussian mixture."),
     one("idal/figure1", "idal", "Figure 1", "IDAL is sooner than SoftSDCA, SoftBCFW and GDMM."),
     one("idal/table1", "idal", "Table 1", "Regime, convergence and oracle of eight methods."),
     Row("idal/notation", "idal", ("Table 2", "Table 3", "Table 4"), "Notation.", reason=NOTATION),
@@ -96,12 +94,9 @@ WITHOUT_RUN = [
     Row("casimir/rates", "casimir", ("Table 1", "Table 3", "Table 4"),
         "Numbers of oracle calls and iterations to a given accuracy.", reason=WORST_CASE),
     one("casimir/oracles", "casimir", "Table 2", "Costs of max, top-K and exp oracles."),
-    one("barrier/synthetic", BARRIER, "Figure 1", "Grids, cliques, RBMs."),
-    one("barrier/pictures", BARRIER, "Figure 2", "Horses, Chinese characters."),
     one("barrier/points", BARRIER, "Figure 3", "The four points of a proof.", PICTURE),
     Row("barrier/characters", BARRIER, ("Figure 4",),
         "Marginals of three more Chinese characters beside those of TRBP.",
         reason="needs the Hanja2 models of OpenGM's benchmark, which are not at hand "
                "(a frustrated model of that size is run for Figure 2)"),
-    one("barrier/more", BARRIER, "Figure 5", "Errors of marginals, and calls."),
 ]  # fmt: skip
