@@ -68,6 +68,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "show_signature": False,
     "min_reported_time": 60,
+    "write_computation_times": False,  # their pages load scripts from a network
     "download_all_examples": False,
     "backreferences_dir": "gallery/backreferences",
     "doc_module": ("cliquewise",),
