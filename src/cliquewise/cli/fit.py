@@ -53,8 +53,8 @@ from cliquewise.cli.tagging import (
     "--loss",
     default="log",
     show_default=True,
-    metavar="[log|pseudo_likelihood|softmax_margin|hinge|smooth_hinge]",
-    help="CRF, or structural SVM.",
+    metavar="NAME",
+    help="log, hinge and others.",
 )
 @click.option("--C", "C", default=1.0, show_default=True, help="Weight of the losses.")
 @click.option("--l1-ratio", default=0.0, show_default=True, help="Of the penalty.")
