@@ -25,7 +25,7 @@ def test_parameters_are_kept_as_given_and_can_be_set():
         "class_weight": "balanced", "n_jobs": 2, "max_memory": 1, "checkpoint": "file",
         "checkpoint_seconds": 1, "resume": True, "gamma": 0.5, "smoother": "entropy",
         "random_state": 5, "verbose": 1, "forbidden": [("O", "I-X")], "device": "cpu",
-        "dtype": "float32", "by": "sentence", "l1_ratio": 0.5,
+        "dtype": "float32", "by": "sentence", "l1_ratio": 0.5, "cost": np.ones((2, 2)),
     }  # fmt: skip
     tagger = SequenceTagger(**values)
     assert set(tagger.get_params()) == set(values)

@@ -128,7 +128,9 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         tagger = self._tagger()
         tagger.certificate_, tagger.solver_ = self.certificate_, self.solver_
         tagger.trace_, tagger.n_iter_ = self.trace_, self.n_iter_
-        tagger._from_file(arrays, header | {"classes": list(range(len(self.classes_)))})
+        params = header["params"] | {"boundaries": False}
+        own = {"classes": list(range(len(self.classes_))), "params": params}
+        tagger._from_file(arrays, header | own)
         model = tagger.model_
         if tagger.encoder_.n_features_in is None:
             raise DataError("its features are no numbers")
