@@ -47,6 +47,7 @@ EXTRAS = ("torch", "triton", "dask", "distributed", "spacy")
 autodoc_mock_imports = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 #: Packages whose members are theirs to document.
