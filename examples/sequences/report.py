@@ -51,7 +51,9 @@ def sentence():
             if kind == "place":
                 name = str(rng.choice(PLACES))
             else:
-                name = " ".join([rng.choice(FIRST), rng.choice(LAST)][int(rng.random() < 0.4) :])
+                name = " ".join(
+                    [rng.choice(FIRST), rng.choice(LAST)][: 1 + int(rng.random() < 0.5)]
+                )
             words = name.split()
             tag = "PER" if kind == "person" else "LOC"
             tags = [f"B-{tag}"] + [f"I-{tag}"] * (len(words) - 1)

@@ -72,7 +72,8 @@ print(f"word by word: {alone.score(new_rows, [t for s in new_y for t in s]):.1%}
 print(f"as sequences: {tagger.score(new_X, new_y):.1%}")
 
 # %%
-# The same word, in two places: probabilities of all tags, given the whole sentence.
+# The same word, in two places: probabilities of all tags, given the whole sentence. Beside them,
+# what was learned of neighbors: weights of one tag (row) before another (column).
 
 sentence = ["you", "play", "every", "play"]
 chances = tagger.predict_marginals([features(sentence)])[0]
@@ -87,10 +88,6 @@ for t, row in enumerate(chances):
     for k, p in enumerate(row):
         if p > 0.005:
             left.text(t, k, f"{p:.0%}", ha="center", va="center", color="w" if p > 0.5 else "k")
-
-# %%
-# What it has learned of neighbors: weights of one tag after another.
-
 cw.plot.transitions(tagger, ax=right)
 right.set_title("weight of a transition")
 plt.show()
