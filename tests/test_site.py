@@ -115,7 +115,9 @@ def public() -> set[str]:
     found -= {"cliquewise.data.images"}  # a module, whose functions are listed
     builders = importlib.import_module("cliquewise.graph.builders")
     found |= {f"cliquewise.graph.builders.{name}" for name in builders.__all__}
-    found |= {f"cliquewise.solvers.{solver.__name__}" for solver in solvers.registered()}
+    # Those of networks are registered where PyTorch was imported; they are listed under torch.
+    own = [s for s in solvers.registered() if not s.__module__.startswith("cliquewise.torch")]
+    found |= {f"cliquewise.solvers.{solver.__name__}" for solver in own}
     found |= {f"{oracle.__module__}.{oracle.__name__}" for oracle in map(kind, registered())}
     tree = ast.parse((ROOT / "src/cliquewise/errors.py").read_text())
     found |= {f"cliquewise.errors.{n.name}" for n in tree.body if isinstance(n, ast.ClassDef)}

@@ -468,7 +468,7 @@ def test_unknown_labels_and_losses_are_refused() -> None:
     hidden = data.with_labels(np.where(np.arange(data.n_tokens) == 0, -1, data.labels))
     with pytest.raises(UnsupportedError, match="every label"):
         ChainProblem(ChainModel.build(hidden, 3), hidden, loss="hinge")
-    with pytest.raises(UnsupportedError, match="log, .*hinge"):
+    with pytest.raises(UnsupportedError, match=r"log, .*hinge"):
         ChainProblem(ChainModel.build(data, 3), data, loss="squared")
 
 
