@@ -135,13 +135,18 @@ def judge_courses(result: Result) -> Verdict:
     )
 
 
+def by_budget(result: Result, what: str) -> dict[str, tuple[list[float], list[float]]]:
+    """One line per variant: a measure against the MAP calls allowed."""
+    return {
+        name: ([r["budget"] for r in rows], [r[what] for r in rows])
+        for name, rows in result["variants"].items()
+    }
+
+
 def draw_variants(result: Result, path: Path) -> None:
     drawn = []
     for what, label in (("log_z", "bound - ln Z"), ("marginals", "error of marginals")):
-        lines = {
-            name: ([r["budget"] for r in rows], [r[what] for r in rows])
-            for name, rows in result["variants"].items()
-        }
+        lines = by_budget(result, what)
         drawn.append(Panel("rho fixed", "MAP calls", label, lines, log="xy"))
     panels(path, drawn)
 
@@ -182,10 +187,7 @@ def judge_approximate(result: Result) -> Verdict:
 def draw_approximate(result: Result, path: Path) -> None:
     drawn = []
     for what, label in (("log_z", "|error of ln Z|"), ("marginals", "error of marginals")):
-        lines = {
-            name: ([r["budget"] for r in rows], [r[what] for r in rows])
-            for name, rows in result["variants"].items()
-        }
+        lines = by_budget(result, what)
         ends = next(iter(lines.values()))[0]
         for name, row in result["others"].items():
             lines[f"{name} (authors)"] = ([ends[0], ends[-1]], [row[what]] * 2)
