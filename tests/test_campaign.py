@@ -97,6 +97,14 @@ def test_a_false_dual_is_found_and_its_problem_made_small(
     assert "the primal is not the objective" in trouble_of(certificates, CANDIDATES).what
 
 
+def test_options_are_drawn_that_a_solver_takes_together() -> None:
+    kind = certificates.KINDS["candidates"]
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        drawn = certificates._draw_run(rng, kind.draw(rng), "casimir", kind)
+        certificates._solver_of(kind, drawn)
+
+
 def test_a_wrong_marginal_is_found_and_its_graph_made_small(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -62,8 +62,12 @@ def _draw_run(rng: Rng, problem: Problem, solver: str, kind: Kind) -> dict[str, 
     if solver != "auto" and chance(rng, 0.35):
         pool = options_of(solver, kind.registered)
         if pool:
-            names = [pick(rng, *pool) for _ in range(2)]
-            drawn["options"] = {name: pick(rng, *pool[name]) for name in names}
+            options: dict[str, Any] = {}
+            for name in [pick(rng, *pool) for _ in range(2)]:
+                more = options | {name: pick(rng, *pool[name])}
+                if _takes(type(get(solver, kind.registered)), more):
+                    options = more
+            drawn["options"] = options
     how = rng.random()
     if solver != "auto" and how < 0.25:
         drawn["before"] = _changed(rng, problem)
@@ -90,15 +94,18 @@ def options_of(solver: str, kind: str) -> dict[str, list[Any]]:
         values += [1, 2, 7] if "int" in str(field.type) else []
         values += [True, False] if "bool" in str(field.type) else []
         values += _words(cls, field.name) if "str" in str(field.type) else []
-        taken = [value for value in values if value != field.default and _takes(cls, field, value)]
+        taken = [
+            value for value in values if value != field.default and _takes(cls, {field.name: value})
+        ]
         if taken:
             pool[field.name] = taken
     return pool
 
 
-def _takes(cls: Any, field: Any, value: Any) -> bool:
+def _takes(cls: Any, options: dict[str, Any]) -> bool:
+    """Whether a solver takes them, together: some contradict each other."""
     try:
-        cls(**{field.name: value})
+        cls(**options)
     except CliquewiseError:
         return False
     return True
@@ -253,10 +260,11 @@ def attempt(kind: Kind, problem: Problem, drawn: dict[str, Any]) -> tuple[Any, A
 
 
 def is_ordinary(problem: Problem) -> bool:
-    """Whether its numbers are of a size that must be handled, not only survived."""
+    """Whether it has examples, of numbers whose size must be handled, not only survived."""
     sizes = [abs(holder[key]) for holder, key in _numbers(problem["examples"])]
     small = all(x == 0 or 1e-6 < x < ORDINARY_FEATURE for x in sizes)
-    return small and 1 / ORDINARY_C <= problem["params"]["C"] <= ORDINARY_C
+    some = bool(problem["examples"])
+    return some and small and 1 / ORDINARY_C <= problem["params"]["C"] <= ORDINARY_C
 
 
 def check(case: dict[str, Any]) -> Report:
