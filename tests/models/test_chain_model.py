@@ -15,7 +15,8 @@ from cliquewise._kernels.chain.sums import batch_forward_backward
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.models.attributes import augment
-from cliquewise.models.chain import PADDING, ChainModel
+from cliquewise.models.chain import ChainModel
+from cliquewise.models.chain_form import PADDING
 from cliquewise.problems.chain import ChainProblem
 
 

@@ -15,8 +15,9 @@ from cliquewise.smoothers import L2
 from cliquewise.solvers.backends.examples import ExampleSmoothing
 from cliquewise.solvers.base import choose
 from cliquewise.solvers.casimir import Casimir
+from cliquewise.solvers.iterates import NUMBERS
 from cliquewise.solvers.run import Fit, run
-from cliquewise.solvers.svrg import NUMBERS, SVRG
+from cliquewise.solvers.svrg import SVRG
 
 
 def candidates(seed: int, n: int = 40, m: int = 8, d: int = 6, C: float = 1.0) -> CandidateProblem:

@@ -20,7 +20,8 @@ from cliquewise.estimators._inputs import bounded_k, check_sample_weight, thread
 from cliquewise.estimators._tables import as_it_is, as_labels, as_probabilities, takes_tables
 from cliquewise.graph.sizes import largest_finite
 from cliquewise.metrics import token_accuracy
-from cliquewise.models.chain import PADDING, ChainModel
+from cliquewise.models.chain import ChainModel
+from cliquewise.models.chain_form import PADDING
 from cliquewise.models.links import is_sparse, may_be_sparse, transition_lists
 from cliquewise.oracles._leveled import PLAIN, RESOLVED, check_resolved, level_chains
 from cliquewise.ragged import Floats, Ints, offsets_of

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.models.chain import PADDING, ChainForm
+from cliquewise.models.chain_form import PADDING, ChainForm
 from cliquewise.ragged import Floats, Ints
 
 #: Numbers between the copies of two threads, so that no line of a cache holds some of both.

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cliquewise.models.chain import ChainForm, ChainModel
+from cliquewise.models.chain import ChainModel
+from cliquewise.models.chain_form import ChainForm
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
 

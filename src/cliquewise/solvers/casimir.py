@@ -11,7 +11,8 @@ from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.base import one_of, positive, register
-from cliquewise.solvers.svrg import SVRG, Iterates
+from cliquewise.solvers.iterates import Iterates
+from cliquewise.solvers.svrg import SVRG
 
 #: The first alpha without a penalty (Corollaries 19 and 20).
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0

@@ -17,7 +17,7 @@ give the lower bound. It never needs an oracle call of its own.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,12 +38,10 @@ from cliquewise.solvers.base import (
     Info,
     Solver,
     Start,
-    State,
     one_of,
-    other_data,
     register,
 )
-from cliquewise.solvers.checked import check, checked
+from cliquewise.solvers.iterates import COUNTS, Iterates
 
 #: Outer steps without a relative fall of PROGRESS after which the learning rate is halved; where
 #: steps along the full gradient would make less, a part EXPECTED of what they would make is enough.
@@ -62,63 +60,9 @@ SAGA = 1.0 / 3.0
 #: that are tried then.
 PULL, SCALES = 0.5, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 
-VECTORS = ("w", "z", "z_before", "slope", "best")
-NUMBERS = ("alpha", "outer", "rate", "cost", "dual", "rounding", "doubt", "best_value",
-           "full_passes", "exact", "mu", "lowest", "least_slack", "stalled", "cool", "max_calls",
-           "top_k_calls", "exp_calls", "full_calls", "full_seconds", "lam", "gamma")  # fmt: skip
-
-#: Those of them that are infinite before they are known.
-UNBOUNDED = ("best_value", "lowest", "least_slack")
-
 BACKENDS: dict[str, Any] = {"chain": ChainSmoothing} | dict.fromkeys(
     ("graph", *EXAMPLES), ExampleSmoothing
 )
-
-#: Calls of each kind, those of full gradients among them; these apart, with their seconds.
-COUNTS = ("max_calls", "top_k_calls", "exp_calls", "full_calls", "full_seconds")
-
-
-#: What is proved for one objective, and not for that of another C.
-PROOFS = ("slope", "best", "cost", "dual", "rounding", "doubt", "best_value")
-
-
-@dataclass
-class Iterates(State):
-    """Where the outer loop stands; vectors are in the backend's own form."""
-
-    backend: Smoothing
-    examples: int
-    w: Floats
-    z: Floats  # the prox center
-    z_before: Floats
-    slope: Floats  # of the dual point: the mean gradient of its distributions
-    best: Floats  # the weights of least certified objective
-    lam: float  # of the problem, as is gamma: what was proved holds for no other
-    gamma: float
-    inner: Floats = field(default_factory=lambda: np.empty(0))  # of a subproblem under way
-    mean: Floats = field(default_factory=lambda: np.empty(0))  # gradient that an epoch has kept
-    alpha: float = 1.0
-    outer: int = 0
-    rate: float = 0.0
-    cost: float = 0.0
-    dual: float = 0.0
-    rounding: float = 0.0  # by how much it was lowered
-    doubt: float = 0.0  # by how much ``cost`` may be wrong
-    best_value: float = float("inf")
-    full_passes: int = 0
-    exact: float = 1.0
-    mu: float = 0.0
-    lowest: float = float("inf")  # objective at an anchor, since the rate changed
-    least_slack: float = float("inf")  # the least bound of its error, likewise
-    stalled: int = 0  # outer steps since then
-    cool: float = 1.0  # times the smoothing of the schedule
-    max_calls: int = 0
-    top_k_calls: int = 0
-    exp_calls: int = 0
-    full_calls: int = 0  # calls of whole passes, which may be made in threads
-    full_seconds: float = 0.0
-    rounds: int = 0  # epochs of the subproblem under way
-    proved: bool = False  # whether ``best`` was certified since the last step
 
 
 @register
@@ -471,30 +415,9 @@ class SVRG(Solver):
             "learning_rate": state.rate, **counts,
         }  # fmt: skip
 
-    def pack(self, state: Iterates) -> dict[str, np.ndarray[Any, Any]]:
+    def pack(self, state: Iterates) -> Arrays:
         """The vectors and the numbers; distributions at the anchor are found again."""
-        numbers = [float(getattr(state, name)) for name in NUMBERS]
-        return {
-            **{name: getattr(state, name) for name in VECTORS},
-            "sizes": state.backend.sizes,
-            "numbers": np.array([state.examples, *numbers]),
-        }
-
-    def _numbers(self, problem: Any, state: Iterates, arrays: Arrays) -> dict[str, Any]:
-        """The numbers of a checkpoint; some of them are infinite at first."""
-        every = arrays.get("numbers", np.empty(0)).copy()
-        fits = every.dtype == np.float64 and every.shape == (1 + len(NUMBERS),)
-        if not fits or every[0] != problem.n_examples:
-            raise other_data()
-        known = dict(zip(NUMBERS, every[1:].tolist()))
-        unknown = {name for name in UNBOUNDED if known[name] == np.inf}
-        for name, value in known.items():
-            check(name in unknown or abs(value) <= 1e150, f"its {name!r} is not in range")
-            check(value >= 0 or name in ("dual", "cost"), f"its {name!r} is not in range")
-            if isinstance(getattr(state, name), int):
-                check(value == int(value), f"its {name!r} is no whole number")
-        check(known["alpha"] <= 1 and known["cool"] <= 1, "its shares are not in range")
-        return known
+        return state.packed()
 
     def course(self, state: Iterates) -> tuple[str, ...]:
         """A subproblem under way, and what the last epoch has kept."""
@@ -505,18 +428,6 @@ class SVRG(Solver):
         """The weights are a start; a dual point whose outputs are gone proves nothing."""
         return self.init(problem, Start(self.weights(problem, state)))
 
-    def unpack(self, problem: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Iterates:
+    def unpack(self, problem: Any, arrays: Arrays) -> Iterates:
         """Back from :meth:`pack`."""
-        state = self.init(problem)
-        vectors = {name: checked(arrays, name, state.w.shape) for name in VECTORS}
-        state.backend.sizes = checked(arrays, "sizes", state.backend.sizes.shape)
-        known = self._numbers(problem, state, arrays)
-        same = (known["lam"], known["gamma"]) == (state.lam, state.gamma)
-        proofs = () if same else (*PROOFS, "lam", "gamma")
-        for name in VECTORS:
-            if name not in proofs:
-                setattr(state, name, vectors[name])
-        for name, value in known.items():
-            if name not in proofs:
-                setattr(state, name, type(getattr(state, name))(value))
-        return state
+        return self.init(problem).restored(arrays)
