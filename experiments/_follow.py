@@ -11,6 +11,10 @@ import numpy as np
 
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.base import Info
+from cliquewise.solvers.bcfw import BCFW
+
+#: As published by Lacoste-Julien et al., with which the papers compare themselves.
+BCFW_2013 = BCFW(step_rule="fw", sampling="uniform", cached_passes=0)
 
 
 @dataclass

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from experiments._papers import NOT_YET, PAPERS
+from experiments._papers import NOT_YET, NOTHING, PAPERS
 from experiments._rows import ROOT, Row, rows
 
 PAGE = ROOT / "docs" / "papers.md"
@@ -15,11 +15,11 @@ PICTURES = ROOT / "docs" / "papers"
 HEAD = """\
 # The five papers, figure by figure
 
-This library makes five papers usable. Each of their figures and tables has a line here: what the
-paper shows, what we find, and whether that agrees. `python -m experiments page` writes this page
-from the files in `experiments/results`, which hold the numbers, the commit, the machine and the
-versions of each run; no number is typed by hand, and "agrees" and "differs" follow from the numbers
-by rules in the code. To run a line:
+This library makes five papers usable. Each of their figures, tables and theorems has a line here:
+what the paper shows, what we find, and whether that agrees. `python -m experiments page` writes
+this page from the files in `experiments/results`, which hold the numbers, the commit, the machine
+and the versions of each run; no number is typed by hand, and "agrees" and "differs" follow from the
+numbers by rules in the code. To run a line:
 
     python -m experiments list
     python -m experiments run NAME            # goes on after Ctrl-C; --again runs anew
@@ -29,15 +29,26 @@ Data sets are read from the folder in `CLIQUEWISE_DATA`.
 """
 
 
+#: What may become of a row, said of one and of many.
+WORDS = {
+    "agrees": ("agrees", "agree"), "differs": ("differs", "differ"),
+    "cannot be run here": ("cannot be run here",) * 2,
+    "nothing to run": ("has nothing to run", "have nothing to run"),
+    "not run yet": ("is not run yet", "are not run yet"),
+}  # fmt: skip
+
+
 def judged(row: Row) -> tuple[str, str]:
     """The word and the sentence of a row."""
     if row.run is None:
-        return ("not run yet" if row.reason == NOT_YET else "cannot be run here"), row.reason
+        words = {NOT_YET: "not run yet"} | dict.fromkeys(NOTHING, "nothing to run")
+        return words.get(row.reason, "cannot be run here"), row.reason
     kept = row.kept()
     if kept is None:
         return "not run yet", NOT_YET
     assert row.verdict is not None
-    return row.verdict(kept["result"])
+    word, sentence = row.verdict(kept["result"])
+    return word, f"{sentence} Why: {row.why}." if word == "differs" and row.why else sentence
 
 
 def counts(paper: str) -> str:
@@ -45,10 +56,12 @@ def counts(paper: str) -> str:
     kinds = Counter(item.split()[0] for item in PAPERS[paper].items)
     has = ", ".join(f"{n} {plural(kind.lower(), n)}" for kind, n in kinds.items())
     states = Counter(judged(row)[0] for row in rows() if row.paper == paper)
-    words = {"agrees": "agree", "differs": "differ", "cannot be run here": "cannot be run here",
-             "not run yet": "not run yet"}  # fmt: skip
-    became = ", ".join(f"{states[s]} {word}" for s, word in words.items() if states[s])
-    return f"{PAPERS[paper].short}: {has}; of {sum(states.values())} rows {became}."
+    total, parts = sum(states.values()), []
+    for state, words in WORDS.items():
+        if n := states[state]:
+            of = "" if parts else f"of {total} rows "
+            parts.append(f"{n} {of}{words[n > 1]}")
+    return f"{PAPERS[paper].short}: {has}; {', '.join(parts)}."
 
 
 def plural(word: str, n: int) -> str:

@@ -113,6 +113,8 @@ class Row:
         Modules that it cannot do without, and that the library can ("torch").
     reason : str
         Why the item cannot be run here, or that it was not run yet; such a row has no ``run``.
+    why : str
+        Where the verdict is "differs": the reason, as far as it is known.
     """
 
     name: str
@@ -125,6 +127,7 @@ class Row:
     data: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     reason: str = ""
+    why: str = ""
 
     @property
     def slug(self) -> str:

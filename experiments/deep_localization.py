@@ -223,10 +223,13 @@ TORCH = ("torch",)
 ROWS = [
     Row("casimir/deep", "casimir", ("Figure 4", "Theorem 35"),
         "PL-Casimir-SVRG reaches a lower objective than SGD at equal stochastic calls; its "
-        "objective never rises.", run_deep, judge_deep, draw_deep, needs=TORCH),
+        "objective never rises.", run_deep, judge_deep, draw_deep, needs=TORCH,
+        why="where networks fit all scenes, hinge losses vanish, and exact subproblems bring "
+        "nothing; where they do not (wrong targets, a small network), the figure holds"),
     Row("casimir/smoothing", "casimir", ("Figure 6",),
         "The adaptive smoothing is more robust to its level than the constant one.",
-        varied("mu, adaptive", "mu, constant"), judge_smoothing, draw_effects, needs=TORCH),
+        varied("mu, adaptive", "mu, constant"), judge_smoothing, draw_effects, needs=TORCH,
+        why="not known; the paper tunes the rate for every level, ours is estimated"),
     Row("casimir/prox-linear", "casimir", ("Figure 7",),
         "The method is robust to eta and to the inner budget.",
         varied("eta", "budget"), judge_rates, draw_effects, needs=TORCH),

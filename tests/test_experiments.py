@@ -15,10 +15,10 @@ ROWS = rows()
 RUN = [row for row in ROWS if row.run is not None]
 
 
-def test_every_figure_and_table_of_the_five_papers_has_a_row():
+def test_every_figure_table_and_theorem_of_the_five_papers_has_a_row():
     for name, paper in PAPERS.items():
         covered = {item for row in ROWS if row.paper == name for item in row.covers()}
-        wanted = {item for item in paper.items if item.startswith(("Figure", "Table"))}
+        wanted = set(paper.items)
         assert wanted <= covered, f"{name}: no row for {sorted(wanted - covered)}"
 
 
@@ -37,6 +37,13 @@ def test_the_page_is_what_the_kept_results_say():
     for row in RUN:
         if row.draw is not None and row.kept() is not None:
             assert (_page.PICTURES / f"{row.slug}.svg").exists(), row.name
+
+
+def test_a_row_that_differs_says_why():
+    for row in RUN:
+        kept = row.kept()
+        if kept is not None and row.verdict(kept["result"])[0] == "differs":
+            assert row.why, row.name
 
 
 def test_kept_results_are_small_and_say_where_they_come_from():
