@@ -124,8 +124,8 @@ def compared(
         return errors(w, *held_out)
 
     def soft_look(_: Any, w: Any) -> dict[str, float]:
-        # Few sweeps: these weights have no zeros. The lower bound is true all the same.
-        low, _ = problem.relaxed_primal(w, tol=1e-2, max_sweeps=5)
+        # These weights have no zeros, so that a sweep takes long; twenty are enough.
+        low, _ = problem.relaxed_primal(w, tol=1e-2, max_sweeps=25)
         return {**errors(w, *held_out), "low": low}
 
     def run(given: Any, solver: Any, score: Any) -> list[dict[str, float]]:
@@ -147,15 +147,16 @@ def compared(
 def judge_course(result: Result) -> Verdict:
     courses = result["courses"]
     ours = courses["gdmm, sublinear"]
-    level = 1.05 * max(float(np.max(column(courses[n], "dual")))
-                       for n in courses if n != "soft-bcfw")  # fmt: skip
+    bound = max(float(np.max(column(courses[n], "dual"))) for n in courses if n != "soft-bcfw")
+    # In runs too short for that, what the full search reaches.
+    level = max(1.05 * bound, float(np.min(column(courses["gdmm, full"], "primal"))))
     to = {n: first(r, column(r, "primal"), level, "seconds")
           for n, r in courses.items() if n != "soft-bcfw"}  # fmt: skip
     cells = ", ".join(f"{n} {words(v, '.2g')}" for n, v in to.items())
     end = ours[-1]
     text = (
-        f"{result['what']}; seconds to 5% above the best bound: {cells}; Hamming error "
-        f"{end['hamming']:.2f}%, F1 {end['f1']:.1f}% at the end"
+        f"{result['what']}; seconds to an objective of {level:.4g} (best bound {bound:.4g}): "
+        f"{cells}; Hamming error {end['hamming']:.2f}%, F1 {end['f1']:.1f}% at the end"
     )
     agrees = to["gdmm, sublinear"] <= 1.2 * to["gdmm, full"]
     if "soft-bcfw" in courses:
