@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 #: Code that users did not write: ours, and what calls it on their behalf.
@@ -24,6 +25,38 @@ class GraphError(CliquewiseError):
 
 class DataError(CliquewiseError):
     """Examples that cannot be used: unequal lengths, NaN features, unknown labels."""
+
+
+class ForbiddenLabelError(DataError):
+    """A true label that the transitions, or the allowed labels, make impossible.
+
+    Parameters
+    ----------
+    place : str
+        Where it is.
+    label, before : int
+        The numbers of the label and, if it may not follow that one, of the label before it.
+    """
+
+    def __init__(self, place: str, label: int, before: int | None = None):
+        super().__init__(self._text(place, f"label number {label}", before))
+        self.place, self.label, self.before = place, label, before
+
+    def named(self, classes: Sequence[object]) -> DataError:
+        """The same with the names of the labels."""
+        before = None if self.before is None else repr(classes[self.before])
+        return DataError(self._text(self.place, f"label {classes[self.label]!r}", before))
+
+    def _text(self, place: str, label: str, before: object) -> str:
+        why = (
+            "is not allowed there by the transition scheme or the allowed labels"
+            if before is None
+            else f"follows {before}, which the transition scheme forbids"
+        )
+        return (
+            f"{place}: {label} {why}; convert the labels (cliquewise.data.to_scheme does it for "
+            'spans) or use transitions="all"'
+        )
 
 
 class FormatError(CliquewiseError):

@@ -261,3 +261,28 @@ def test_a_query_belongs_to_marginal_map(model, query):
     assert "--rho-updates" in call(
         model, "--task", "MMAP", "--query", query, "--rho-updates", "3"
     ).output  # fmt: skip
+
+
+BIF = """network garden {}
+variable Rain { type discrete [2] { no, yes }; }
+variable Wet { type discrete [2] { no, yes }; }
+probability ( Rain ) { table 0.8, 0.2; }
+probability ( Wet | Rain ) { (no) 0.9, 0.1; (yes) 0.1, 0.9; }
+"""
+
+
+def test_a_network_with_names_is_asked_and_answers_by_name(tmp_path):
+    path = tmp_path / "garden.bif"
+    path.write_text(BIF)
+    answer = json.loads(call(str(path), "--given", "Wet=yes", "--task", "MAR", "--json").stdout)
+    assert answer["names"] == ["Rain", "Wet"] and answer["states"] == [["no", "yes"]] * 2
+    assert answer["observed"] == 1
+    assert np.allclose(answer["marginals"], [[0.08 / 0.26, 0.18 / 0.26], [0.0, 1.0]])
+    assert "they are no, yes" in one_error_line(call(str(path), "--given", "Wet=maybe"))
+    assert "the variables are Rain, Wet" in one_error_line(call(str(path), "--given", "Sun=yes"))
+    assert "NAME=STATE" in call(str(path), "--given", "Wet").output
+
+
+def test_variables_without_names_are_observed_by_number(graph, model):
+    given = json.loads(call(model, "--task", "PR", "--json", "--given", "1=0").stdout)
+    assert given["log_z"] == pytest.approx(graph.condition({1: 0}).marginals().log_z)

@@ -117,7 +117,7 @@ def test_fit_goes_on_from_a_checkpoint(folder, tmp_path):
     first = call("fit", folder / "train", *options, "--max-epochs", "3", "--checkpoint-seconds", 0)
     assert first.exit_code == 0 and (tmp_path / "state").exists()
     second = call("fit", folder / "train", *options, "--max-epochs", "6", "--resume")
-    assert "pass 1  " not in second.stderr and "6 epochs" in second.output
+    assert "pass 1  " not in second.stderr and "6 passes" in second.output
 
 
 # ---- predict
@@ -362,3 +362,52 @@ def test_nothing_is_imported_before_it_is_needed(folder):
         assert not heavy & set(sys.modules), heavy & set(sys.modules)
     """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+# ---- what strangers bring
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("# id 7\na X\nb Y\n", [], "if # begins a comment, say --comment '#'"),
+        ("New York\tX\na\tY\n", [], "if tabs alone separate the columns, say --tabs"),
+        ("a X\nb\n", [], "line 2: 1 columns, but line 1 has 2"),
+        ("a,X\nb,Y\n", [], "separated by spaces or tabs"),
+        ("a I-X\nb O\n", ["--transitions", "BIO"], "label 'I-X' is not allowed there"),
+        ("a O\nb I-X\n", ["--transitions", "BIO"], "label 'I-X' follows 'O'"),
+        ("a O\nb I-X\n", ["--transitions", "BIO"], "or use --transitions all"),
+        ("a X\nb Y\n", ["--template", "nosuch"], "no file, nor one of the built-in ones"),
+    ],
+)
+def test_what_is_wrong_with_a_training_file_comes_with_a_flag_that_helps(
+    tmp_path, text, options, words
+):
+    (tmp_path / "t").write_text(text)
+    assert words in bad("fit", tmp_path / "t", "--model", tmp_path / "m.cw", "--quiet", *options)
+
+
+def test_a_file_of_two_bytes_per_letter_is_told_by_its_mark(tmp_path):
+    (tmp_path / "t").write_text("a X\nb Y\n", encoding="utf-16")
+    told = bad("fit", tmp_path / "t", "--model", tmp_path / "m.cw", "--quiet")
+    assert "--encoding utf-16" in told
+
+
+def test_comments_are_skipped_and_the_model_remembers_how_they_begin(tmp_path):
+    (tmp_path / "t").write_text("# one two three\na\tX\nb\tY\n\n# more\na\tX\n")
+    model = tmp_path / "m.cw"
+    told = good("fit", tmp_path / "t", "--comment", "#", "--model", model, "--quiet")
+    assert "sequences    2 with 3 tokens" in told and "labels       2: X Y" in told
+    assert good("predict", "--model", model, tmp_path / "t").splitlines()[0] == "a\tX\tX"
+    assert "2 sequences, 3 tokens" in good("evaluate", "--model", model, tmp_path / "t")
+    cached = tmp_path / "again.cw"
+    options = ["--comment", "#", "--cache", tmp_path / "cache", "--model", cached, "--quiet"]
+    assert "2 with 3 tokens" in good("fit", tmp_path / "t", *options)
+
+
+def test_a_single_label_is_a_warning(tmp_path):
+    (tmp_path / "t").write_text("a O\nb O\n")
+    result = call("fit", tmp_path / "t", "--model", tmp_path / "m.cw", "--quiet")
+    assert (
+        result.exit_code == 0 and "every label is 'O': there is nothing to learn" in result.stderr
+    )

@@ -181,6 +181,8 @@ BAD = {
     "edge out of range": ([(TWO, [(0, 2)])], [[0, 1]], "not a node of its example"),
     "negative edge": ([(TWO, [(0, -1)])], [[0, 1]], "not a node"),
     "float edges": ([(TWO, [(0.0, 1.0)])], [[0, 1]], "pairs of node numbers"),
+    "edges as rows": ([(TWO * 2, [[0, 1, 2], [1, 2, 3]])], [[0, 1, 0, 1]], "transpose"),
+    "adjacency": ([(TWO, np.eye(2)[::-1])], [[0, 1]], "pairs of node numbers"),
     "NaN feature": ([([[1.0], [np.nan]], PAIR)], [[0, 1]], "example 0, node 1: feature 0 is nan"),
     "NaN edge feature": ([(TWO, PAIR, [[np.inf]])], [[0, 1]], "example 0, edge 0"),
     "labels missing": ([(TWO, PAIR)], [[0]], "2 nodes and 1 labels"),

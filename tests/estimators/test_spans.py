@@ -17,6 +17,7 @@ from cliquewise.data.spans import ScoredSpan, Span, SpanLabels
 from cliquewise.errors import DataError, TooLargeError, UnsupportedError
 from cliquewise.estimators import _spans
 from cliquewise.models.chain import ChainModel
+from cliquewise.models.label_schemes import scheme_masks
 
 SCHEMES = {
     "BIO": ["O", "B-X", "I-X", "B-Y", "I-Y"],
@@ -191,3 +192,26 @@ def test_the_rules_of_continuing_are_those_of_the_reader():
         joined = {pair for pair, found in zip(pairs, spans, strict=True) if (0, 2) in
                   {s[:2] for s in found}}  # fmt: skip
         assert joined == set(labels.continuing())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_labels_in_another_scheme_stand_for_the_same_spans_and_obey_it(seed):
+    rng = np.random.default_rng(seed)
+    classes = ["O", "B-X", "I-X", "E-X", "S-X", "B-Y", "I-Y", "U-Y", "L-Y"]
+    y = [rng.choice(classes, rng.integers(0, 9)).tolist() for _ in range(10)]
+    for scheme in ("BIO", "BIOES"):
+        written = cw.data.to_scheme(y, scheme)
+        assert (
+            read_spans(written) == read_spans(y) and cw.data.to_scheme(written, scheme) == written
+        )
+        known = sorted({c for labels in written for c in labels})
+        follow, first, last = scheme_masks(scheme, known)
+        for labels in filter(None, written):
+            ids = [known.index(c) for c in labels]
+            assert first[ids[0]] and last[ids[-1]] and follow[ids[:-1], ids[1:]].all()
+
+
+def test_unknown_labels_stay_unknown_in_another_scheme():
+    assert cw.data.to_scheme([["I-X", None, "I-X"]]) == [["B-X", None, "B-X"]]
+    with pytest.raises(DataError, match="choose BIO or BIOES"):
+        cw.data.to_scheme([["O"]], "IO")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from tagging_cases import problem, tight
 
 from cliquewise import SequenceTagger, metrics
@@ -70,6 +70,14 @@ def test_a_pickle_predicts_the_same_and_carries_no_training_data():
 def test_cross_validation_with_every_scorer(scorer):
     scores = cross_val_score(SequenceTagger(random_state=0), X, Y, cv=3, scoring=scorer)
     assert scores.shape == (3,) and np.all((scores >= 0) & (scores <= 1)) and scores.mean() > 0.2
+
+
+def test_predictions_of_folds_are_joined_whatever_the_lengths():
+    joined = cross_val_predict(SequenceTagger(random_state=0), X, Y, cv=KFold(3))
+    assert [len(labels) for labels in joined] == [len(labels) for labels in Y]
+    assert metrics.token_accuracy(Y, joined) > 0
+    alike = SequenceTagger(random_state=0).fit(X, Y).predict([X[0], X[0]])
+    assert np.asarray(alike).shape == (2, len(Y[0]))  # a table, as ever
 
 
 def test_a_grid_search_chooses_and_refits():

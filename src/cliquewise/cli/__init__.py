@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
             ctx.exit(1)
         except click.UsageError as error:
             name = f"{ctx.invoked_subcommand} " if ctx.invoked_subcommand in COMMANDS else ""
-            text = f"{error.format_message()} See cliquewise {name}--help"
+            text = f"{error.format_message().rstrip('.')}. See cliquewise {name}--help"
             click.echo(f"cliquewise: error: {text}", err=True)
             ctx.exit(2)
         except (CliquewiseError, OSError, MemoryError) as error:

@@ -11,12 +11,12 @@ import click
 from cliquewise.cli import debug_option, standard_output
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
+    Writing,
     check_columns,
     format_of,
     load_tagger,
     read_labeled,
     reading_options,
-    writing_of,
 )
 
 
@@ -35,9 +35,7 @@ from cliquewise.cli.tagging import (
 @click.option("--jobs", default=1, show_default=True, help="Threads; -1 for all processors.")
 @reading_options("as of the training file")
 @debug_option
-def command(
-    test: str, model: str | None, form: str, jobs: int, tabs: bool, encoding: str | None
-) -> None:
+def command(test: str, model: str | None, form: str, jobs: int, writing: Writing) -> None:
     """Tag TEST (.gz, .xz and .bz2 too) and compare with its labels.
 
     Without --model the last two columns of TEST are compared: the true label and the
@@ -48,9 +46,9 @@ def command(
     """
     standard_output()
     tagger = None if model is None else load_tagger(model).set_params(n_jobs=jobs)
-    encoding, tabs = writing_of(tagger, encoding, tabs)
+    kind = "conll" if tagger is None else format_of(tagger)
     with waiting(f"reading {test}"):
-        data = read_labeled(test, "conll" if tagger is None else format_of(tagger), tabs, encoding)
+        data = read_labeled(test, kind, writing.of(tagger))
     start = time.perf_counter()
     if tagger is None:
         truth, predicted = _two_columns(data, test), data.y
@@ -64,6 +62,10 @@ def command(
     elif form == "latex":
         _show_latex(result)
     else:
+        if tagger is None:
+            n = data.X.n_columns
+            words = f"column {n} as true labels, column {n + 1} as predicted ones"
+            click.echo(f"note: no --model; {words}", err=True)
         _show(result)
 
 

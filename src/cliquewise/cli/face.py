@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from shlex import quote
 from typing import Any
 
 import click
@@ -45,10 +47,25 @@ def with_flags(text: str, command: click.Command | None) -> str:
     options = [p for p in command.params if isinstance(p, click.Option)]
     flags = {str(option.name): max(option.opts, key=len) for option in options}
     flags |= {ours: flags[name] for ours, name in ALIASES.items() if name in flags}
-    text = re.sub(r"encoding='([^']*)'", r"--encoding \1", text)
+    if "tabs" in flags:
+        text = text.replace(r"separator='\t'", "--tabs")
     for name, flag in flags.items():
+        value = re.compile(rf"""(?<![\w-]){name}=(["'])([^"']*)\1""")
+        for found in value.finditer(text):
+            text = text.replace(found[0], f"{flag} {quote(found[2])}")
         if "_" in name:
             text = re.sub(rf"(?<![\w-]){name}\b", flag, text)
         else:  # a word that may be one of the language, too: only where a value follows
             text = re.sub(rf"(?<![\w-]){name}(?= (= |'[^']*' is not))", flag, text)
     return re.sub(r"\b(lower|raise) C\b", r"\1 --C", text)
+
+
+def counted(number: float, word: str, plural: str | None = None) -> str:
+    """A number and its word: ``1 token``, ``2 tokens``."""
+    return f"{number:.10g} {word if number == 1 else plural or word + 's'}"
+
+
+def size_of(path: str) -> str:
+    """The size of a file, in the unit that reads well."""
+    size = os.path.getsize(path)
+    return f"{size / 1e6:.3g} MB" if size >= 1e5 else f"{size / 1e3:.3g} kB"

@@ -10,22 +10,22 @@ from typing import Any
 import click
 
 from cliquewise.cli import debug_option
-from cliquewise.cli.face import GroupedCommand, with_flags
+from cliquewise.cli.face import GroupedCommand, counted, size_of, with_flags
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
     FORMATS,
+    Writing,
     lines_of,
     read_labeled,
     reading_options,
     separator_of,
-    writing_of,
 )
 
 
 @click.command(
     cls=GroupedCommand,
     groups={
-        "Files": "model form template tabs encoding",
+        "Files": "model form template tabs comment encoding",
         "Model": "loss C l1_ratio feature_pairs transitions n_hash min_count no_intercept "
         "no_boundaries",
         "Training": "tol solver max_epochs max_seconds seed jobs device dtype",
@@ -128,8 +128,7 @@ def command(
     seed: int,
     jobs: int,
     quiet: bool,
-    tabs: bool,
-    encoding: str | None,
+    writing: Writing,
     cache: str | None,
     **parameters: Any,
 ) -> None:
@@ -153,14 +152,15 @@ def command(
     if form == "crfsuite" and template is not None:
         raise click.UsageError("CRFsuite's files hold attributes already; --template has no use")
     check_target(model, "the model")
-    encoding, tabs = writing_of(None, encoding, tabs)
+    writing = writing.of()
+    encoding = writing.encoding or "utf-8"
     data: Any
     if cache is not None:  # TRAIN may be a pattern then
-        data = Shards(train, cache, form=form, separator="\t" if tabs else None, encoding=encoding)
+        data = Shards(train, cache, form=form, encoding=encoding, **writing.options)
     else:
         click.Path(exists=True, dir_okay=False).convert(train, _argument("train"), None)
         with waiting(f"reading {train}"):
-            data = read_labeled(train, form, tabs, encoding)
+            data = read_labeled(train, form, writing)
     if form == "conll" and template is None:
         template = DEFAULT
     tagger = SequenceTagger(
@@ -181,14 +181,21 @@ def command(
             tagger.fit(data.X, data.y, data.weights)
     seconds = time.perf_counter() - start
     first = lines_of(train, encoding) if os.path.isfile(train) else iter(())  # a pipe is empty now
-    separator = next(filter(None, map(separator_of, first)), " ")
+    if writing.comment:
+        first = (line for line in first if not line.startswith(writing.comment))
     tagger.encoder_.writing = {
         "encoding": encoding,
-        "tabs": "yes" if tabs else "no",
-        "separator": separator,
-    }
+        "tabs": "yes" if writing.tabs else "no",
+        "separator": next(filter(None, map(separator_of, first)), " "),
+    } | ({"comment": writing.comment} if writing.comment else {})
     tagger.save(model)
     _report(tagger, data, template, model, seconds)
+    if len(tagger.classes_) == 1:
+        click.echo(
+            f"warning: every label is {tagger.classes_[0]!r}: there is nothing to learn; "
+            "see --help for what a training file looks like",
+            err=True,
+        )
     for warning in caught:
         if parameters["tol"] or not issubclass(warning.category, ConvergenceWarning):
             text = with_flags(str(warning.message), command)
@@ -203,13 +210,14 @@ def _report(tagger: Any, data: Any, template: str | None, path: str, seconds: fl
     """What was trained and what is proved about it."""
     c, m = tagger.certificate_, tagger.model_
     sequences, tokens = data.counts
-    click.echo(f"sequences    {sequences} with {tokens} tokens")
-    click.echo(f"labels       {len(tagger.classes_)}")
+    click.echo(f"sequences    {sequences} with {counted(tokens, 'token')}")
+    click.echo(f"labels       {len(tagger.classes_)}: {_some(tagger.classes_)}")
     features = f"{tagger.encoder_.n_features} attributes, {m.dimension} weights"
     if tagger.l1_ratio > 0:
         features += f", {tagger.n_nonzero_} not zero"
     click.echo(f"features     {features}" + (f" (template {template})" if template else ""))
-    click.echo(f"solver       {tagger.solver_}, {tagger.n_iter_:.3g} epochs, {seconds:.1f} s")
+    passes = counted(float(f"{tagger.n_iter_:.3g}"), "pass", "passes")
+    click.echo(f"solver       {tagger.solver_}, {passes}, {seconds:.1f} s")
     click.echo(f"objective    {c.primal:.8g} per sequence")
     if c.status == "none":
         click.echo("certificate  none")
@@ -217,4 +225,15 @@ def _report(tagger: Any, data: Any, template: str | None, path: str, seconds: fl
         click.echo(
             f"certificate  no weights reach less than {c.dual:.8g}: relative gap {c.gap:.2e}"
         )
-    click.echo(f"model        {path} ({os.path.getsize(path) / 1e6:.3g} MB)")
+    click.echo(f"model        {path} ({size_of(path)})")
+
+
+def _some(names: list[Any], room: int = 60) -> str:
+    """The first names that fit on a line."""
+    shown: list[str] = []
+    for name in map(str, names):
+        room -= len(name) + 1
+        if room < 0 and shown:
+            return " ".join([*shown, "..."])
+        shown.append(name[:60])
+    return " ".join(shown)

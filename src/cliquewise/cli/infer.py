@@ -29,6 +29,12 @@ QUESTION = {
     "MMAP": "map",
     "TOPK": "top_k",
 }
+given_option = click.option(
+    "--given",
+    multiple=True,
+    metavar="NAME=STATE",
+    help="A variable that was observed, by name (or number); may be repeated.",
+)
 #: Seconds between two updates of the live line.
 REFRESH = 0.2
 
@@ -57,6 +63,7 @@ REFRESH = 0.2
     type=click.Path(exists=True, dir_okay=False),
     help="Evidence file; MODEL.evid beside the model is not read unless named here.",
 )
+@given_option
 @click.option("--method", default="auto", show_default=True, help="Oracle that answers.")
 @click.option(
     "--max-memory",
@@ -88,13 +95,11 @@ def command(
     query: str | None,
     k: int,
     evid: str | None,
+    given: tuple[str, ...],
     method: str,
-    max_memory: float | None,
-    gap: float | None,
-    rho_updates: int | None,
-    seconds: float | None,
     out: str | None,
     as_json: bool,
+    **limits: Any,
 ) -> None:
     """Answer a question about MODEL, a file in UAI, BIF or XMLBIF format (.gz, .xz, .bz2 too).
 
@@ -102,7 +107,8 @@ def command(
     and their states; "MAR", then the number of variables and, for each, the number of its
     states and their probabilities; "PR", then log10 Z; "MMAP", then the number of query
     variables and, for each, its index and its state. TOPK writes one MAP block for each
-    labeling, best first.
+    labeling, best first. Variables and states are numbered in the order of the file; --json
+    adds their names, if they have some.
     """
     from cliquewise.persistence import check_target
 
@@ -113,10 +119,10 @@ def command(
         check_target(out, "the result")
     start = time.perf_counter()
     with waiting(f"reading {model}"):
-        graph = read_graph(model, evid)
+        graph = read_graph(model, evid, given)
         over = None if query is None else _read_query(query, graph)
-    limits = {"max_memory": None if max_memory is None else max_memory * 2**30}
-    limits |= {"gap": gap, "rho_updates": rho_updates, "seconds": seconds}
+    if limits["max_memory"] is not None:
+        limits["max_memory"] *= 2**30
     if over is None:
         answer = _ask(graph, task, method, k, limits)
     else:
@@ -128,14 +134,33 @@ def command(
     if as_json:
         about = {"model": model, "task": task, "variables": graph.n_variables}
         about |= {"factors": graph.n_factors, "observed": len(graph.evidence)}
+        if graph.names is not None:
+            about["names"] = graph.names
+        if graph.states is not None:
+            about["states"] = graph.states
         about |= {"seconds": round(elapsed, 6), **_describe(task, answer, over)}
         click.echo(json.dumps(about, allow_nan=False))
     elif out is None:
         _write_result(task, answer, standard_output(), over)
 
 
-def read_graph(model: str, evidence: str | None) -> FactorGraph:
-    """The model, in the format that its name tells; UAI by default."""
+def read_graph(model: str, evidence: str | None, given: tuple[str, ...] = ()) -> FactorGraph:
+    """The model, in the format that its name tells (UAI by default), and what was observed."""
+    graph = _read_model(model, evidence)
+    return graph.condition(dict(_observed(text, graph) for text in given)) if given else graph
+
+
+def _observed(text: str, graph: FactorGraph) -> tuple[int | str, int | str]:
+    """Variable and state of ``NAME=STATE``; numbers where there are no names."""
+    name, equals, state = map(str.strip, text.rpartition("="))
+    if not (name and equals and state):
+        raise click.UsageError(f"--given {text!r} is not NAME=STATE")
+    by_number = name.isdecimal() and name not in (graph.names or ())
+    plain = state.isdecimal() and graph.states is None
+    return int(name) if by_number else name, int(state) if plain else state
+
+
+def _read_model(model: str, evidence: str | None) -> FactorGraph:
     from cliquewise.data.formats.bif import read_bif
     from cliquewise.data.formats.uai import read_uai, read_uai_evidence
 

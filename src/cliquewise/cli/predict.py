@@ -10,9 +10,11 @@ from typing import Any
 import click
 
 from cliquewise.cli import debug_option, standard_output
+from cliquewise.cli.face import counted
 from cliquewise.cli.spans import SpanWriter
 from cliquewise.cli.tagging import (
     BATCH,
+    Writing,
     conll_batches,
     crfsuite_batches,
     format_of,
@@ -20,7 +22,6 @@ from cliquewise.cli.tagging import (
     load_predictor,
     reading_options,
     separator_of,
-    writing_of,
 )
 
 Rows = list[list[str]]
@@ -77,8 +78,7 @@ def command(
     out: str | None,
     jobs: int,
     batch: int,
-    tabs: bool,
-    encoding: str | None,
+    writing: Writing,
 ) -> None:
     """Tag FILE (.gz, .xz and .bz2 too), or the standard input.
 
@@ -101,11 +101,12 @@ def command(
         raise click.UsageError("choose one of --marginals and --top-k")
     writer = SpanWriter.of(spans, threshold, top_k, form, marginals)
     tagger = load_predictor(model, jobs)
-    encoding, tabs = writing_of(tagger, encoding, tabs)
+    writing = writing.of(tagger)
+    encoding = writing.encoding or "utf-8"
     name = "stdin" if file == "-" else file
-    separator, lines = _separator(tagger, lines_of(file, encoding), tabs)
+    separator, lines = _separator(tagger, lines_of(file, encoding), writing)
     if format_of(tagger) == "conll":
-        batches: Iterator[list[Any]] = conll_batches(lines, name, tabs, batch)
+        batches: Iterator[list[Any]] = conll_batches(lines, name, writing, batch)
     else:
         batches = crfsuite_batches(lines, name, batch)
     with open_writer(out or standard_output(), encoding) as stream:
@@ -125,16 +126,16 @@ def command(
             raise DataError(f"{letters!r} cannot be written in {encoding}") from None
 
 
-def _separator(tagger: Any, lines: Iterator[str], tabs: bool) -> tuple[str, Iterator[str]]:
+def _separator(tagger: Any, lines: Iterator[str], writing: Writing) -> tuple[str, Iterator[str]]:
     """What to write between columns, as in the input's first line of several; all lines again."""
-    usual = "\t" if tabs else tagger.encoder_.writing.get("separator", " ")
+    usual = "\t" if writing.tabs else tagger.encoder_.writing.get("separator", " ")
     seen = []
     for line in lines:
         seen.append(line)
-        if line.strip():
+        if line.strip() and not (writing.comment and line.startswith(writing.comment)):
             break
     found = separator_of(seen[-1]) if seen else None
-    return usual if tabs or found is None else found, chain(seen, lines)
+    return usual if writing.tabs or found is None else found, chain(seen, lines)
 
 
 def _tag(
@@ -171,6 +172,8 @@ def _inputs(tagger: Any, sentences: list[Any], name: str) -> tuple[Any, list[Row
     text, known = Columns.from_rows(sentences), tagger.encoder_.n_columns
     if text.n_columns not in (known, known + 1):
         raise FormatError(
-            f"{text.n_columns} columns; the model was trained on {known} and a label", name
+            f"a line has {counted(text.n_columns, 'column')}; the model was trained on "
+            f"{counted(known, 'column')} and a label",
+            name,
         )
     return text.select(range(known)), sentences

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from cliquewise.cli import debug_option, standard_output
+from cliquewise.cli.face import size_of
 from cliquewise.cli.tagging import (
+    Writing,
     check_columns,
     format_of,
     load_tagger,
     read_labeled,
     reading_options,
-    writing_of,
 )
 
 
@@ -44,8 +43,7 @@ def command(
     threshold: float | None,
     keep: float | None,
     dtype: str,
-    tabs: bool,
-    encoding: str | None,
+    writing: Writing,
 ) -> None:
     """Write a model with fewer weights, in fewer bytes each.
 
@@ -61,10 +59,9 @@ def command(
         threshold = 0.0
     check_target(out, "the model")
     tagger = load_tagger(model)
-    encoding, tabs = writing_of(tagger, encoding, tabs)
-    data = read_labeled(file, format_of(tagger), tabs, encoding)
+    data = read_labeled(file, format_of(tagger), writing.of(tagger))
     check_columns(tagger, data.X, file)
-    before = os.path.getsize(model)
+    before = size_of(model)
     tagger.prune(threshold, keep=keep, X=data.X, y=data.y, sample_weight=data.weights)
     tagger.save(out, dtype=dtype)
     told = tagger.pruned_
@@ -72,5 +69,4 @@ def command(
     click.echo(f"attributes   {told.attributes} of {told.attributes_before}")
     costs = f"{told.objective:.8g} per sequence of {file}, before {told.objective_before:.8g}"
     click.echo(f"objective    {costs}")
-    after = os.path.getsize(out)
-    click.echo(f"model        {out} ({after / 1e6:.3g} MB, before {before / 1e6:.3g})")
+    click.echo(f"model        {out} ({size_of(out)}, before {before})")

@@ -8,14 +8,15 @@ from pathlib import Path
 import click
 
 from cliquewise.cli import debug_option
+from cliquewise.cli.infer import given_option, read_graph
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
+    Writing,
     check_columns,
     format_of,
     load_tagger,
     read_labeled,
     reading_options,
-    writing_of,
 )
 
 
@@ -42,6 +43,7 @@ from cliquewise.cli.tagging import (
     type=click.Path(exists=True, dir_okay=False),
     help="Evidence for a graphical model.",
 )
+@given_option
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
@@ -57,10 +59,10 @@ def command(
     live: bool,
     title: str | None,
     evid: str | None,
+    given: tuple[str, ...],
     seconds: float | None,
     jobs: int,
-    tabs: bool,
-    encoding: str | None,
+    writing: Writing,
 ) -> None:
     """Write one HTML file that shows a model: it needs no network and no server.
 
@@ -75,16 +77,17 @@ def command(
     check_report(out)
     title = title or Path(file).name
     if model is None and live:
-        raise click.UsageError("--live needs --model: a tagger to try.")
+        raise click.UsageError("--live needs --model: a tagger to try")
     if model is None:
-        _report_graph(file, out, title, evid, seconds)
-    elif evid is not None or seconds is not None:
-        raise click.UsageError("--evid and --seconds belong to a graphical model, not to a tagger.")
+        _report_graph(file, out, title, seconds, evid, given)
+    elif evid is not None or given or seconds is not None:
+        raise click.UsageError(
+            "--evid, --given and --seconds belong to a graphical model, not to a tagger"
+        )
     else:
         tagger = load_tagger(model).set_params(n_jobs=jobs)
-        encoding, tabs = writing_of(tagger, encoding, tabs)
         with waiting(f"reading {file}"):
-            data = read_labeled(file, format_of(tagger), tabs, encoding)
+            data = read_labeled(file, format_of(tagger), writing.of(tagger))
         check_columns(tagger, data.X, file)
         about = f"{Path(model).name}, tried on {Path(file).name}"
         with waiting(f"writing {out}"):
@@ -93,13 +96,17 @@ def command(
 
 
 def _report_graph(
-    file: str, out: str, title: str, evidence: str | None, seconds: float | None
+    file: str,
+    out: str,
+    title: str,
+    seconds: float | None,
+    evidence: str | None,
+    given: tuple[str, ...],
 ) -> None:
-    from cliquewise.cli.infer import read_graph
-
     with waiting(f"reading {file}"):
-        graph = read_graph(file, evidence)
+        graph = read_graph(file, evidence, given)
     limits = {} if seconds is None else {"seconds": seconds}
-    observed = "" if evidence is None else f", given {Path(evidence).name}"
+    known = [*([] if evidence is None else [Path(evidence).name]), *given]
+    observed = f", given {', '.join(known)}" if known else ""
     with waiting(f"asking {file}"):
         graph.report(out, title, f"{repr(graph)[1:-1]}{observed}", **limits)

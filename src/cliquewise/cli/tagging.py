@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import wraps
 from itertools import chain, islice
 from typing import Any, NoReturn
 
@@ -15,25 +16,48 @@ FORMATS = ("conll", "crfsuite")
 BATCH = 256
 
 
+@dataclass(frozen=True)
+class Writing:
+    """How a file is written: its encoding, what separates columns, and how comments begin."""
+
+    encoding: str | None = None
+    tabs: bool = False
+    comment: str | None = None
+
+    def of(self, model: Any = None) -> Writing:
+        """As given; for the rest as the training file of a model was."""
+        known = {} if model is None else model.encoder_.writing
+        tabs = self.tabs or (self.encoding is None and known.get("tabs") == "yes")
+        encoding = self.encoding or known.get("encoding", "utf-8")
+        return Writing(encoding, tabs, self.comment or known.get("comment"))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What readers of column files are told."""
+        return {"separator": "\t" if self.tabs else None, "comment": self.comment}
+
+
 def reading_options(default: str) -> Callable[[Any], Any]:
-    """Add the options that say how column files are written; ``default`` is that of both."""
+    """Add the options that say how column files are written, for a parameter ``writing``."""
 
     def add(function: Any) -> Any:
-        function = click.option(
-            "--encoding", metavar="NAME", help=f"How characters are written. [default: {default}]"
-        )(function)
-        return click.option("--tabs", is_flag=True, help="Tabs alone separate columns.")(function)
+        @wraps(function)
+        def gathered(
+            *, tabs: bool, comment: str | None, encoding: str | None, **others: Any
+        ) -> None:
+            function(writing=Writing(encoding, tabs, comment), **others)
+
+        for option in (
+            click.option(
+                "--encoding", metavar="NAME", help=f"Of the characters. [default: {default}]"
+            ),
+            click.option("--comment", metavar="TEXT", help="Skip lines that begin so: '#'."),
+            click.option("--tabs", is_flag=True, help="Tabs alone separate columns."),
+        ):
+            gathered = option(gathered)
+        return gathered
 
     return add
-
-
-def writing_of(
-    model: Any = None, encoding: str | None = None, tabs: bool = False
-) -> tuple[str, bool]:
-    """Encoding of a file, and whether tabs alone separate its columns: as given, or the model's."""
-    known = {} if model is None else model.encoder_.writing
-    chosen = encoding or known.get("encoding", "utf-8")
-    return chosen, tabs or (encoding is None and known.get("tabs") == "yes")
 
 
 def separator_of(line: str) -> str | None:
@@ -61,10 +85,11 @@ class Examples:
         return len(self.y), self.n_tokens
 
 
-def read_labeled(path: str, form: str, tabs: bool, encoding: str) -> Examples:
+def read_labeled(path: str, form: str, writing: Writing) -> Examples:
     """A training or test file: the label is the last column (conll) or the first (crfsuite)."""
     from cliquewise.errors import FormatError
 
+    encoding = writing.encoding or "utf-8"
     if form == "crfsuite":
         from cliquewise.data.formats.crfsuite import read_crfsuite
 
@@ -73,10 +98,12 @@ def read_labeled(path: str, form: str, tabs: bool, encoding: str) -> Examples:
     else:
         from cliquewise.data.formats.conll import read_conll
 
-        text = read_conll(path, separator="\t" if tabs else None, encoding=encoding)
+        text = read_conll(path, encoding=encoding, **writing.options)
         if text.n_tokens and text.n_columns < 2:
             raise FormatError(
-                "one column only; a labeled file needs a word and a label on each line", path
+                "one column only; a labeled file needs a word and a label on each line, "
+                "separated by spaces or tabs",
+                path,
             )
         examples = Examples(*text.split_labels()) if text.n_tokens else Examples(text, [])
     if not examples.n_tokens:
@@ -139,11 +166,12 @@ def _refuse(kind: str, path: str) -> NoReturn:
     )
 
 
-def lines_of(path: str, encoding: str) -> Iterator[str]:
+def lines_of(path: str, encoding: str | None) -> Iterator[str]:
     """Lines of a file, compressed or not, or of the standard input (``-``)."""
     from cliquewise.data.formats.text import read_lines, stream_lines
     from cliquewise.errors import FormatError
 
+    encoding = encoding or "utf-8"
     if path != "-":
         return read_lines(path, encoding)
     if sys.stdin is None or sys.stdin.closed:
@@ -151,11 +179,13 @@ def lines_of(path: str, encoding: str) -> Iterator[str]:
     return stream_lines(sys.stdin.buffer, encoding, "stdin")
 
 
-def conll_batches(lines: Iterator[str], name: str, tabs: bool, size: int) -> Iterator[list[Any]]:
+def conll_batches(
+    lines: Iterator[str], name: str, writing: Writing, size: int
+) -> Iterator[list[Any]]:
     """Sentences (lists of rows) in batches."""
     from cliquewise.data.formats.conll import iter_conll
 
-    sentences = iter_conll(lines, separator="\t" if tabs else None, name=name)
+    sentences = iter_conll(lines, name=name, **writing.options)
     while batch := list(islice(sentences, size)):
         yield batch
 

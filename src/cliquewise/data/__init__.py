@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cliquewise.data.frames import split_table
     from cliquewise.data.labels import Labels
     from cliquewise.data.shards import Shards
-    from cliquewise.data.spans import read_spans
+    from cliquewise.data.spans import read_spans, to_scheme
     from cliquewise.data.template_encoder import TemplateEncoder
     from cliquewise.data.templates import Template
 
@@ -40,6 +40,7 @@ __all__ = [
     "read_crfsuite",
     "read_spans",
     "split_table",
+    "to_scheme",
     "write_conll",
     "write_crfsuite",
 ]
@@ -58,6 +59,7 @@ _WHERE = {
     "read_crfsuite": "formats.crfsuite",
     "read_spans": "spans",
     "split_table": "frames",
+    "to_scheme": "spans",
     "write_conll": "formats.conll",
     "write_crfsuite": "formats.crfsuite",
 }

@@ -165,6 +165,9 @@ class SequenceEncoder:
 def _template(template: Any) -> Template:
     if isinstance(template, str) and template in BUILTIN:
         return Template.builtin(template)
+    if isinstance(template, str) and not Path(template).exists():
+        known = ", ".join(BUILTIN)
+        raise DataError(f"template {template!r} is no file, nor one of the built-in ones: {known}")
     if isinstance(template, str | Path):
         template = Template.load(template)
     if not isinstance(template, Template):

@@ -271,7 +271,13 @@ def _pairs(edges: Any, i: int) -> Ints:
     if array.size == 0:
         return np.empty((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
-        raise DataError(f"example {i}: edges must be pairs of node numbers")
+        found = f"an array of {array.dtype} of shape {array.shape}"
+        hint = ""
+        if array.ndim == 2 and array.shape[0] == 2 and array.dtype.kind in "iu":
+            hint = "; transpose it"
+        elif array.ndim == 2 and array.shape[0] == array.shape[1]:
+            hint = "; of an adjacency matrix these are np.argwhere(np.triu(matrix, 1))"
+        raise DataError(f"example {i}: edges must be pairs of node numbers, not {found}{hint}")
     return array.astype(np.int64)
 
 

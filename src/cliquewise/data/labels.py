@@ -156,7 +156,22 @@ class Labels:
         names[:-1] = self.classes  # the last place, index -1, stays None
         flat = names[np.asarray(numbers)].tolist()
         bounds = np.asarray(offsets).tolist()
-        return [flat[a:b] for a, b in pairwise(bounds)]
+        return Labelings(flat[a:b] for a, b in pairwise(bounds))
+
+
+class Labelings(list[list[Any]]):
+    """Labels of sequences, which NumPy takes even if their lengths differ: as a row of lists.
+
+    scikit-learn's ``cross_val_predict`` joins the predictions of its folds that way.
+    """
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        lists = list(self)
+        if len({*map(len, lists)}) <= 1:
+            return np.array(lists, dtype=dtype)
+        row = np.empty(len(lists), dtype=object)
+        row[:] = lists
+        return row
 
 
 def _plain(label: Any) -> Any:

@@ -58,6 +58,8 @@ class Shards:
         The column of the labels: a number, or the name of a column of a Parquet file.
     separator : str, optional
         What stands between the columns of a column file; any white space by default.
+    comment : str, optional
+        Skip lines of a column file that start so.
     encoding : str, default="utf-8"
 
     Examples
@@ -82,12 +84,13 @@ class Shards:
         form: str = "auto",
         label: int | str = -1,
         separator: str | None = None,
+        comment: str | None = None,
         encoding: str = "utf-8",
     ):
         if form not in FORMATS:
             raise DataError(f"form is one of {', '.join(FORMATS)}, not {form!r}")
         self.cache, self.form, self.label = Path(cache), form, label
-        self.separator, self.encoding = separator, encoding
+        self.separator, self.comment, self.encoding = separator, comment, encoding
         self.make = source if callable(source) else None
         self.paths = [] if callable(source) else _paths(source)
 
@@ -98,6 +101,7 @@ class Shards:
     def identity(self) -> list[Any]:
         """What tells this source from others without reading it: files, sizes and times."""
         known: list[Any] = [self.form, self.label, self.separator, self.encoding]
+        known += [] if self.comment is None else [self.comment]  # older folders know of none
         for path in self.paths:
             stat = path.stat()
             known.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])
@@ -165,7 +169,9 @@ class Shards:
         return self._columns(lines, path, column)
 
     def _columns(self, lines: Iterator[str], path: Path, column: int) -> Iterator[Block]:
-        sentences = iter_conll(lines, separator=self.separator, name=str(path))
+        sentences = iter_conll(
+            lines, separator=self.separator, comment=self.comment, name=str(path)
+        )
         for rows in _limited(sentences, len):
             text = Columns.from_rows(rows)
             if text.n_columns < 2:

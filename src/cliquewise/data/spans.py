@@ -159,6 +159,36 @@ def read_spans(y: Any, scheme: Scheme = "auto") -> list[list[Span]]:
     return labels.named(labels.read(numbers, offsets), offsets)
 
 
+def to_scheme(y: Any, scheme: str = "BIO") -> list[list[Any]]:
+    """The same spans in the labels of another scheme, such as those of an IOB1 file in BIO.
+
+    Parameters
+    ----------
+    y : list of sequences of str
+        Labels of any scheme that `read_spans` reads; None, a label that is not known, stays.
+    scheme : {"BIO", "BIOES"}
+        What to write.
+
+    Examples
+    --------
+    >>> to_scheme([["I-PER", "I-PER", "O", "I-LOC"]])
+    [['B-PER', 'I-PER', 'O', 'B-LOC']]
+    >>> to_scheme([["I-PER", "I-PER", "O", "I-LOC"]], "BIOES")
+    [['B-PER', 'E-PER', 'O', 'S-LOC']]
+    """
+    if scheme not in ("BIO", "BIOES"):
+        raise DataError(f"scheme={scheme!r}; choose BIO or BIOES")
+    sequences = [list(labels) for labels in y]
+    out: list[list[Any]] = [[None if c is None else "O" for c in labels] for labels in sequences]
+    for labels, spans in zip(out, read_spans(sequences), strict=True):
+        for start, end, kind in spans:
+            letters = ["B", *"I" * (end - start - 1)]
+            if scheme == "BIOES":
+                letters[-1] = "S" if len(letters) == 1 else "E"
+            labels[start:end] = [f"{letter}-{kind}" for letter in letters]
+    return out
+
+
 def check_scheme(scheme: str) -> None:
     """Refuse what is no scheme."""
     if scheme not in PREFIXES:
@@ -172,5 +202,6 @@ def _parse(label: Any, scheme: str) -> tuple[int, str]:
     prefix, _, kind = str(label).partition("-")
     if prefix not in tuple(PREFIXES[scheme]) or not isinstance(label, str):
         allowed = ", ".join(f"{p}-..." for p in PREFIXES[scheme])
-        raise DataError(f"the label {label!r} is no span label of {scheme}: use O, {allowed}")
+        of = "" if scheme == "auto" else f" of {scheme}"
+        raise DataError(f"the label {label!r} is no span label{of}: use O, {allowed}")
     return _CODE[_SAME.get(prefix, prefix)], kind

@@ -64,7 +64,7 @@ def translates_crfsuite(cls: Class) -> Class:
     >>> SequenceTagger(c2=0.1)
     Traceback (most recent call last):
     ...
-    cliquewise.errors.ArgumentNameError: SequenceTagger has no parameter c2: so CRFsuite...
+    cliquewise.errors.ArgumentNameError: SequenceTagger has no parameter c2: that is CRFsuite's...
     """
     init = cls.__init__  # type: ignore[misc]
 
@@ -73,8 +73,9 @@ def translates_crfsuite(cls: Class) -> Class:
         strange = [name for name in parameters if name in _TABLE or name in ("c1", "c2")]
         if strange:
             lines = [f"\n  {name} -> {_said(name, parameters)}" for name in strange]
+            those = "that is CRFsuite's name" if len(strange) == 1 else "those are CRFsuite's names"
             raise ArgumentNameError(
-                f"{cls.__name__} has no parameter {', '.join(strange)}: so CRFsuite says it. Here:"
+                f"{cls.__name__} has no parameter {', '.join(strange)}: {those}. Here:"
                 + "".join(lines)
             )
         init(self, *args, **parameters)

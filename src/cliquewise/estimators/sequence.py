@@ -16,7 +16,7 @@ from cliquewise.data.labels import Labels
 from cliquewise.data.shard_cache import ShardCache
 from cliquewise.data.shards import Shards
 from cliquewise.data.template_encoder import TemplateEncoder
-from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.errors import DataError, ForbiddenLabelError, UnsupportedError
 from cliquewise.estimators._base import Estimator
 from cliquewise.estimators._chain_files import pack_chain, restored_chain
 from cliquewise.estimators._costs import PSEUDO, costs_of, saved_cost, token_weights
@@ -328,26 +328,10 @@ class SequenceTagger(ChainTraining, Estimator):
             intercept=self.intercept, boundaries=self.boundaries,
         )  # fmt: skip
         early = self._early_stopping(encoder, labels, model)
-        if isinstance(data, ShardCache):
-            if early is not None:
-                raise DataError("validation is not known for shards: leave it out")
-            with data.locked():
-                on_disk = problem_on_disk(self, model, data, threads(self.n_jobs))
-                fit = self._train(on_disk, callback, warm=warm)
-        else:
-            problem = self._chain_problem(model, data, partial)
-            if isinstance(warm, Known):
-                most = self.max_memory * 2**30
-                warm = self._adopted(problem, choose(problem, self._wanted(), most).solver, warm)
-            fit = self._train(
-                problem,
-                callback,
-                warm=warm,
-                checkpoint=self.checkpoint,
-                checkpoint_seconds=self.checkpoint_seconds,
-                resume=bool(self.resume),
-                monitor=early,
-            )
+        try:
+            fit = self._trained(model, labeled, early, warm, callback)
+        except ForbiddenLabelError as error:
+            raise error.named(labels.classes) from None
         self._set(encoder, labels, model, fit.weights)
         # A state on a device would keep its memory.
         state = fit.state if self.device is None else Start(fit.weights)
@@ -358,6 +342,36 @@ class SequenceTagger(ChainTraining, Estimator):
             self._set(encoder, labels, model, early.best)
             self.validation_scores_ = early.scores
         return self
+
+    def _trained(
+        self,
+        model: ChainModel,
+        labeled: tuple[Dataset | ShardCache, NDArray[np.bool_] | None],
+        early: EarlyStopping | None,
+        warm: Any,
+        callback: Callable[..., Any] | None,
+    ) -> Any:
+        """Make the problem, in memory or on disk, and solve it."""
+        data, partial = labeled
+        if isinstance(data, ShardCache):
+            if early is not None:
+                raise DataError("validation is not known for shards: leave it out")
+            with data.locked():
+                on_disk = problem_on_disk(self, model, data, threads(self.n_jobs))
+                return self._train(on_disk, callback, warm=warm)
+        problem = self._chain_problem(model, data, partial)
+        if isinstance(warm, Known):
+            most = self.max_memory * 2**30
+            warm = self._adopted(problem, choose(problem, self._wanted(), most).solver, warm)
+        return self._train(
+            problem,
+            callback,
+            warm=warm,
+            checkpoint=self.checkpoint,
+            checkpoint_seconds=self.checkpoint_seconds,
+            resume=bool(self.resume),
+            monitor=early,
+        )
 
     def _early_stopping(
         self, encoder: SequenceEncoder, labels: Labels, model: ChainModel

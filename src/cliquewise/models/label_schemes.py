@@ -65,6 +65,7 @@ def _parse(label: Any, letters: str, scheme: str) -> tuple[str, str]:
         allowed = ", ".join(f"{x}-<type>" for x in letters if x != "O")
         raise DataError(
             f"label {text!r} is not of the scheme {scheme}: labels are O, {allowed}; "
-            'convert the labels, or let all follow all (transitions="all")'
+            "convert the labels (cliquewise.data.to_scheme does it for spans) or use "
+            'transitions="all"'
         )
     return letter, kind

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.data.dataset import Dataset
-from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.errors import DataError, ForbiddenLabelError, UnsupportedError
 from cliquewise.models.chain import ChainModel, Mask
 from cliquewise.models.links import links_of_table, may_be_sparse
 from cliquewise.problems.base import between
@@ -173,22 +173,17 @@ class ChainProblem(ChainSizes):
         if len(allowed):
             bad = known[~allowed[known, labels[known]]]
             if len(bad):
-                raise DataError(
-                    f"{self.data.place(int(bad[0]))}: its label (number {labels[bad[0]]}) is not "
-                    "allowed there by the transition scheme or the allowed labels; convert the "
-                    'labels or use transitions="all"'
-                )
+                first = int(bad[0])
+                raise ForbiddenLabelError(self.data.place(first), int(labels[first]))
         edges = self.model.edge_allowed
         if len(edges):
             at = self.data.followers
             at = at[(labels[at] >= 0) & (labels[at - 1] >= 0)]
             bad = at[~edges[labels[at - 1], labels[at]]]
             if len(bad):
-                raise DataError(
-                    f"{self.data.place(int(bad[0]))}: label number {labels[bad[0]]} follows "
-                    f"{labels[bad[0] - 1]}, which the transition scheme forbids; convert the "
-                    'labels or use transitions="all"'
-                )
+                first = int(bad[0])
+                label, before = int(labels[first]), int(labels[first - 1])
+                raise ForbiddenLabelError(self.data.place(first), label, before)
 
     def _permitted(self, partial: Mask | None) -> Mask:
         """What every token may be, given all that is known of it: labels, sets and constraints.

@@ -201,7 +201,7 @@ def _sentences(
     path: str | Path | None,
 ) -> Iterator[list[list[str]]]:
     """Group lines into sentences of rows; check that all rows have the same columns."""
-    width, width_line = 0, 0
+    width, width_line, first = 0, 0, ""
     sentence: list[list[str]] = []
     for number, line in enumerate(lines, 1):
         fields = _fields(line, separator)
@@ -218,14 +218,23 @@ def _sentences(
             if width:
                 raise FormatError(
                     f"{len(fields)} columns, but line {width_line} has {width}; all lines need "
-                    "the same (a separator or comment option may be missing)",
+                    f"the same number{_remedy(line, first, separator)}",
                     path,
                     number,
                 )
-            width, width_line = len(fields), number
+            width, width_line, first = len(fields), number, line
         sentence.append(fields)
     if sentence:
         yield sentence
+
+
+def _remedy(line: str, first: str, separator: str | None) -> str:
+    """What may help where two lines differ in columns."""
+    if line.startswith("#") or first.startswith("#"):
+        return "; if # begins a comment, say comment='#'"
+    if separator is None and "\t" in line and "\t" in first:
+        return "; if tabs alone separate the columns, say separator='\\t'"
+    return "; add what is missing, or take out what is too much"
 
 
 def _fields(line: str, separator: str | None) -> list[str]:

@@ -160,9 +160,11 @@ def _decode(chunks: Iterable[bytes], path: str | Path | None, encoding: str) -> 
         except UnicodeDecodeError as error:
             good = error.object[: error.start].decode(encoding, "ignore").count("\n")
             byte = error.object[error.start]
+            marked = done == 0 and error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            likely = "utf-16" if marked else "latin-1"
             raise FormatError(
                 f"byte {done - len(pending) + error.start} (0x{byte:02x}) is not {encoding}; "
-                "name the file's encoding, for example encoding='latin-1'",
+                f"name the file's encoding, for example encoding='{likely}'",
                 path,
                 line + good,
             ) from None
