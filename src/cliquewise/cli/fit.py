@@ -56,8 +56,8 @@ from cliquewise.cli.tagging import (
     metavar="NAME",
     help="log, hinge and others.",
 )
-@click.option("--C", "C", default=1.0, show_default=True, help="Weight of the losses.")
-@click.option("--l1-ratio", default=0.0, show_default=True, help="Of the penalty.")
+@click.option("--C", "C", default=1.0, show_default=True, help="Weight of the data.")
+@click.option("--l1-ratio", default=0.0, show_default=True, help="Share of L1.")
 @click.option("--tol", default=1e-3, show_default=True, help="Relative gap to stop at.")
 @click.option(
     "--solver",
@@ -71,7 +71,7 @@ from cliquewise.cli.tagging import (
     type=click.Choice(["all", "seen"]),
     default="all",
     show_default=True,
-    help="Which have a weight.",
+    help="Pairs with a weight.",
 )
 @click.option(
     "--transitions",
@@ -79,7 +79,7 @@ from cliquewise.cli.tagging import (
     default="all",
     show_default=True,
     metavar="[all|seen|BIO|BIOES]",
-    help="Which have a weight.",
+    help="Weighted, or possible.",
 )
 @click.option("--max-epochs", default=100.0, show_default=True, help="Passes over the data.")
 @click.option("--max-seconds", metavar="S", type=float, help="Stop earlier.")
@@ -91,7 +91,7 @@ from cliquewise.cli.tagging import (
     help="Same seed, same bits.",
 )
 @click.option("--n-hash", metavar="N", type=int, help="Hash attributes into N; no names.")
-@click.option("--min-count", default=1, show_default=True, help="Leave out rarer ones.")
+@click.option("--min-count", default=1, show_default=True, help="Drop rarer attributes.")
 @click.option("--no-intercept", is_flag=True, help="No weight per label alone.")
 @click.option("--no-boundaries", is_flag=True, help="No begin and end weights per label.")
 @click.option("--jobs", default=1, show_default=True, help="Threads; -1: all processors.")
@@ -134,11 +134,12 @@ def command(
 ) -> None:
     """Train a tagger on TRAIN (.gz, .xz and .bz2 too) and write it to a file.
 
-    A column file has a token on each line, its columns apart by white space, the label last,
-    and a blank line after each sentence. CRFsuite's format has the label first, then
-    attributes, apart by tabs. A template FILE is CRF++'s or Wapiti's. The transitions BIO
-    and BIOES forbid impossible ones. Ctrl-C ends training early and keeps what there is.
-    With --cache data and dual variables beyond --max-memory stay on disk.
+    A column file has a token on each line, with the label in the last column, and a blank
+    line after each sentence; columns are separated by white space. In CRFsuite's format the
+    label comes first, then attributes, separated by tabs. A template FILE is one of CRF++ or
+    Wapiti. The transitions BIO and BIOES forbid what is impossible in these schemes. Ctrl-C
+    ends training early and keeps the model so far. With --cache, data and dual variables
+    beyond --max-memory stay on disk.
     """
     from sklearn.exceptions import ConvergenceWarning
 

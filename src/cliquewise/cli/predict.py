@@ -82,12 +82,12 @@ def command(
 ) -> None:
     """Tag FILE (.gz, .xz and .bz2 too), or the standard input.
 
-    A column file may have the label column or not; the output is its columns and the tag.
-    With --marginals follows one column LABEL/PROBABILITY for each label. With --top-k each
-    sentence comes K times, best first, after a line "# RANK PROBABILITY". With --spans come
-    lines of the sentence's number, the first token of a span, the token after its last (all
-    counted from 0), its type, its probability and its words, separated by tabs; or one JSON
-    object for each sentence. -DOCSTART- lines are left out. For CRFsuite's format (the label,
+    A column file may have a label column or not; the output is its columns and the tag.
+    --marginals adds a column LABEL/PROBABILITY for each label. With --top-k each sentence
+    comes K times, best first, after a line "# RANK PROBABILITY". --spans writes a line for
+    each span instead: the number of the sentence, the first token, the token after the last
+    (all counted from 0), type, probability and words, separated by tabs; or one JSON object
+    for each sentence. -DOCSTART- lines are left out. For CRFsuite's format (the label,
     which is not read, comes first) only the tag is written. A blank line ends each sentence.
     The output has the encoding and the separators of the input.
     """

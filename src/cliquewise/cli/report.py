@@ -103,8 +103,15 @@ def _report_graph(
     evidence: str | None,
     given: tuple[str, ...],
 ) -> None:
+    from cliquewise.errors import FormatError
+
     with waiting(f"reading {file}"):
-        graph = read_graph(file, evidence, given)
+        try:
+            graph = read_graph(file, evidence, given)
+        except FormatError as error:
+            if {".uai", ".bif", ".xml", ".xmlbif"} & set(Path(file.lower()).suffixes):
+                raise
+            raise FormatError(f"{error}. To report on a tagger, name it by --model") from None
     limits = {} if seconds is None else {"seconds": seconds}
     known = [*([] if evidence is None else [Path(evidence).name]), *given]
     observed = f", given {', '.join(known)}" if known else ""

@@ -235,7 +235,7 @@ def candidate_sections(ranker: Any, X: Any, y: Any) -> list[Block]:
         figures.insert(1, ("mean cost", f"{cost:.4g}", "of what was chosen"))
     rows = [
         [str(r), int(np.sum(ranks == r)), float(np.round(np.mean(ranks <= r), 4))]
-        for r in range(1, RANKS + 1)
+        for r in range(1, 1 + min(RANKS, max(map(len, scores))))
     ]
     columns = [("rank of the true candidate", "text"), ("examples", "count"), ("so far", "share")]
     out = [

@@ -102,7 +102,8 @@ def choose(
     'chain'
     """
     if want not in QUESTIONS:
-        raise UnsupportedError(f"unknown question {want!r}; the questions are: {QUESTIONS}")
+        known = ", ".join(QUESTIONS)
+        raise UnsupportedError(f"unknown question {want!r}; the questions are: {known}")
     options = options or {}
     if method != "auto":
         oracle = get(method)
@@ -347,7 +348,7 @@ def _remark(oracle: Oracle, choice: Choice) -> str:
         return f"it {reason}"
     if oracle.name in choice.oracle.steps(choice.graph.structure, choice.want):
         return f"a step of {choice.oracle.name}"
-    return "" if oracle.automatic else "only by its name"
+    return "" if oracle.automatic else "only if asked for by name"
 
 
 def _bytes(memory: float) -> str:

@@ -180,7 +180,8 @@ def check_truth(truth: Any, shapes: Ints, is_partial: bool) -> list[Ints]:
         if len(own) and own.max() >= q:
             raise DataError(f"example {i}: column {own.max()} is not in 0..{q - 1}")
         if len(np.unique(own)) < len(own):
-            raise DataError(f"example {i}: a column is matched twice")
+            twice = int(np.argmax(np.bincount(own)))
+            raise DataError(f"example {i}: column {twice} is matched twice; it may have one row")
         if not is_partial and len(own) < min(p, q):
             raise DataError(
                 f"example {i}: {len(own)} of {min(p, q)} possible pairs are matched; "

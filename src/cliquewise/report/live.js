@@ -171,7 +171,7 @@ DRAW.live = (block) => {
     draw();
   };
   const field = el("textarea", { rows: 3, id: "try-text", spellcheck: "false", "data-live": true, oninput: () => { clearTimeout(timer); timer = setTimeout(() => { state = { open: null }; show(typedRows(field.value, block.columns)); }, 60); } });
-  const more = block.columns > 1 ? ` Or ${block.columns} columns, a token on each line, as in the training file; of a column that is missing no feature is made.` : " Or a token on each line.";
-  return el("div", { class: "live" }, el("label", { for: "try-text" }, "Type a sentence." + more), field, out,
+  const more = block.columns > 1 ? `Type a sentence, or paste ${block.columns} columns as in the training file, one token on each line. Columns that are missing make no features.` : "Type a sentence, or one token on each line.";
+  return el("div", { class: "live" }, el("label", { for: "try-text" }, more), field, out,
     el("p", { class: "legend" }, `The model is part of this page (${grouped(block.n_weights)} weights, ${(block.bytes / 1e6).toFixed(1)} MB); nothing leaves it.`));
 };

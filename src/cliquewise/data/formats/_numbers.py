@@ -49,6 +49,8 @@ def first_word(text: bytes, name: str, *words: str) -> int:
         shown = "is empty" if found is None else f"begins with '{repr(found[1][:20])[2:-1]}'"
         line = 1 if found is None else text.count(b"\n", 0, found.start(1)) + 1
         wanted = " or ".join(words)
+        if found is not None and found[1].lower() in (b"network", b"variable", b"<?xml", b"<bif>"):
+            wanted += ". It looks like BIF, which cliquewise.read_bif reads (name it .bif or .xml)"
         raise FormatError(f"the file {shown}; it should begin with {wanted}", name, line)
     return found.end()
 
