@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.base import Info
@@ -31,6 +32,7 @@ class Course:
     state: Any = None
 
 
+@threadpool_limits.wrap(limits=1)  # as `run` does: BLAS that spins would count as work
 def followed(
     problem: Any,
     solver: Any,

@@ -1,7 +1,7 @@
 """The only training loop: stopping, time, trace, progress, checkpoints and Ctrl-C.
 
 Cadence of the certificate: a solver that proves its state for nothing is recorded at every
-step. For others a check costs about half a pass over the data (a solver may say otherwise). It is
+step. For others a check costs less than a pass over the data (a solver may say otherwise). It is
 made when the solver's own estimate says that it is done, after the first pass, at the end, and in
 between as often as keeps all checks below a tenth of the passes. No clock decides: the same seed
 gives the same bits.

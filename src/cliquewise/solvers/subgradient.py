@@ -154,6 +154,10 @@ class Subgradient(MapCalls):
         bound: Bound = problem.bound(costs, state.z / time, doubt, summands)
         return bound
 
+    def check_cost(self, state: Steps) -> float:
+        """A pass each for the iterate and for the average."""
+        return 2.0 if self.average else 1.0
+
     def certify(self, problem: Any, state: Steps) -> Certificate:
         """Objective of the better of iterate and average, and the best dual value met."""
         primal, exact = state.backend.primal(self._current(problem, state))
