@@ -117,7 +117,11 @@ def judge_figure(result: Result) -> Verdict:
     """Sooner than all others of the paper by both criteria, and at least as accurate."""
     courses = result["courses"]
     parts, holds = [], True
-    for key, name, level in (("distance", "D_rho(., xi*)", LEVEL), ("apart", "||A mu||^2", LEVEL)):
+    for key, name in (("distance", "D_rho(., xi*)"), ("apart", "||A mu||^2")):
+        # In runs too short for the level, what the best of the others reaches.
+        others = [np.nanmin(column(c["rows"], key)) for m, c in courses.items()
+                  if m not in ("idal", "relaxed_lbfgs")]  # fmt: skip
+        level = max(LEVEL, float(np.nanmin(others)))
         to = {
             m: first(c["rows"], column(c["rows"], key), level, "seconds")
             for m, c in courses.items()
@@ -125,7 +129,7 @@ def judge_figure(result: Result) -> Verdict:
         }
         holds = holds and to["idal"] <= min(to.values()) and np.isfinite(to["idal"])
         listed = ", ".join(f"{m} {words(to[m], '.2g')}" for m in to)
-        parts.append(f"{name} at {level:g} after (seconds): {listed}")
+        parts.append(f"{name} at {level:.2g} after (seconds): {listed}")
     right = {m: c["accuracy"] for m, c in courses.items()}
     others = max(v for m, v in right.items() if m != "relaxed_lbfgs")
     holds = holds and right["idal"] >= others - NOISE
@@ -331,7 +335,7 @@ def run_bibtex(work: Work) -> Result:
     solvers: dict[str, Any] = {"relaxed_lbfgs": RelaxedLBFGS(), "idal": IDAL()}
 
     def course(solver: Any) -> Any:
-        seconds = 1.0 if work.quick else 70.0
+        seconds = 1.0 if work.quick else 240.0
         return followed(problem, solver, seconds=seconds, growth=1.3, tol=LEVEL, every=3).rows
 
     courses = {n: work.kept(n, lambda s=s: course(s)) for n, s in solvers.items()}
