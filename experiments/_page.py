@@ -72,11 +72,12 @@ def plural(word: str, n: int) -> str:
 
 
 def listed(items: tuple[str, ...]) -> str:
-    """Items without repeating the kind: "Figures 8, 9, 10"."""
-    kinds = {item.split()[0] for item in items}
-    if len(items) == 1 or len(kinds) > 1:
-        return ", ".join(items)
-    return f"{plural(kinds.pop(), len(items))} " + ", ".join(i.split(" ", 1)[1] for i in items)
+    """Items without repeating the kind: "Table 1, Corollaries 1, 2"."""
+    kinds: dict[str, list[str]] = {}
+    for item in items:
+        kind, _, number = item.partition(" ")
+        kinds.setdefault(kind, []).append(number)
+    return ", ".join(f"{plural(k, len(found))} {', '.join(found)}" for k, found in kinds.items())
 
 
 def line(row: Row) -> str:
