@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from reference import Reference
@@ -9,6 +11,7 @@ from reference import Reference
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.builders import random_graph
 from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.oracles import gibbs
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])
@@ -30,6 +33,17 @@ def test_frequencies_are_as_far_from_the_truth_as_their_standard_errors_say(orde
                     found.factors[f].sum(axis=others), found.nodes[v], atol=1e-9
                 )
     assert 0.3 < np.sqrt(np.mean(np.concatenate(scores) ** 2)) < 2.5
+
+
+def test_a_sweep_that_had_to_wait_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(6, 9, random_state=2)
+    expected = graph.marginals("gibbs")
+    late = iter([0.0, 0.0, 0.0, 0.5])  # the first trial takes half a second
+    clock = SimpleNamespace(perf_counter=lambda: next(late, 0.5))
+    monkeypatch.setattr(gibbs, "time", clock)
+    found = graph.marginals("gibbs")
+    assert found.info["sweeps"] == expected.info["sweeps"] == 2000
+    assert found.nodes.flat.tolist() == expected.nodes.flat.tolist()
 
 
 def test_draws_have_the_right_frequencies_and_a_seed_repeats_them() -> None:

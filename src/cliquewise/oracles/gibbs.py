@@ -22,6 +22,8 @@ from cliquewise.ragged import Floats, Ints
 
 #: Part of the sweeps of each chain that are not counted.
 BURN_IN = 0.2
+#: Sweeps that are tried before fewer are made than were asked for.
+TRIALS = 4
 #: Sweeps between two draws of one chain, and before its first.
 THIN, FIRST_DRAW = 20, 200
 #: Seconds for a search where a start breaks rules.
@@ -152,12 +154,20 @@ class Chains:
             )  # fmt: skip
 
     def affordable(self, sweeps: int, seconds: float) -> int:
-        """So many sweeps of all chains, or as many as there is time for; one is tried."""
-        self.run(1)
-        begin = time.perf_counter()
-        self.run(1)
-        each = (1.0 + BURN_IN) * (time.perf_counter() - begin)
-        return max(1, min(sweeps, int(seconds / max(each, 1e-9))))
+        """So many sweeps of all chains, or as many as there is time for.
+
+        Copies are tried, so that answers are the same however often; and some of them, since one
+        may have waited for another thread.
+        """
+        least = np.inf
+        for _ in range(TRIALS):
+            copies = Chains(self.graph, self.labels, np.random.default_rng(0))
+            begin = time.perf_counter()
+            copies.run(1)
+            least = min(least, (1.0 + BURN_IN) * (time.perf_counter() - begin))
+            if sweeps * least <= seconds:
+                return sweeps
+        return max(1, int(seconds / max(least, 1e-9)))
 
 
 def _starts(graph: FactorGraph, count: int, rng: np.random.Generator) -> Ints:
