@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
 from scipy.sparse import csr_matrix
+from sklearn.model_selection import cross_val_predict
 
 import cliquewise as cw
 from cliquewise.data.graphs import GraphDataset, read_graphs
@@ -403,3 +404,12 @@ def test_the_choice_of_solver_goes_by_cost():
     assert chosen("log", 2, 2) == "idal"  # so small that a question costs more than the steps
     assert chosen("log", 2, 1) == "lbfgs"  # but trees are asked all at once
     assert chosen("softmax_margin", 60, 1) == "idal"
+
+
+def test_predictions_of_folds_are_joined_whatever_the_sizes():
+    rng = np.random.default_rng(0)
+    sizes = [2, 3, 4, 2, 3, 4]
+    X = [(rng.normal(size=(n, 1)), [(i, i + 1) for i in range(n - 1)]) for n in sizes]
+    y = [(x[:, 0] > 0).astype(int) for x, _ in X]
+    joined = cross_val_predict(cw.GraphLabeler(C=10.0, random_state=0), X, y, cv=2)
+    assert [len(labels) for labels in joined] == sizes

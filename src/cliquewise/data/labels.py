@@ -159,8 +159,8 @@ class Labels:
         return Labelings(flat[a:b] for a, b in pairwise(bounds))
 
 
-class Labelings(list[list[Any]]):
-    """Labels of sequences, which NumPy takes even if their lengths differ: as a row of lists.
+class Labelings(list[Any]):
+    """Labels of examples, which NumPy takes even if their lengths differ: as a row of lists.
 
     scikit-learn's ``cross_val_predict`` joins the predictions of its folds that way.
     """

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.graphs import GraphDataset
-from cliquewise.data.labels import Labels
+from cliquewise.data.labels import Labelings, Labels
 from cliquewise.errors import DataError
 from cliquewise.estimators._costs import costs_of, saved_cost
 from cliquewise.estimators._graphs import GraphEstimator, as_lists
@@ -227,9 +227,8 @@ class GraphLabeler(GraphEstimator):
             For the method.
         """
         data = self._new_data(X)
-        return as_lists(
-            self._decode(self._labels(data, method, **options), data), data.node_offsets
-        )
+        labels = self._decode(self._labels(data, method, **options), data)
+        return Labelings(as_lists(labels, data.node_offsets))
 
     def _labels(self, data: GraphDataset, method: str | None, **options: Any) -> Any:
         """The proved optimum of each graph where it is cheap, and the relaxation otherwise."""

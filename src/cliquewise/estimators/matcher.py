@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from cliquewise.data.labels import Labelings
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Estimator
 from cliquewise.estimators._inputs import (
@@ -142,7 +143,7 @@ class Matcher(Estimator):
 
     def predict(self, X: Any) -> list[Ints]:
         """The column of every row of every example, -1 for none."""
-        return [best[0][1] for best in self.predict_top_k(X, 1)]
+        return Labelings(best[0][1] for best in self.predict_top_k(X, 1))
 
     def predict_top_k(self, X: Any, k: int) -> list[list[tuple[float, Ints]]]:
         """The ``k`` best matchings of every example, best first, as (score, columns)."""

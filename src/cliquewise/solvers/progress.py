@@ -63,7 +63,8 @@ class TrainingLine:
             return
         if math.isfinite(gap) and gap > 0 and not math.isfinite(self.first):
             self.first = gap
-        proved = f"gap {self.proved:.2e}" if math.isfinite(self.proved) else "gap not yet proved"
+        # of a loss that is never negative a gap of one says nothing
+        proved = f"gap {self.proved:.2e}" if self.proved < 1 else "gap not yet proved"
         target = f" (target {self.tol:.0e})" if self.tol else ""
         text = f"pass {epochs:.3g}  {proved}{target}  {seconds:.0f} s{_left(self.rows, self.tol)}"
         self.last = text, self._done(gap)
