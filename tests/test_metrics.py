@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import f1_score, make_scorer
 
-from cliquewise import metrics
+from cliquewise import SequenceTagger, metrics
 from cliquewise.errors import DataError
 
 
@@ -192,6 +193,16 @@ def test_the_flat_report_is_that_of_scikit_learn_over_all_known_tokens():
     assert "B" not in metrics.flat_classification_report(true, pred, labels=["A"]).split()
     with pytest.raises(DataError, match="nothing to report"):
         metrics.flat_classification_report([[None]], [["A"]])
+
+
+def test_flat_f1_is_that_of_the_tokens_with_a_label_and_makes_a_scorer():
+    true, pred = [["A", None, "B"], [], ["O"]], [["A", "A", "A"], [], ["O"]]
+    options = {"labels": ["A", "B"], "average": "weighted"}
+    expected = f1_score(["A", "B", "O"], ["A", "A", "O"], **options, zero_division=0.0)
+    assert metrics.flat_f1_score(true, pred, **options) == expected
+    tagger = SequenceTagger(C=100, random_state=0).fit([[["a"], ["b"]]] * 2, [["A", "B"]] * 2)
+    scorer = make_scorer(metrics.flat_f1_score, **options)
+    assert scorer(tagger, [[["a"], ["b"]]], [["A", "B"]]) == 1.0
 
 
 def test_the_module_shows_metrics_and_nothing_else():

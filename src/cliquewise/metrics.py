@@ -29,6 +29,7 @@ __all__ = [
     "exact_match_accuracy",
     "exact_match_scorer",
     "flat_classification_report",
+    "flat_f1_score",
     "hamming_loss",
     "iou",
     "pair_f1",
@@ -284,12 +285,47 @@ def flat_classification_report(
     """
     from sklearn.metrics import classification_report
 
+    options = {"zero_division": 0.0, **options}
+    return classification_report(*_labeled(y_true, y_pred), labels=labels, **options)
+
+
+def flat_f1_score(
+    y_true: Any, y_pred: Any, labels: Sequence[Any] | None = None, **options: Any
+) -> Any:
+    """scikit-learn's F1 of labels, over all tokens.
+
+    Parameters
+    ----------
+    y_true, y_pred : list of sequences of labels
+        Truth and prediction.
+    labels : sequence, optional
+        The labels that count, such as all but ``"O"``.
+    **options
+        Those of ``sklearn.metrics.f1_score`` (``average``: with more than two labels ``"micro"``,
+        ``"macro"``, ``"weighted"`` or None, for one F1 per label).
+
+    See Also
+    --------
+    span_f1 : of whole spans, as names and chunks are usually scored
+
+    Examples
+    --------
+    >>> flat_f1_score([["A", "B"], ["O"]], [["A", "A"], ["O"]], labels=["A", "B"], average="micro")
+    0.5
+    """
+    from sklearn.metrics import f1_score
+
+    options = {"zero_division": 0.0, **options}
+    return f1_score(*_labeled(y_true, y_pred), labels=labels, **options)
+
+
+def _labeled(y_true: Any, y_pred: Any) -> list[tuple[Any, ...]]:
+    """Truth and prediction of all tokens whose label is known."""
     true, pred, _ = _flatten(y_true, y_pred)
     known = [(a, b) for a, b in zip(true, pred) if a is not None]
     if not known:
         raise DataError("there are no tokens with a label: there is nothing to report")
-    options = {"zero_division": 0.0, **options}
-    return classification_report(*zip(*known), labels=labels, **options)
+    return list(zip(*known))
 
 
 def iou(a: Any, b: Any) -> Any:

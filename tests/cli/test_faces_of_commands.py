@@ -92,6 +92,12 @@ def two_columns(folder):
     return path
 
 
+def test_evaluate_reads_what_predict_pipes_into_it(two_columns):
+    piped = good("evaluate", "-", stdin=two_columns.read_text())
+    assert piped.stdout == good("evaluate", two_columns).stdout
+    assert "column 2 as true labels, column 3 as predicted ones" in piped.stderr
+
+
 def test_evaluate_compares_two_columns_of_a_file_without_a_model(two_columns):
     result = json.loads(good("evaluate", two_columns, "--format", "json").stdout)
     truth = [["B-X", "I-X", "O"], ["B-Y_Z", "O"]]

@@ -21,7 +21,7 @@ from cliquewise.cli.tagging import (
 
 
 @click.command()
-@click.argument("test", type=click.Path(exists=True, dir_okay=False))
+@click.argument("test", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--model", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--format",
@@ -39,7 +39,8 @@ def command(test: str, model: str | None, form: str, jobs: int, writing: Writing
     """Tag TEST (.gz, .xz and .bz2 too) and compare with its labels.
 
     Without --model the last two columns of TEST are compared: the true label and the
-    predicted one, as "cliquewise predict" writes them for a labeled file.
+    predicted one, as "cliquewise predict" writes them for a labeled file. TEST may be - for
+    column files from the standard input.
 
     Spans are counted as the CoNLL evaluation script does, if the labels are span labels
     (O, B-X, I-X and so on).

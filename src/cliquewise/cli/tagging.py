@@ -96,9 +96,13 @@ def read_labeled(path: str, form: str, writing: Writing) -> Examples:
         data = read_crfsuite(path, encoding=encoding)
         examples = Examples(data.X, data.y, data.weights)
     else:
-        from cliquewise.data.formats.conll import read_conll
+        from cliquewise.data.formats.conll import Columns, iter_conll, read_conll
 
-        text = read_conll(path, encoding=encoding, **writing.options)
+        if path == "-":
+            lines = lines_of(path, encoding)
+            text = Columns.from_rows(iter_conll(lines, name="stdin", **writing.options))
+        else:
+            text = read_conll(path, encoding=encoding, **writing.options)
         if text.n_tokens and text.n_columns < 2:
             raise FormatError(
                 "one column only; a labeled file needs a word and a label on each line, "
