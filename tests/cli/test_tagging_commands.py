@@ -377,7 +377,11 @@ def test_nothing_is_imported_before_it_is_needed(folder):
         ("a I-X\nb O\n", ["--transitions", "BIO"], "label 'I-X' is not allowed there"),
         ("a O\nb I-X\n", ["--transitions", "BIO"], "label 'I-X' follows 'O'"),
         ("a O\nb I-X\n", ["--transitions", "BIO"], "or use --transitions all"),
-        ("a X\nb Y\n", ["--template", "nosuch"], "no file, nor one of the built-in ones"),
+        (
+            "a X\nb Y\n",
+            ["--template", "nosuch"],
+            "nor one of the built-in templates chunking, ner, columns",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_training_file_comes_with_a_flag_that_helps(

@@ -20,7 +20,7 @@ from cliquewise.data.frames import frame_rows, is_table
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.data.templates import Template
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, FormatError
 
 
 class SequenceEncoder:
@@ -167,7 +167,9 @@ def _template(template: Any) -> Template:
         return Template.builtin(template)
     if isinstance(template, str) and not Path(template).exists():
         known = ", ".join(BUILTIN)
-        raise DataError(f"template {template!r} is no file, nor one of the built-in ones: {known}")
+        raise FormatError(
+            f"cannot be opened: no such file, nor one of the built-in templates {known}", template
+        )
     if isinstance(template, str | Path):
         template = Template.load(template)
     if not isinstance(template, Template):
