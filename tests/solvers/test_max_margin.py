@@ -367,11 +367,11 @@ def test_sparse_decoding_takes_the_steps_of_the_dense_one(
 def test_dense_rows_and_lists_of_pairs_give_the_same_optimum(monkeypatch: Any) -> None:
     problem = larger(3, 40, 6, 8, pairs="seen")
     assert problem.form.rows
-    dense = solve(problem, BCFW(), tol=5e-3)
+    dense = solve(problem, BCFW(), tol=3e-2)
     monkeypatch.setattr("cliquewise.models.chain.DENSE_CELLS", 0)
     problem = larger(3, 40, 6, 8, pairs="seen")
     assert not problem.form.rows
-    lists = solve(problem, BCFW(), tol=5e-3)
+    lists = solve(problem, BCFW(), tol=3e-2)
     assert lists.certificate.primal >= dense.certificate.dual
     assert dense.certificate.primal >= lists.certificate.dual
     assert problem.primal(lists.weights) == pytest.approx(lists.certificate.primal)

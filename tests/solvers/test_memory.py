@@ -57,7 +57,7 @@ def test_a_run_takes_about_the_memory_that_was_estimated(kind: str, loss: str, s
     options = {"tol": -np.inf, "random_state": 0}
     run(problem, solver(), max_epochs=1, **options)  # what is compiled or cached is there now
     tracemalloc.start()
-    run(problem, solver(), max_epochs=12, **options)
+    run(problem, solver(), max_epochs=6, **options)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # Beside arrays there are some objects.

@@ -198,7 +198,7 @@ def test_bounds_of_the_smooth_problem_hold_on_all_rows(recipe: ChainRecipe) -> N
 
 
 def test_casimir_certifies_the_hinge_loss_and_less_smoothing_leaves_less() -> None:
-    problem = with_loss(random_problem(1, 60, 3, 6), "hinge")
+    problem = with_loss(random_problem(1, 30, 3, 6), "hinge")
     best = solve(problem, get("bcfw"), tol=1e-6, max_epochs=500).certificate
     fit = solve(problem, Casimir(), tol=1e-3, max_epochs=2000)
     assert fit.certificate.gap <= 5e-3
