@@ -99,7 +99,7 @@ def test_long_compiling_is_announced_once_and_names_the_folder(place, tmp_path):
     code = "from cliquewise._kernels import on_disk; on_disk.PATIENCE = -1.0\n"
     code += "from tiny import thrice, twice; print(twice(2.0) + thrice(3.0))"
     first, second = (start(code, place, tmp_path).stderr for _ in range(2))
-    assert first.count("compiling, once; kept in") == 1
+    assert first.count("compiling this part, once; kept in") == 1
     assert str(tmp_path) in first
     assert second == ""
 

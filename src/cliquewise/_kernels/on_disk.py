@@ -48,7 +48,7 @@ def _say_once(folder: Path) -> None:
         _missed.append(now)
     if not _told and now - _missed[0] > PATIENCE:
         _told.append(True)
-        logging.getLogger("cliquewise").warning("compiling, once; kept in %s", folder)
+        logging.getLogger("cliquewise").warning("compiling this part, once; kept in %s", folder)
 
 
 def name_of(function: Callable[..., Any]) -> str:
