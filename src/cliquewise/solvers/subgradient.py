@@ -122,7 +122,7 @@ class Subgradient(MapCalls):
         )
         state.mistakes += mistakes
         state.averaged = False
-        if state.order.is_whole(n):
+        if state.order.is_whole(n) and count < n:  # certificates may miss the end of a pass
             state.dual = max(state.dual, self._dual(problem, state))
         return state, Info(count / n, calls)
 
@@ -160,6 +160,8 @@ class Subgradient(MapCalls):
 
     def certify(self, problem: Any, state: Steps) -> Certificate:
         """Objective of the better of iterate and average, and the best dual value met."""
+        if problem.n_examples and state.order.is_whole(problem.n_examples):
+            state.dual = max(state.dual, self._dual(problem, state))
         primal, exact = state.backend.primal(self._current(problem, state))
         state.averaged = False
         if self.average and state.order.visits > 0:
