@@ -309,8 +309,9 @@ def test_a_warm_start_at_the_optimum_ends_soon(case: Case) -> None:
     check_trace(warm, case.reference(ORDINARY))
     if cold.converged:
         assert warm.converged
-        # A solver may certify itself after some passes only, or smooth anew at first.
-        assert warm.epochs <= max(10, 1.5 * cold.epochs)
+        # A solver may certify itself after some passes only, or smooth anew at first; checks are
+        # some passes apart.
+        assert warm.epochs <= 10 + 1.5 * cold.epochs
 
 
 @every_case

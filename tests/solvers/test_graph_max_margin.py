@@ -130,8 +130,10 @@ def test_few_labelings_are_enough_room_for_a_true_certificate():
     best = run(problem, BCFW(), tol=1e-7, max_epochs=1000, random_state=0)
     tight = run(problem, BCFW(max_outputs=2), tol=1e-7, max_epochs=60, random_state=0)
     wide = run(problem, BCFW(max_outputs=9), tol=1e-6, max_epochs=1000, random_state=0)
-    assert best.state.blocks.used > 2 * problem.n_examples
-    assert tight.state.blocks.used <= 3 * problem.n_examples
+    # Half of the room may be taken by those that were dropped.
+    many, few = (np.count_nonzero(r.state.blocks.atoms.alpha) for r in (best, tight))
+    assert few <= 2 * problem.n_examples < many
+    assert tight.state.blocks.used <= 4 * problem.n_examples
     assert tight.certificate.dual <= best.certificate.primal + 1e-9
     assert tight.certificate.primal >= best.certificate.dual - 1e-9
     assert wide.certificate.primal == pytest.approx(best.certificate.primal, rel=1e-5)

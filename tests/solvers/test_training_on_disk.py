@@ -45,7 +45,7 @@ def on_disk(monkeypatch):
 def test_training_on_disk_ends_where_training_in_memory_does(tmp_path, on_disk, loss, seed):
     X, y = drawn(seed)
     options = {"feature_pairs": "seen"} if seed == 1 else {"transitions": "seen"}
-    settings = {"loss": loss, "tol": 1e-5 if loss == "log" else 1e-2, "max_epochs": 500, **options}
+    settings = {"loss": loss, "tol": 1e-5 if loss == "log" else 3e-2, "max_epochs": 500, **options}
     memory = cw.SequenceTagger(random_state=0, **settings).fit(X, y)
     disk = cw.SequenceTagger(random_state=0, **settings).fit(Shards(lambda: zip(X, y), tmp_path))
     assert (tmp_path / "duals" / "theta").stat().st_size > 0
