@@ -19,7 +19,7 @@ ROOMS = (
     ("_kernels",),
     ("errors", "ragged", "tables", "certificate", "trace", "persistence", "report"),
     ("graph",),
-    ("data", "smoothers", "metrics"),
+    ("data", "smoothers", "output_metrics", "metrics"),
     ("models",),
     ("oracles",),
     ("problems",),
