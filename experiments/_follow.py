@@ -124,6 +124,11 @@ def first(
     return float(rows[hit[0]][by]) if len(hit) else np.inf
 
 
+def reachable(level: float, courses: list[list[dict[str, Any]]], name: str) -> float:
+    """A level; or, where all of these runs were too short for it, what the best of them reached."""
+    return max(level, float(np.nanmin([np.nanmin(column(rows, name)) for rows in courses])))
+
+
 def words(value: float, form: str = ".0f") -> str:
     """A number for a sentence; "never" for infinity."""
     return format(value, form) if np.isfinite(value) else "never"

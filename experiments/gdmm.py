@@ -33,7 +33,7 @@ from experiments._chain_data import (
     generated_chains,
     wsj,
 )
-from experiments._follow import BCFW_2013, column, first, followed, gaps, ready, words
+from experiments._follow import BCFW_2013, column, first, followed, gaps, reachable, ready, words
 from experiments._pictures import Panel, panels
 from experiments._rows import Result, Row, Verdict, Work
 
@@ -82,9 +82,9 @@ def best_bound(courses: Courses) -> float:
 
 
 def level_of(courses: Courses, share: float) -> float:
-    """So much above the bound; or, in runs too short for that, the best of the paper's others."""
-    others = [column(courses[n], "primal").min() for n in PAPERS_OWN if n in courses]
-    return max((1 + share) * best_bound(courses), float(min(others)))
+    """So much above the bound, or the best of the paper's other methods."""
+    others = [courses[n] for n in PAPERS_OWN if n in courses]
+    return reachable((1 + share) * best_bound(courses), others, "primal")
 
 
 def times_to(courses: Courses, share: float, points: float) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.solvers.backends.label_sets import SEARCHES
 from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.soft_bcfw import SoftBCFW
-from experiments._follow import column, first, followed, ready, words
+from experiments._follow import column, first, followed, reachable, ready, words
 from experiments._multilabel_data import bibtex, generated, rcv1_regions
 from experiments._pictures import Panel, panels
 from experiments._rows import Result, Row, Verdict, Work
@@ -148,8 +148,7 @@ def judge_course(result: Result) -> Verdict:
     courses = result["courses"]
     ours = courses["gdmm, sublinear"]
     bound = max(float(np.max(column(courses[n], "dual"))) for n in courses if n != "soft-bcfw")
-    # In runs too short for that, what the full search reaches.
-    level = max(1.05 * bound, float(np.min(column(courses["gdmm, full"], "primal"))))
+    level = reachable(1.05 * bound, [courses["gdmm, full"]], "primal")
     to = {n: first(r, column(r, "primal"), level, "seconds")
           for n, r in courses.items() if n != "soft-bcfw"}  # fmt: skip
     cells = ", ".join(f"{n} {words(v, '.2g')}" for n, v in to.items())

@@ -30,7 +30,7 @@ from cliquewise.solvers.relaxed_lbfgs import RelaxedLBFGS
 from cliquewise.solvers.run import run
 from cliquewise.solvers.soft_bcfw import SoftBCFW
 from cliquewise.solvers.soft_sdca import SoftSDCA
-from experiments._follow import column, first, followed, gaps, words
+from experiments._follow import column, first, followed, gaps, reachable, words
 from experiments._idal_tasks import as_hinge, bibtex, grids, potts, segmentation, yeast
 from experiments._papers import numbered
 from experiments._pictures import Panel, panels
@@ -118,10 +118,8 @@ def judge_figure(result: Result) -> Verdict:
     courses = result["courses"]
     parts, holds = [], True
     for key, name in (("distance", "D_rho(., xi*)"), ("apart", "||A mu||^2")):
-        # In runs too short for the level, what the best of the others reaches.
-        others = [np.nanmin(column(c["rows"], key)) for m, c in courses.items()
-                  if m not in ("idal", "relaxed_lbfgs")]  # fmt: skip
-        level = max(LEVEL, float(np.nanmin(others)))
+        others = [c["rows"] for m, c in courses.items() if m not in ("idal", "relaxed_lbfgs")]
+        level = reachable(LEVEL, others, key)
         to = {
             m: first(c["rows"], column(c["rows"], key), level, "seconds")
             for m, c in courses.items()
