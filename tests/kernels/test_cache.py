@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,14 +71,19 @@ def call(place: Path, cache: Path, prepare: str = "") -> str:
 
 
 def start(code: str, place: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    with begin(code, place, cache) as process:
+        out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return subprocess.CompletedProcess(process.args, 0, out, errors)
+
+
+def begin(code: str, place: Path, cache: Path) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     environment["XDG_CACHE_HOME"] = str(cache)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment, cwd=place, capture_output=True, text=True, timeout=120,
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, cwd=place, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 def test_a_sound_cache_is_used_in_silence(place, tmp_path):
@@ -122,3 +128,35 @@ def test_a_full_disk_gives_one_warning(place, tmp_path):
 def test_a_folder_that_cannot_be_written_gives_one_warning(place, tmp_path):
     (tmp_path / "cliquewise").write_text("a file where the folder should be")
     assert call(place, tmp_path) == "1 0"
+
+
+SLOW = """
+import sys, time
+import tiny
+compiler = type(tiny.eighth._compiler)
+usual = compiler.compile
+def slow(self, *arguments):
+    time.sleep({pause})
+    return usual(self, *arguments)
+compiler.compile = slow
+print("begins", flush=True)
+print(tiny.eighth(2.0), sum(tiny.eighth.stats.cache_hits.values()))
+"""
+
+
+def test_of_two_processes_one_compiles_and_the_other_waits_for_it(place, tmp_path):
+    code = SLOW.format(pause=1.0)
+    with begin(code, place, tmp_path) as first, begin(code, place, tmp_path) as second:
+        answers = {
+            process.communicate(timeout=120)[0].splitlines()[-1] for process in (first, second)
+        }
+    assert answers == {"256.0 0", "256.0 1"}
+
+
+def test_nobody_waits_for_a_process_that_was_killed_while_it_compiled(place, tmp_path):
+    with begin(SLOW.format(pause=100.0), place, tmp_path) as first:
+        assert first.stdout.readline() == "begins\n"
+        while not list(tmp_path.rglob("*.turn")):
+            time.sleep(0.01)
+        first.kill()
+    assert start("import tiny; print(tiny.eighth(2.0))", place, tmp_path).stdout == "256.0\n"

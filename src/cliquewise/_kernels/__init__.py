@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numba
 import numba.core.config
 
-from cliquewise._kernels.on_disk import KernelCache, PartCache, attach, warn_once
+from cliquewise._kernels.on_disk import KernelCache, PartCache, SharedCache, attach, warn_once
 from cliquewise._kernels.parts import Kernel, PartCompiler
 
 # numba sets the names of this module at run time, which a type checker cannot see.
@@ -88,7 +88,7 @@ def kernel(
         if inline:
             return _cached(numba.njit(inline="always", **options)(f), f, KernelCache)
         part = _cached(numba.njit(**as_part)(f), f, PartCache)
-        return part if helper else _cached(Kernel(f, options, part), f, KernelCache)
+        return part if helper else _cached(Kernel(f, options, part), f, SharedCache)
 
     return compile_ if function is None else compile_(function)
 

@@ -22,13 +22,10 @@ from typing import Any
 
 from cliquewise._kernels import cache_folder
 from cliquewise._kernels.on_disk import name_of, wait_for
+from cliquewise._kernels.turns import LIMIT  # after which claims are nobody's, too
 
 #: Kernels and the types of their arguments.
 Work = list[tuple[Any, tuple[Any, ...]]]
-#: Seconds after which claims are nobody's, and nobody waits for a kernel any longer.
-LIMIT = 180.0
-
-
 #: Kernels that this process has claimed.
 _mine: set[str] = set()
 

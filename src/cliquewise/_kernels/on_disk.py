@@ -16,6 +16,7 @@ from typing import Any
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 from cliquewise._kernels.parts import PartLibrary
+from cliquewise._kernels.turns import Turn
 
 #: The first trouble; there is one warning about the cache in a process.
 _troubles: list[str] = []
@@ -61,14 +62,7 @@ class KernelCache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, or None if it has to be compiled."""
-        found = self._sound(sig, target_context)
-        if found is not None:
-            return found
-        _say_once(Path(self.cache_path).parent)
-        for wait in wait_for:
-            if wait(name_of(self._py_func)):
-                found = self._sound(sig, target_context)
-        return found
+        return self._sound(sig, target_context)
 
     def _sound(self, sig: Any, target_context: Any) -> Any:
         try:
@@ -118,9 +112,28 @@ class PartCache(KernelCache):
 
     _impl_class: Any = _PartFiles
 
+
+class SharedCache(KernelCache):
+    """The cache of a function that Python calls, which one process at a time compiles."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self.turn = Turn()
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The part, or None; nobody waits for a part."""
-        return self._sound(sig, target_context)
+        """The compiled function, or None if it is our turn to compile it."""
+        found = self._sound(sig, target_context)
+        if found is not None:
+            return found
+        _say_once(Path(self.cache_path).parent)
+        for wait in wait_for:
+            if wait(name_of(self._py_func)):
+                found = self._sound(sig, target_context)
+        if found is None and self.turn.wait(
+            Path(self._cache_file._index_path).with_suffix(".turn")
+        ):
+            found = self._sound(sig, target_context)
+        return found
 
 
 def attach(dispatcher: Any, function: Callable[..., Any], kind: type[KernelCache]) -> Any:

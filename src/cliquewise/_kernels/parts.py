@@ -55,9 +55,19 @@ class PartCompiler(Compiler):
 class Kernel(CPUDispatcher):
     """A function that Python calls; other kernels that call it get it as a part."""
 
+    _cache: Any  # numba's own, which has no types
+
     def __init__(self, function: Any, options: dict[str, Any], part: Any) -> None:
         super().__init__(function, targetoptions={"nopython": True, "boundscheck": None} | options)
         self.part = part
+
+    def compile(self, sig: Any) -> Any:
+        """Load or compile; our turn, where we took one, ends when the kernel is on disk."""
+        try:
+            return super().compile(sig)
+        finally:
+            if self._cache.cache_path is not None:  # there is a folder for it
+                self._cache.turn.end()
 
     @property
     def is_compiling(self) -> Any:
