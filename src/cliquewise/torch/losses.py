@@ -9,13 +9,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from cliquewise.data.dataset import MOST_COST
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.torch import chain
 from cliquewise.torch._scores import (
+    Places,
+    Scores,
     check_examples,
     check_tags,
     make_scores,
@@ -46,12 +50,39 @@ def reduce(values: Tensor, reduction: str) -> Tensor:
     raise UnsupportedError(f"unknown reduction {reduction!r}; they are: none, sum, mean")
 
 
-def hamming_cost(tags: Tensor, n_labels: int, like: Tensor, mask: Tensor | None) -> Tensor:
-    """1 for every label but the true one, (B, T, K); 0 where there is no position."""
+def _costs(cost: Any, tags: Tensor, scores: Scores, places: Places) -> Tensor:
+    """What every label costs at every position, (B, T, K) without gaps; nothing the true one."""
+    nodes, mask = scores.nodes, scores.mask
+    size, length, k = nodes.shape
+    try:
+        given = torch.as_tensor(cost)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"cost is a number or a tensor of numbers ({error})") from None
+    if given.dim() and isinstance(cost, Tensor) and given.device != nodes.device:
+        raise DataError(f"cost is on {given.device}, and the node scores on {nodes.device}")
+    given = given.to(nodes)
     if mask is not None:
-        tags = tags.masked_fill(~mask.bool(), 0)
-    cost = torch.ones((*tags.shape, n_labels), dtype=like.dtype, device=like.device)
-    return cost.scatter(-1, tags.unsqueeze(-1), 0.0)
+        tags = tags.masked_fill(~mask, 0)
+    if given.dim() == 0:
+        own = given.expand(nodes.shape)
+    elif given.shape == (k, k):
+        if given.device.type == "cpu" and bool(given.diagonal().any()):
+            raise DataError("cost of a true label must be 0: the diagonal of the table")
+        own = given[tags]
+    elif given.dim() == 3 and all(n in (1, m) for n, m in zip(given.shape, nodes.shape)):
+        own = places.take(given.expand(nodes.shape))
+    else:
+        raise DataError(
+            f"cost has shape {tuple(given.shape)}; it must be a number, a table (K, K) = {(k, k)} "
+            f"with a row per true label, or (B, T, K) = {(size, length, k)}, any of these 1"
+        )
+    if mask is not None:
+        own = own.masked_fill(~mask.unsqueeze(-1), 0.0)
+    own = own.scatter(-1, tags.unsqueeze(-1), 0.0)
+    # On a GPU nobody waits to look: what is no cost makes the loss NaN, or infinite.
+    if own.device.type == "cpu" and not bool(((own >= 0) & (own <= MOST_COST)).all()):
+        raise DataError(f"cost must be numbers between 0 and {MOST_COST:g}")
+    return own
 
 
 def chain_loss(
@@ -63,7 +94,7 @@ def chain_loss(
     end: Tensor | None = None,
     mask: Tensor | None = None,
     *,
-    cost: float = 1.0,
+    cost: float | Tensor = 1.0,
     gamma: float = 1.0,
     k: int = 5,
     reduction: str = "mean",
@@ -79,8 +110,12 @@ def chain_loss(
         kernels find it out, and the loss is NaN or PyTorch says so.
     nodes, transitions, begin, end, mask
         As in :func:`cliquewise.torch.log_partition`.
-    cost : float
-        Cost of one wrong label (Hamming), where the loss has a cost.
+    cost : float or Tensor, default=1.0
+        What wrong labels cost, for all losses but ``log``. A number: that, each (Hamming). A table
+        (K, K): ``cost[a, b]`` where ``a`` is true and ``b`` is predicted, as in
+        ``SequenceTagger(cost=...)``. A tensor of three dimensions that broadcasts to (B, T, K):
+        what each label costs at each position, so that (B, T, 1) has weights of tokens. The true
+        label costs nothing, whatever stands there.
     gamma : float
         Smoothing of ``smooth_hinge`` and ``softmax_margin``.
     k : int
@@ -93,16 +128,23 @@ def chain_loss(
     >>> nodes = torch.tensor([[[0.0, 1.0], [3.0, 0.0]]])
     >>> chain_loss("hinge", torch.tensor([[0, 0]]), nodes, torch.zeros(2, 2))
     tensor(2.)
+    >>> table = torch.tensor([[0.0, 5.0], [1.0, 0.0]])  # dear: 1 where 0 is true
+    >>> chain_loss("hinge", torch.tensor([[0, 0]]), nodes, torch.zeros(2, 2), cost=table)
+    tensor(8.)
     """
     check_loss(loss)
     check_gamma(gamma)
     mask = without_ignored(tags, mask)
     scores, places = make_scores(nodes, transitions, begin, end, mask)
     if loss == "log":
+        if not (isinstance(cost, (int, float)) and cost == 1):
+            raise UnsupportedError(
+                'loss="log" has no cost; loss="softmax_margin" is the likelihood with costs added '
+                "to the scores of wrong labels"
+            )
         return reduce(-chain.log_likelihood(scores, tags, places), reduction)
     tags = check_tags(scores, tags, places)
-    own = hamming_cost(tags, scores.nodes.shape[2], scores.nodes, scores.mask)
-    padded = scores._replace(nodes=scores.nodes + cost * own)
+    padded = scores._replace(nodes=scores.nodes + _costs(cost, tags, scores, places))
     if loss == "hinge":
         worst, _ = chain.best(padded)
     else:
