@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-
 import numpy as np
 import pytest
 from map_cases import with_zeros
 from reference import Reference
 
+from cliquewise._kernels import clock
 from cliquewise.errors import GraphError, InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.builders import complete, grid, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
@@ -186,11 +184,9 @@ def test_no_graph_is_too_wide_for_an_answer_in_time(kind: str) -> None:
     if kind == "zeros":
         graph = with_zeros(graph, rng, 0.1)
     over = list(range(0, graph.n_variables, 2))
-    with contextlib.suppress(UnsupportedError):  # it may have to compile, and then finds nothing
-        graph.map(over=over, seconds=1.5)
-    begin = time.perf_counter()
+    begin = clock.now()
     found = graph.map(over=over, seconds=1.5)
-    assert time.perf_counter() - begin < 5.0
+    assert clock.now() - begin < 5.0
     fixed = {v: int(found.labels[v]) for v in over}
     assert found.score <= graph.condition(fixed).marginals(seconds=1).log_z_bounds[1]
     assert -np.inf < found.score <= found.upper_bound < np.inf

@@ -13,6 +13,8 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 
+from cliquewise._kernels.clock import stopped
+
 
 class _NothingRuns:
     """In place of the engine that runs machine code."""
@@ -64,7 +66,8 @@ class Kernel(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         """Load or compile; our turn, where we took one, ends when the kernel is on disk."""
         try:
-            return super().compile(sig)
+            with stopped():
+                return super().compile(sig)
         finally:
             if self._cache.cache_path is not None:  # there is a folder for it
                 self._cache.turn.end()

@@ -7,12 +7,12 @@ takes much longer than not trying.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import TooLargeError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._pairwise import table_bound
@@ -55,7 +55,7 @@ class MapSteps:
     ):
         self.graph, self.gap, self.limits = graph, gap, limits
         self.is_limited = seconds is not None and math.isfinite(seconds)
-        self.started = time.perf_counter()
+        self.started = clock.now()
         self.deadline = self.started + (SECONDS if seconds is None else seconds)
         self.labels: Ints = np.zeros(graph.n_variables, dtype=np.int64)
         self.score, self.bound = -math.inf, table_bound(graph)
@@ -85,7 +85,7 @@ class MapSteps:
     @property
     def left(self) -> float:
         """Seconds until the deadline."""
-        return max(0.0, self.deadline - time.perf_counter())
+        return max(0.0, self.deadline - clock.now())
 
     @property
     def is_proved(self) -> bool:
@@ -106,7 +106,7 @@ class MapSteps:
         if bound < self.bound or exact:
             self.bound, self.bound_by = bound, method
         self.exact = self.exact or (exact and score >= self.score)
-        seconds = time.perf_counter() - self.started
+        seconds = clock.now() - self.started
         self.steps.append(
             {"method": method, "seconds": seconds, "score": self.score, "bound": self.bound}
         )
@@ -138,12 +138,12 @@ class MapSteps:
             each = iteration_seconds(self.graph.structure) + 1e-9
             iterations = int(np.clip(most / each, FEWEST, ITERATIONS))
         # Half of what the race has goes to messages.
-        begin = time.perf_counter()
+        begin = clock.now()
         race.deadline = begin + 2.0 * PART * self.left
         race.messages(iterations)
         made = len(race.course) * iteration_seconds(self.graph.structure)
         if made > 1e-3:  # a machine that others use too is slower than estimates
-            self.slow = float(np.clip((time.perf_counter() - begin) / made, 1.0, 10.0))
+            self.slow = float(np.clip((clock.now() - begin) / made, 1.0, 10.0))
         self._from_race("trw-s")
         cut = 2.0 * get("graph-cut").cost(self.graph.structure).seconds
         if not self.is_over and self.graph.structure.is_binary and CAUTION * cut < most:
@@ -239,7 +239,7 @@ class MapSteps:
         until = self.deadline
         if not alone:
             part = min(START_SECONDS, START * self.left)
-            until = min(until, time.perf_counter() + part)
+            until = min(until, clock.now() + part)
         if self.race is None:
             self._climb(until, alone)
             return
@@ -254,7 +254,7 @@ class MapSteps:
         rng = np.random.default_rng(0)
         rounds = 2**62 if alone and self.is_limited else ROUNDS
         for _ in range(rounds):
-            if time.perf_counter() >= until:
+            if clock.now() >= until:
                 break
             labels, _ = climb(self.graph, rng.integers(0, self.graph.cardinalities))
             score = float(self.graph.score(labels))

@@ -8,12 +8,12 @@ loopy propagation outside the bounds is wrong, and its marginals are not taken t
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import TooLargeError, UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import parent_probabilities
@@ -66,7 +66,7 @@ class MarginalSteps:
     ):
         self.graph, self.gap, self.limits = graph, gap, limits
         self.seconds = seconds
-        self.started = time.perf_counter()
+        self.started = clock.now()
         self.deadline = self.started + (math.inf if seconds is None else seconds)
         self.lower, self.upper = -math.inf, math.inf
         self.by = {"marginals": "trw-bp", "lower": "mean-field", "upper": "tables"}
@@ -118,7 +118,7 @@ class MarginalSteps:
     @property
     def left(self) -> float:
         """Seconds until the deadline."""
-        return max(0.0, self.deadline - time.perf_counter())
+        return max(0.0, self.deadline - clock.now())
 
     @property
     def is_over(self) -> bool:
@@ -131,7 +131,7 @@ class MarginalSteps:
             self.lower, self.by["lower"] = lower, lower_by or method
         if upper < self.upper:
             self.upper, self.by["upper"] = upper, method
-        now = time.perf_counter() - self.started
+        now = clock.now() - self.started
         self.trace.append(seconds=now, lower=self.lower, upper=self.upper)
 
     # ---- the steps
@@ -192,7 +192,7 @@ class MarginalSteps:
     def _any_order(self) -> MarginalResult:
         """Factors of three or more variables: estimates and bounds that need no edges."""
         seconds = self.left if self.seconds is not None else ANY_ORDER
-        until = time.perf_counter() + seconds
+        until = clock.now() + seconds
         share = (1.0 - GIBBS) * seconds
         found = get("mini-buckets").marginals(self.graph, seconds=share, gap=self.gap)
         by = {"marginals": "loopy-bp", "lower": "sums", "upper": "mini-buckets"}
@@ -200,7 +200,7 @@ class MarginalSteps:
         found = replace(found, method=method, info={**by, **found.info})
         drawn = None
         if not found.info["converged"]:
-            drawn = self._draw(min(until - time.perf_counter(), GIBBS * seconds))
+            drawn = self._draw(min(until - clock.now(), GIBBS * seconds))
         return found if drawn is None else _with_draws(found, drawn)
 
     def _draw(self, seconds: float) -> MarginalResult | None:
@@ -210,7 +210,7 @@ class MarginalSteps:
         leave a corner.
         """
         if not math.isfinite(self.deadline):  # about as long as the messages took
-            seconds = min(seconds, max(WORTHWHILE, time.perf_counter() - self.started))
+            seconds = min(seconds, max(WORTHWHILE, clock.now() - self.started))
         seconds = min(seconds, LONGEST_DRAW)
         sampler = get("gibbs")
         each = sampler.cost(self.graph.structure, "marginals").seconds / 2000
@@ -232,7 +232,7 @@ class MarginalSteps:
         p = self.p
         rho = np.ones(p.topology.n_edges)
         messages = Messages.start(p)
-        until = time.perf_counter() + LOOPY * self.left
+        until = clock.now() + LOOPY * self.left
         changes, converged = messages.pass_around(rho, None, TOL, MOST, until)
         x = messages.point(rho)
         self.info["loopy_sweeps"] = len(changes)
@@ -242,7 +242,7 @@ class MarginalSteps:
         """Tree-reweighted messages: another point, its value, and both bounds."""
         self.rho = self._first_rho()
         self.messages = Messages.start(self.p)
-        self._pass(time.perf_counter() + REWEIGHTED * self.left)
+        self._pass(clock.now() + REWEIGHTED * self.left)
         sweeps = int(np.clip(0.1 * self.left / sweep_seconds(self.graph.structure), 1, 30))
         self.offer("mean-field", lower_bound(self.p, self.x, sweeps), math.inf)
 
@@ -264,7 +264,7 @@ class MarginalSteps:
         """Better edge probabilities as long as they pay, then Frank-Wolfe for the rest."""
         is_limited = math.isfinite(self.deadline)
         if not is_limited:
-            now = time.perf_counter()
+            now = clock.now()
             self.deadline = now + TIGHTEN * (now - self.started)
         self._improve_rho()
         self._buckets()
@@ -277,7 +277,7 @@ class MarginalSteps:
         if not p.topology.n_edges:
             return
         for update in range(UPDATES):
-            begin, before = time.perf_counter(), self.upper
+            begin, before = clock.now(), self.upper
             if self.is_over:
                 return
             best = self.x, self.value, self.rho
@@ -286,7 +286,7 @@ class MarginalSteps:
             self._pass(self.deadline)
             if self.upper == before:
                 self.x, self.value, self.rho = best
-            took = time.perf_counter() - begin
+            took = clock.now() - begin
             if before - self.upper < WORTH * (self.upper - self.lower) or took > self.left:
                 return
 
@@ -299,7 +299,7 @@ class MarginalSteps:
         graph = p.graph(p.theta)
         labels = max(p.labelings or [good_labels(graph, nodes, 0.0)], key=graph.score)
         bounds = Growing(self.lower, self.upper)
-        until = time.perf_counter() + BUCKETS * self.left
+        until = clock.now() + BUCKETS * self.left
         for _ in bounds.steps(graph, nodes, labels, until, self.gap):
             self.offer("mini-buckets", bounds.lower, bounds.upper, "sums")
 
@@ -310,7 +310,7 @@ class MarginalSteps:
             None,
         )  # fmt: skip
         mapper = Mapper("auto", {}, self.p.structure, self.left)
-        run = Run(self.p, mapper, settings, time.perf_counter(), self.rho)
+        run = Run(self.p, mapper, settings, clock.now(), self.rho)
         parts = Parts(run)
         parts.whole(PARTS, settings.rho_updates, settings.gap)
         found = parts.result(self.graph, "barrier-fw")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._trw import Mapper, Problem, entries_of, log_sum_of
@@ -205,7 +205,7 @@ class Run:
     @property
     def left(self) -> tuple[float, float]:
         """Calls and seconds until all must end."""
-        now = time.perf_counter() - self.started
+        now = clock.now() - self.started
         return self.settings.max_calls - self.mapper.tally.calls, self.settings.seconds - now
 
     def _share(self, left: int) -> Callable[[], bool]:
@@ -224,7 +224,7 @@ class Run:
     def _record(self, bound: float) -> None:
         upper = self.overall(bound)
         row = {
-            "seconds": time.perf_counter() - self.started,
+            "seconds": clock.now() - self.started,
             "epochs": float(self.moves),
             "oracle_calls": float(self.mapper.tally.calls),
             "primal": self.primal,
@@ -255,7 +255,7 @@ class Run:
         if inside < INSIDE:
             x = (1.0 - INSIDE) * x + INSIDE * self.p.inner
         g, trw = self.p.gradient(x, self.coef)
-        left = self.settings.seconds - (time.perf_counter() - self.started)
+        left = self.settings.seconds - (clock.now() - self.started)
         graph = self.p.graph(g)
         if self.is_local:
             return g, trw, *self._relax(graph, g)
@@ -271,11 +271,11 @@ class Run:
     def _relax(self, graph: FactorGraph, g: Floats) -> tuple[int, float, float]:
         from cliquewise._kernels.graphs.trw_bp import repair
 
-        started = time.perf_counter()
+        started = clock.now()
         answer = solve_relaxation(graph, math.inf)
         assert answer is not None
         self.mapper.tally.calls += 1
-        self.mapper.tally.seconds += time.perf_counter() - started
+        self.mapper.tally.seconds += clock.now() - started
         point = answer.columns.copy()
         repair(point, self.p.pairwise.arrays)
         point[~self.p.possible] = 0.0

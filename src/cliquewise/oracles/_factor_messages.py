@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
@@ -129,7 +129,7 @@ class FactorMessages:
             if done < 0:  # what has no support at all is impossible
                 raise InfeasibleError(INFEASIBLE)
             made, sums, since, settled = made + done, sums + change, since + done, done < count
-            if time.perf_counter() > deadline:
+            if clock.now() > deadline:
                 break
             if since >= WINDOW * n:
                 if sums / since > SHRINKS * before:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.oracles._pairwise import Pairwise
 from cliquewise.ragged import Ints
 
@@ -71,18 +71,18 @@ class LocalSearch:
         if not self.pace:
             n = max(1, self.topology.n_nodes)
             heat = np.full(max(1, TRIAL // n), self.scale * hot)
-            begin = time.perf_counter()
+            begin = clock.now()
             anneal(heat, 1, labels.copy(), labels.copy(), -np.inf, self.graph)
-            self.pace = n * len(heat) / max(time.perf_counter() - begin, 1e-6)
+            self.pace = n * len(heat) / max(clock.now() - begin, 1e-6)
         return self.pace
 
     def improve(self, labels: Ints, seconds: float, seed: int) -> Ints:
         """Exact moves of random regions, each at most ``seconds`` after the first."""
         from cliquewise._kernels.cliques.block_moves import block_moves
 
-        t, deadline = self.topology, time.perf_counter() + seconds
+        t, deadline = self.topology, clock.now() + seconds
         improved, rng, made = labels.copy(), np.random.default_rng(seed), 0
-        while made * self.reach[0] < PASSES * t.n_nodes and time.perf_counter() < deadline:
+        while made * self.reach[0] < PASSES * t.n_nodes and clock.now() < deadline:
             seed = int(rng.integers(2**31))
             block_moves(AT_ONCE, self.limit, self.reach, seed, improved, self.graph)
             made += AT_ONCE

@@ -8,12 +8,12 @@ labels of either are good candidates, and the best score of the first is a bound
 from __future__ import annotations
 
 import math
-import time
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
@@ -70,7 +70,7 @@ class MarginalMapSteps:
     ):  # fmt: skip
         self.graph, self.is_max, self.gap, self.limits = graph, is_max, gap, limits
         self.seconds = seconds
-        self.started = time.perf_counter()
+        self.started = clock.now()
         self.labels: Ints | None = None
         self.score, self.bound = -math.inf, math.inf
         self.exact, self.method = False, "local-search"
@@ -150,7 +150,7 @@ class MarginalMapSteps:
     @property
     def left(self) -> float:
         """Seconds until the deadline."""
-        return max(0.0, self.deadline - time.perf_counter())
+        return max(0.0, self.deadline - clock.now())
 
     @property
     def is_over(self) -> bool:
@@ -186,7 +186,7 @@ class MarginalMapSteps:
             self._note(method)
 
     def _note(self, method: str) -> None:
-        seconds = time.perf_counter() - self.started
+        seconds = clock.now() - self.started
         self.steps.append(
             {"method": method, "seconds": seconds, "score": self.score, "bound": self.bound}
         )
@@ -232,7 +232,7 @@ class MarginalMapSteps:
         """The MAP of what sums have left."""
         limits: dict[str, Any] = {**self.limits, "gap": self.gap}
         if seconds is not None:
-            limits["seconds"] = max(0.0, seconds - (time.perf_counter() - self.started))
+            limits["seconds"] = max(0.0, seconds - (clock.now() - self.started))
         return graph.map(**limits)
 
     def _whole(self, variables: Ints, labels: Ints) -> Ints:
@@ -261,7 +261,7 @@ class MarginalMapSteps:
         entries, spent, last = float(FIRST), 0.0, None
         until = self.deadline  # the first ones are for all who have no bound yet
         while not self.is_over and entries <= MOST_ENTRIES:
-            begin = time.perf_counter()
+            begin = clock.now()
             if begin + GROWTH * spent > until:
                 break
             self.eliminating = 0.0
@@ -287,9 +287,9 @@ class MarginalMapSteps:
 
     def _eliminate(self, *question: Any) -> Remains:
         """Mini-buckets, and the time they take: it grows with their size."""
-        begin = time.perf_counter()
+        begin = clock.now()
         left = eliminate(*question)
-        self.eliminating += time.perf_counter() - begin
+        self.eliminating += clock.now() - begin
         return left
 
     def _bound(self, relaxed: Relaxed, entries: float, until: float) -> None:
@@ -328,7 +328,7 @@ class MarginalMapSteps:
         while not self.is_over and k <= MANY:
             found = relaxed.graph.top_k(k, "junction-tree")
             for one in found[tried:]:
-                if time.perf_counter() > self.until(SEARCH):
+                if clock.now() > self.until(SEARCH):
                     return
                 labels = self._whole(relaxed.variables, one.labels)
                 top = max(top, self.offer("mini-buckets", labels))
@@ -351,7 +351,7 @@ class MarginalMapSteps:
             before = self.score
             self.offer("local-search", labels)
             failed = 0 if self.score > before else failed + 1
-            if not whole or self.is_over or time.perf_counter() >= until:
+            if not whole or self.is_over or clock.now() >= until:
                 return
             labels = self._whole(variables[:0], variables[:0])
             changed = max(2, int(KICK * rng.random() * len(variables)))
@@ -364,9 +364,9 @@ class MarginalMapSteps:
             return
         entries = NARROW * GROWTH
         while entries <= MOST_ENTRIES and not self.is_over:
-            begin = time.perf_counter()
+            begin = clock.now()
             self.keep(self.method, self.labels, self._narrow(entries).value(self.labels))
-            if begin + (1 + GROWTH) * (time.perf_counter() - begin) > self.until(PROOF):
+            if begin + (1 + GROWTH) * (clock.now() - begin) > self.until(PROOF):
                 break
             entries *= GROWTH
         fixed = {int(v): int(self.labels[v]) for v in np.flatnonzero(self.is_max)}

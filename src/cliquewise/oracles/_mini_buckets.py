@@ -13,12 +13,12 @@ a marginal MAP, also where they come before variables that are summed out.
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise._kernels import clock
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.sizes import EPSILON, largest_finite
 from cliquewise.ragged import Floats, Ints
@@ -89,7 +89,7 @@ def eliminate(
         else:
             buckets[place[ordered[0]]].append(Function(ordered, table.transpose(axes)))
     for at, v in enumerate(order[:count].tolist()):
-        if time.perf_counter() > deadline:
+        if clock.now() > deadline:
             raise TooLate
         is_maximum = maximized is not None and bool(maximized[v])
         if not buckets[at]:

@@ -7,12 +7,12 @@ on nothing else. A change of one label is a new sum over the parts around it; su
 from __future__ import annotations
 
 import math
-import time
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise._kernels.graphs import junction_tree as passes
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
@@ -150,7 +150,7 @@ class SumsGiven:
         still, order = 0, rng.permutation(self.kept if variables is None else variables)
         while still < len(order):
             for v in order.tolist():
-                if time.perf_counter() >= deadline:
+                if clock.now() >= deadline:
                     return False
                 still = 0 if self._improve(labels, v) else still + 1
                 if still >= len(order):

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import inspect
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
@@ -194,9 +194,9 @@ class Mapper:
             options["seconds"] = max(0.0, min(seconds, self._most))
         if self._takes_init and init is not None:
             options["init"] = init
-        started = time.perf_counter()
+        started = clock.now()
         answer = self._oracle.map(graph, **options)
-        self.tally.seconds += time.perf_counter() - started
+        self.tally.seconds += clock.now() - started
         self.tally.calls += 1
         return answer
 
@@ -285,7 +285,7 @@ def _support(
     Each MAP call rewards the entries not seen yet; when it earns nothing, none is left. Where
     the time ends before, every entry that is not forbidden counts: bounds hold then, too.
     """
-    deadline = time.perf_counter() + seconds
+    deadline = clock.now() + seconds
     seen = np.zeros(len(finite), dtype=bool)
     total = np.zeros(len(finite))
     rows: list[Ints] = []
@@ -296,7 +296,7 @@ def _support(
         rows.append(row)
     while True:
         reward = np.where(finite, np.where(seen, 0.0, 1.0), -np.inf)
-        left = max(MOMENT, deadline - time.perf_counter())
+        left = max(MOMENT, deadline - clock.now())
         answer = mapper(FactorGraph.from_structure(structure, reward), left)
         if answer.score == -math.inf:
             if answer.exact:
@@ -311,7 +311,7 @@ def _support(
         seen[entries] = True
         total[entries] += 1.0
         rows.append(answer.labels)
-        if time.perf_counter() >= deadline:
+        if clock.now() >= deadline:
             return finite, uniform(t), True, rows
     proved = answer.upper_bound < 0.5
     return seen, total / len(rows), proved, rows

@@ -8,12 +8,12 @@ towards the tree of largest mutual information.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
@@ -123,7 +123,7 @@ class BarrierFW(PairwiseOracle):
             delta, polytope, rho_updates, gap, correction, local_search, max_calls, seconds,
             callback,
         )  # fmt: skip
-        started = time.perf_counter()
+        started = clock.now()
         found: list[Mapper] = []
 
         def mapper_of(structure: Structure) -> Mapper:

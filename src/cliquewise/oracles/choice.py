@@ -8,11 +8,11 @@ ones. What a structure decides is decided once and kept in its memo.
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
@@ -113,11 +113,11 @@ def choose(
         raise UnsupportedError(
             f"method {method!r} {reason}; {_alternatives(graph, want, without=method)}"
         )
-    started, seconds = time.perf_counter(), _limit(options)
+    started, seconds = clock.now(), _limit(options)
     passed: list[tuple[Oracle, Any]] = []
     standings = _standings(graph.structure, want, options)
     if seconds is not None:
-        seconds = max(0.0, seconds + started - time.perf_counter())
+        seconds = max(0.0, seconds + started - clock.now())
     for standing in standings:
         oracle = standing.oracle
         why = standing.why or _too_slow(standing, graph.structure, want, seconds)
@@ -238,7 +238,7 @@ def ask(graph: FactorGraph, want: str, method: str = "auto", **options: Any) -> 
     >>> ask(g, "map").labels.tolist()
     [0, 1]
     """
-    started = time.perf_counter()
+    started = clock.now()
     core = graph.core
     if core.constant == -np.inf:
         raise InfeasibleError(INFEASIBLE)
@@ -261,14 +261,14 @@ def _left(choice: Choice, started: float) -> dict[str, Any]:
     seconds = choice.options.get("seconds")
     if seconds is None or choice.oracle.name != STEPS:
         return choice.options
-    return {**choice.options, "seconds": max(0.0, seconds + started - time.perf_counter())}
+    return {**choice.options, "seconds": max(0.0, seconds + started - clock.now())}
 
 
 def _ask_leveled(
     graph: FactorGraph, want: str, method: str, options: dict[str, Any]
 ) -> tuple[Oracle, Any]:
     """The answer about a graph whose scores are too large to be added up as they are."""
-    started = time.perf_counter()
+    started = clock.now()
     leveled = Leveled.of(graph)
     choice = choose(leveled.graph, want, method, options)
     oracle = choice.oracle

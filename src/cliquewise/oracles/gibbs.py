@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
@@ -90,11 +90,11 @@ class Gibbs(Oracle):
             raise UnsupportedError(
                 f"sweeps = {sweeps}, restarts = {restarts}; at least one and two are needed"
             )
-        begin = time.perf_counter()
+        begin = clock.now()
         s, rng = graph.structure, np.random.default_rng(random_state)
         starts = _starts(graph, restarts, rng)
         chains = Chains(graph, starts, rng)
-        count = chains.affordable(sweeps, seconds - (time.perf_counter() - begin))
+        count = chains.affordable(sweeps, seconds - (clock.now() - begin))
         chains.run(max(1, int(BURN_IN * count)))
         nodes = np.zeros((restarts, int(s.node_offsets[-1])))
         entries = np.zeros(int(s.table_offsets[-1]))
@@ -162,9 +162,9 @@ class Chains:
         least = np.inf
         for _ in range(TRIALS):
             copies = Chains(self.graph, self.labels, np.random.default_rng(0))
-            begin = time.perf_counter()
+            begin = clock.now()
             copies.run(1)
-            least = min(least, (1.0 + BURN_IN) * (time.perf_counter() - begin))
+            least = min(least, (1.0 + BURN_IN) * (clock.now() - begin))
             if sweeps * least <= seconds:
                 return sweeps
         return max(1, int(seconds / max(least, 1e-9)))

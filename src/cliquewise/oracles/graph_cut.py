@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
@@ -193,14 +193,14 @@ def move(
 ) -> tuple[Ints, int]:
     """Moves until a whole round brings nothing; returns the labels and the rounds made."""
     t, penalty = pairwise.topology, pairwise.penalty
-    deadline = time.perf_counter() + seconds
+    deadline = clock.now() + seconds
     k = int(t.cards.max(initial=1))
     steps = [(a,) for a in range(k)] if moves == "expansion" else _pairs(k)
     best = pair_score(pairwise, labels, penalty)
     unchanged, sweep = 0, 0
     for sweep in range(1, max_sweeps + 1):
         for step in steps:
-            if time.perf_counter() >= deadline:
+            if clock.now() >= deadline:
                 return labels, sweep
             first, second = _offer(labels, t.cards, step)
             proposal = fuse(pairwise, first, second, labels, penalty)

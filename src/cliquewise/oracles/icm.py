@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
@@ -69,13 +69,13 @@ class ICM(Oracle):
         array([1, 1])
         """
         self.reject(options)
-        deadline = time.perf_counter() + seconds
+        deadline = clock.now() + seconds
         start = unary_labels(graph) if init is None else np.array(init, dtype=np.int64)
         labels, score = start, float(graph.score(start))
         rng = np.random.default_rng(random_state)
         sweeps, runs = 0, 0
         for run in range(restarts + 1):
-            if run and time.perf_counter() >= deadline:
+            if run and clock.now() >= deadline:
                 break
             tried = start if run == 0 else rng.integers(0, graph.cardinalities)
             tried, made = climb(graph, tried, max_sweeps)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise._kernels.graphs import elimination
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
@@ -85,16 +85,16 @@ class MiniBuckets(Oracle):
         True
         """
         self.reject(options)
-        started = time.perf_counter()
+        started = clock.now()
         messages = FactorMessages(graph)
         converged, sweeps = messages.run(tol, max_iterations, started + MESSAGES * seconds)
         nodes, factors, bethe = messages.answer()
-        left = started + seconds - time.perf_counter()
+        left = started + seconds - clock.now()
         labels = good_labels(graph, nodes, SEARCH * left)
         trace = Trace(("seconds", "lower", "upper"))
         bounds = Growing(float(graph.score(labels)), self._free(graph))
         for _ in bounds.steps(graph, nodes, labels, started + seconds, gap, max_entries):
-            now = time.perf_counter() - started
+            now = clock.now() - started
             trace.append(seconds=now, lower=bounds.lower, upper=bounds.upper)
         lower, upper = min(bounds.lower, bounds.upper), bounds.upper
         info = {"converged": converged, "iterations": sweeps, "bethe": bethe,
@@ -134,7 +134,7 @@ class Growing:
         """Tighten the bounds step by step, around these marginals and this labeling."""
         order, entries, spent = elimination_order(graph.structure), float(FIRST), 0.0
         while not self.exact and self.upper - self.lower > gap and entries <= max_entries:
-            begin = time.perf_counter()
+            begin = clock.now()
             if begin + GROWTH * spent > deadline:
                 return
             try:
@@ -148,7 +148,7 @@ class Growing:
                 self.lower = max(self.lower, low)
             self.entries = entries
             entries *= GROWTH
-            spent = time.perf_counter() - begin
+            spent = clock.now() - begin
             yield
 
 

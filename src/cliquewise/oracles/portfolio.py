@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
@@ -111,7 +111,7 @@ class Race:
         self.graph = graph
         self.pairwise: Pairwise = compile_pairwise(graph)
         self.penalty = self.pairwise.penalty
-        self.deadline = time.perf_counter() + seconds
+        self.deadline = clock.now() + seconds
         self.rng = np.random.default_rng(random_state)
         self.labels = unary_labels(graph)
         self.score = float(graph.score(self.labels))
@@ -124,7 +124,7 @@ class Race:
     @property
     def is_over(self) -> bool:
         """Whether the bound is met or the time is up."""
-        return self.is_proved or time.perf_counter() >= self.deadline
+        return self.is_proved or clock.now() >= self.deadline
 
     @property
     def is_proved(self) -> bool:
@@ -134,7 +134,7 @@ class Race:
     @property
     def seconds_left(self) -> float:
         """Until the deadline."""
-        return max(0.0, self.deadline - time.perf_counter())
+        return max(0.0, self.deadline - clock.now())
 
     def offer(self, method: str, labels: Ints) -> bool:
         """Climb from a labeling and fuse it with the best one; whether that got better."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
@@ -68,7 +68,7 @@ class Messages:
         changes = np.empty(max(most, 0))
         done, keep = 0, damping or 0.0
         at_once = int(np.clip(AT_ONCE_ENTRIES // (len(self.p.theta) + 1), 1, AT_ONCE))
-        while done < most and time.perf_counter() < deadline:
+        while done < most and clock.now() < deadline:
             refresh(rho, self.graph, self.values)
             count = min(at_once, most - done)
             done += sweep(count, tol, rho, keep, self.graph, self.values, changes[done:])
@@ -162,7 +162,7 @@ class TRWBP(PairwiseOracle):
         self.reject(options)
         if damping is not None and not 0.0 <= damping < 1.0:
             raise UnsupportedError(f"damping = {damping}; it must be at least 0 and below 1")
-        deadline = time.perf_counter() + seconds
+        deadline = clock.now() + seconds
         p = problem(graph, lambda s: Mapper("auto", {}, s), seconds)
         updates = rho_updates if isinstance(rho, str) and rho == "optimized" else 0
         current, in_polytope = _first_rho(p, rho, random_state)
@@ -180,7 +180,7 @@ class TRWBP(PairwiseOracle):
             primal = p.gradient(x, p.coefficients(current))[1]
             bound = certified_bound(p, x, current if in_polytope else start_rho(p.pairwise))
             upper = min(upper, bound)
-            now = time.perf_counter()
+            now = clock.now()
             trace.append(
                 seconds=now - deadline + seconds, epochs=update, oracle_calls=0.0,
                 primal=primal, dual=upper, gap=bound - primal, upper=bound,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
@@ -112,7 +112,7 @@ def run_trw_s(
     from cliquewise._kernels.graphs.trw_s import Messages as Values
     from cliquewise._kernels.graphs.trw_s import trw_s
 
-    started = time.perf_counter()
+    started = clock.now()
     t = pairwise.topology
     if t.n_nodes == 0:
         return Messages(np.empty(0, np.int64), 0.0, 0.0, np.zeros(0), np.zeros(0), "gap")
@@ -126,7 +126,7 @@ def run_trw_s(
     at_once = int(np.clip(500_000 // (len(pairwise.tables) + 1), 1, PATIENCE))
     done, stopped = 0, "max_iterations"
     while done < max_iterations:
-        if time.perf_counter() - started >= seconds:
+        if clock.now() - started >= seconds:
             stopped = "seconds"
             break
         ask = min(at_once, max_iterations - done)

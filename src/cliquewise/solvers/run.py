@@ -9,7 +9,6 @@ gives the same bits.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from cliquewise._kernels import clock
 from cliquewise.certificate import Certificate
 from cliquewise.errors import CliquewiseError, warn_user
 from cliquewise.persistence import check_target, write_arrays
@@ -85,7 +85,7 @@ class Run:
         self.callback, self.checkpoint = callback, checkpoint
         self.checkpoint_seconds = checkpoint_seconds
         self.trace = Trace((*COLUMNS, *solver.columns))
-        self.started = time.perf_counter()
+        self.started = clock.now()
         self.epochs, self.calls = 0.0, 0
         self.saved = self.started
         # No objective is below the costs of the truth, whatever rounding does to other bounds.
@@ -98,8 +98,8 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Since the solver started, checks included."""
-        return time.perf_counter() - self.started
+        """Since the solver started, checks included and compiling not."""
+        return clock.now() - self.started
 
     def check(self, state: Any, certificate: Certificate | None = None) -> Certificate:
         """Certify the state and record it; a dual value once reached stays proved."""
@@ -160,7 +160,7 @@ class Run:
 
     def save(self, state: Any) -> None:
         """Write a checkpoint if the interval is over."""
-        if self.checkpoint is None or time.perf_counter() - self.saved < self.checkpoint_seconds:
+        if self.checkpoint is None or clock.now() - self.saved < self.checkpoint_seconds:
             return
         from cliquewise.solvers.checkpoints import content
 
@@ -172,7 +172,7 @@ class Run:
                 f"on; the next try is in {self.checkpoint_seconds:g} s, and a file written before "
                 "stays as it is"
             )
-        self.saved = time.perf_counter()
+        self.saved = clock.now()
 
     def _recovered(self, state: Any) -> tuple[Any, Certificate]:
         """A state again after an interrupt within a step; proved is what was before it."""

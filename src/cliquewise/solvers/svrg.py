@@ -16,12 +16,12 @@ give the lower bound. It never needs an oracle call of its own.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise._kernels import clock
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
@@ -266,9 +266,9 @@ class SVRG(Solver):
 
     def _full_gradient(self, problem: Any, state: Iterates, w: Floats, mu: float) -> Pass:
         """At ``w``, which becomes the anchor; counted, and a bound."""
-        begin = time.perf_counter()
+        begin = clock.now()
         found = state.backend.full_gradient(w, mu)
-        state.full_seconds += time.perf_counter() - begin
+        state.full_seconds += clock.now() - begin
         self._count(state, mu, found.calls, whole=True)
         self._bound(problem, state, found)
         state.full_passes, state.exact = state.full_passes + 1, found.exact
