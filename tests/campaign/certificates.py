@@ -22,6 +22,7 @@ from cliquewise.solvers.run import run
 
 from .findings import Report, Trouble
 from .kinds import KINDS
+from .modes import draw_mode, final, train
 from .objective import Objective
 from .outputs import OwnProblem
 from .plain import Kind, Problem, Rng, chance, pick
@@ -48,7 +49,9 @@ def _solvers(kind: Kind, problem: Problem) -> list[str]:
     kinds = [kind.registered]
     if kind.name == "label_sets" and problem["params"]["pairs"] != "table":
         kinds.append("label_sets")
-    found = {s.name for k in kinds for s in registered(k) if loss in s.works_on[k]}
+    loss = "log" if loss == "pseudo_likelihood" else loss
+    found = {s.name for k in kinds for s in registered(k) if loss in s.works_on[k]
+             and (s.takes_l1 or not problem["params"].get("l1_ratio"))}  # fmt: skip
     return [*sorted(found), *(["auto"] if kind.estimator else [])]
 
 
@@ -72,13 +75,8 @@ def _draw_run(rng: Rng, problem: Problem, solver: str, kind: Kind) -> dict[str, 
     if solver != "auto" and how < 0.25:
         drawn["before"] = _changed(rng, problem)
         drawn["mode"] = pick(rng, "warm", "resume")
-    elif kind.name == "chain" and how < 0.35:
-        drawn["mode"] = pick(rng, "partial_fit", "path")
-        if drawn["mode"] == "partial_fit" and chance(rng, 0.5):
-            # Other parameters at first: what was proved under them may be false now.
-            other = pick(rng, "C", "transitions", "solver", "feature_pairs")
-            values = {"C": 0.5, "transitions": "all", "solver": "auto", "feature_pairs": "all"}
-            drawn["first"] = {other: values[other]}
+    elif kind.name == "chain" and how < 0.55:
+        drawn |= draw_mode(rng)
     return drawn
 
 
@@ -128,6 +126,8 @@ def _changed(rng: Rng, problem: Problem) -> Problem:
     what = pick(rng, "C", "number", "number", "weight", "examples", "parameter", "constraint")
     if what == "C":
         other["params"]["C"] = problem["params"]["C"] * pick(rng, 0.01, 0.5, 3.0, 1000.0)
+        if "l1_ratio" in problem["params"]:
+            other["params"]["l1_ratio"] = pick(rng, problem["params"]["l1_ratio"], 0.3, 0.95)
     elif what == "number":
         places = list(_numbers(other["examples"]))
         if places:
@@ -140,7 +140,8 @@ def _changed(rng: Rng, problem: Problem) -> Problem:
         other["examples"].append(copy.deepcopy(pick(rng, *other["examples"])))
         other["examples"].pop(0)
     elif what == "parameter":
-        name = pick(rng, "intercept", "boundaries", "feature_pairs", "transitions", "gamma")
+        names = "intercept", "boundaries", "feature_pairs", "transitions", "gamma", "cost"
+        name = pick(rng, *names)
         other["params"].pop(name, None)
     else:
         for holder in _dicts(other["examples"]):
@@ -213,30 +214,15 @@ def fitted(kind: Kind, problem: Problem, drawn: dict[str, Any]) -> tuple[Any, An
             raise UnsupportedError(str(solver.refuses(own)))
         return own, run(own, solver, **_limits(drawn))
     with recorded() as made:
-        mode, model = drawn.get("mode"), estimator(kind, problem, drawn)
-        if mode == "partial_fit":
-            known = [label for labels in given["y"] for label in labels]
-            whole = all(label is not None and not isinstance(label, set) for label in known)
-            if "allowed" in given or not whole or not isinstance(given["X"], list):
-                raise UnsupportedError("partial_fit takes whole labels, and nothing but these")
-            last = model.get_params(deep=False)
-            model.set_params(**drawn.get("first", {}))
-            first = {name: given[name][:1] for name in ("X", "y")}
-            rest = {name: given[name][1:] for name in ("X", "y")}
-            weights = given["sample_weight"] or [1.0] * len(given["X"])
-            model.partial_fit(**first, classes=sorted(set(known)), sample_weight=weights[:1])
-            if drawn.get("first"):
-                model.set_params(**{name: last[name] for name in drawn["first"]})
-            if rest["X"]:
-                model.partial_fit(**rest, sample_weight=weights[1:])
-            elif drawn.get("first"):
-                raise UnsupportedError("the last parameters have nothing to train on")
-        elif mode == "path":
-            C = problem["params"]["C"]
-            cw.regularization_path(model, Cs=[C * 100, C], **given)
+        model = estimator(kind, problem, drawn)
+        if kind.name == "chain":
+            model = train(model, given, drawn, problem["params"]["C"])
         else:
             model.fit(**given)
-    return made[-1]
+    library, fit = made[-1]
+    if drawn.get("mode") in ("prune", "rounded"):
+        fit = final(model, fit, KINDS["chain"].places(problem))
+    return library, fit
 
 
 def attempt(kind: Kind, problem: Problem, drawn: dict[str, Any]) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ from .plain import (
     chance,
     dense,
     draw_size,
+    elastic,
     labels_in_order,
     pick,
     row,
@@ -25,6 +26,7 @@ from .plain import (
     weights_of,
 )
 
+LOSSES = ("log", "hinge", "smooth_hinge", "softmax_margin", "pseudo_likelihood")
 #: Attributes of two tokens that follow each other, where there are any.
 PAIR_WIDTH = 2
 
@@ -47,7 +49,8 @@ class Chain(Kind):
             examples.append({"tokens": [{"x": row(rng, width, size["scale"]), "y": 0}]})
             tokens = examples[-1]["tokens"]
         weighted(rng, examples)
-        params: dict[str, Any] = {"C": size["C"], "loss": pick(rng, "log", "hinge", "smooth_hinge")}
+        params: dict[str, Any] = {"C": size["C"], "loss": pick(rng, *LOSSES)}
+        elastic(rng, params)
         for name in ("intercept", "boundaries"):
             if chance(rng, 0.35):
                 params[name] = False
@@ -64,7 +67,21 @@ class Chain(Kind):
             for token in tokens:
                 token["pair"] = row(rng, PAIR_WIDTH, size["scale"])
         self._constrain(rng, params, examples, len(number))
+        self._weigh(rng, params, tokens)
         return {"kind": self.name, "width": width, "params": params, "examples": examples}
+
+    def _weigh(self, rng: Rng, params: Any, tokens: Any) -> None:
+        """Weights of tokens, and costs of wrong labels, where a loss has them."""
+        if params["loss"] == "log":
+            return
+        if chance(rng, 0.3):
+            for t in tokens:
+                t["weight"] = pick(rng, 0.0, 0.5, 1.0, 3.0, 1e3)
+        if params["loss"] != "pseudo_likelihood" and chance(rng, 0.3):
+            k = len(labels_in_order([t["y"] for t in tokens]))
+            table = rng.choice([0.0, 0.25, 1.0, 2.0, 50.0], (k, k))
+            np.fill_diagonal(table, 0.0)
+            params["cost"] = table.tolist()
 
     def _constrain(self, rng: Rng, params: Any, examples: Any, k: int) -> None:
         drawn = rng.random()
@@ -104,6 +121,8 @@ class Chain(Kind):
         given: dict[str, Any] = {"X": X, "y": y, "sample_weight": weights_of(problem)}
         if any("allowed" in t for ts in tokens for t in ts):
             given["allowed"] = [[t.get("allowed") for t in ts] for ts in tokens]
+        if any("weight" in t for ts in tokens for t in ts):
+            given["token_weight"] = [[t.get("weight", 1.0) for t in ts] for ts in tokens]
         if _has_pairs(problem):
             offsets = np.cumsum([0, *map(len, tokens)])
             pairs = dense([t.get("pair", {}) for ts in tokens for t in ts], PAIR_WIDTH)
@@ -111,18 +130,25 @@ class Chain(Kind):
             given["X"] = replace(Dataset.from_matrix(np.concatenate(X), offsets), edges=edges)
         return given
 
+    def places(self, problem: Problem) -> np.ndarray:
+        """Which weights there are: of all attributes and labels, transitions, and pairs."""
+        examples = problem["examples"]
+        classes = labels_in_order([t["y"] for e in examples for t in e["tokens"]])
+        rows = [self._attributes(problem, e["tokens"]) for e in examples]
+        columns = self._columns(problem, rows, {c: i for i, c in enumerate(classes)})
+        pairs = PAIR_WIDTH * len(classes) ** 2 if _has_pairs(problem) else 0
+        return np.append(columns, np.ones(pairs, dtype=bool))
+
     def objective(self, problem: Problem) -> Objective:
         p, examples = problem["params"], problem["examples"]
         tokens = [t for e in examples for t in e["tokens"]]
         classes = labels_in_order([t["y"] for t in tokens])
         number = {c: i for i, c in enumerate(classes)}
         rows = [self._attributes(problem, e["tokens"]) for e in examples]
-        columns = self._columns(problem, rows, number)
-        with_pairs = _has_pairs(problem)
-        if with_pairs:
-            columns = np.append(columns, np.ones(PAIR_WIDTH * len(classes) ** 2, dtype=bool))
+        columns, with_pairs = self.places(problem), _has_pairs(problem)
         free, possible, first = self._transitions(problem, number)
         made = []
+        table = p.get("cost", (1 - np.eye(len(classes))).tolist())
         for e, X in zip(examples, rows, strict=True):
             truth = [t["y"] for t in e["tokens"]]
             partial = any(_known(label) is None for label in truth)
@@ -137,17 +163,25 @@ class Chain(Kind):
                 joint.append(features[columns])
                 agreeing.append(all(t is None or classes[a] in (t if isinstance(t, list) else [t])
                                     for a, t in zip(y, truth, strict=True)))  # fmt: skip
-                wrong = sum(classes[a] != t for a, t in zip(y, truth, strict=True))
-                costs.append(0 if p["loss"] == "log" else wrong)
+                if p["loss"] in ("log", "pseudo_likelihood"):
+                    costs.append(0)
+                else:
+                    costs.append(sum(Long(table[number[t["y"]]][a]) * Long(t.get("weight", 1.0))
+                                     for a, t in zip(y, e["tokens"], strict=True)))  # fmt: skip
             phi = np.array(joint, dtype=Long).reshape(len(joint), int(columns.sum()))
             if not partial:
                 phi = phi - phi[agreeing.index(True)]
+            if p["loss"] == "pseudo_likelihood":
+                made += _token_by_token(e, listed, phi, agreeing.index(True))
+                continue
             made.append(Outputs(e.get("weight", 1.0), np.array(costs, dtype=Long), phi,
                                 np.array(agreeing) if partial else None))  # fmt: skip
-        smoother = {"log": "entropy", "hinge": "none"}.get(p["loss"], p.get("smoother", "l2"))
+        smoothers = {"hinge": "none", "smooth_hinge": p.get("smoother", "l2")}
+        smoother = smoothers.get(p["loss"], "entropy")
         gamma = p.get("gamma", 1.0) if p["loss"] == "smooth_hinge" else 1.0
         top = 5 if smoother == "l2" else None
-        return Objective(p["C"], int(columns.sum()), made, smoother, gamma, top)
+        ratio = p.get("l1_ratio", 0.0)
+        return Objective(p["C"], int(columns.sum()), made, smoother, gamma, top, ratio)
 
     @staticmethod
     def _attributes(problem: Problem, tokens: list[Any]) -> np.ndarray:
@@ -237,6 +271,17 @@ def _pair_features(y: Any, tokens: list[Any], k: int) -> np.ndarray:
     return out.ravel()
 
 
+def _token_by_token(example: Any, listed: list[Any], phi: np.ndarray, at: int) -> list[Outputs]:
+    """Of every token the labelings that are wrong there alone."""
+    made, truth = [], listed[at]
+    for t, token in enumerate(example["tokens"]):
+        own = [i for i, y in enumerate(listed) if (*y[:t], *y[t + 1 :]) ==
+               (*truth[:t], *truth[t + 1 :])]  # fmt: skip
+        weight = example.get("weight", 1.0) * token.get("weight", 1.0)
+        made.append(Outputs(weight, np.zeros(len(own), dtype=Long), phi[own]))
+    return made
+
+
 class Multiclass(Kind):
     """One label per row."""
 
@@ -248,6 +293,7 @@ class Multiclass(Kind):
                     for y in [*range(k), *rng.integers(0, k, int(rng.integers(0, 4)))]]  # fmt: skip
         weighted(rng, examples)
         params = {"C": size["C"]}
+        elastic(rng, params)
         if chance(rng, 0.4):
             params["intercept"] = False
         return {"kind": self.name, "width": width, "params": params, "examples": examples}
@@ -268,7 +314,9 @@ class Multiclass(Kind):
             rows = np.kron(np.eye(len(classes), dtype=Long), x)
             rows = rows - rows[classes.index(e["y"])]
             made.append(Outputs(e.get("weight", 1.0), np.zeros(len(rows), dtype=Long), rows))
-        return Objective(problem["params"]["C"], X.shape[1] * len(classes), made, "entropy")
+        p = problem["params"]
+        ratio = p.get("l1_ratio", 0.0)
+        return Objective(p["C"], X.shape[1] * len(classes), made, "entropy", l1_ratio=ratio)
 
     def weights(self, problem: Problem, found: np.ndarray) -> np.ndarray:
         # A chain's, whose transitions are never used.

@@ -15,6 +15,7 @@ from .plain import (
     chance,
     dense,
     draw_size,
+    elastic,
     labels_in_order,
     pick,
     row,
@@ -56,6 +57,7 @@ class Graph(Kind):
             params["gamma"] = pick(rng, 0.3, 2.0)
         if chance(rng, 0.3):
             params["entropy"] = "gini-otrw"
+        elastic(rng, params)
         return {"kind": self.name, "width": width, "on_edges": 2 if on_edges else 0,
                 "params": params, "examples": examples}  # fmt: skip
 
@@ -101,7 +103,8 @@ class Graph(Kind):
                                 table - table[at]))  # fmt: skip
         smoother = "none" if p["loss"] == "hinge" else "entropy"
         return Objective(p["C"], columns * k + edge_columns * n_ties, made, smoother,
-                         p.get("gamma", 1.0) if smoother == "entropy" else 1.0)  # fmt: skip
+                         p.get("gamma", 1.0) if smoother == "entropy" else 1.0,
+                         l1_ratio=p.get("l1_ratio", 0.0))  # fmt: skip
 
 
 def _ties(pairwise_: str, k: int) -> tuple[np.ndarray, int]:
@@ -142,6 +145,7 @@ class LabelSets(Kind):
         params["label_graph"] = "complete"
         if chance(rng, 0.3):
             params["label_graph"] = [[a, b] for b in range(n) for a in range(b) if chance(rng, 0.5)]
+        elastic(rng, params)
         return {"kind": self.name, "width": width, "params": params, "examples": examples}
 
     def arguments(self, problem: Problem) -> dict[str, Any]:
@@ -178,4 +182,5 @@ class LabelSets(Kind):
             made.append(Outputs(e.get("weight", 1.0), np.array(costs, dtype=Long),
                                 table - table[every.index(tuple(e["y"]))]))  # fmt: skip
         smoother = "none" if p["loss"] == "hinge" else "entropy"
-        return Objective(p["C"], 2 * n * X.shape[1] + len(pairs) * n_ties, made, smoother)
+        return Objective(p["C"], 2 * n * X.shape[1] + len(pairs) * n_ties, made, smoother,
+                         l1_ratio=p.get("l1_ratio", 0.0))  # fmt: skip

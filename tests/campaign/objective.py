@@ -1,6 +1,7 @@
 """The objective of a problem from a list of all outputs, in extended precision.
 
-    P(w) = lam / 2 ||w||^2 + 1/n sum_i c_i f(costs_i + rows_i w),     lam = 1 / (C n)
+    P(w) = lam (rho ||w||_1 + (1 - rho) / 2 ||w||^2) + 1/n sum_i c_i f(costs_i + rows_i w),
+    lam = 1 / (C n),    rho = l1_ratio
 
 No code is shared with the library. Any weights whatever give an upper bound of the optimum, P(w),
 so that a dual value above the least of them is false beyond doubt; how near these weights are to
@@ -19,6 +20,7 @@ from scipy.special import softmax
 
 Long = np.longdouble
 EPS = float(np.finfo(Long).eps)
+PRECISE = {"ftol": 1e-14, "gtol": 1e-12, "maxiter": 300}
 
 
 class Outputs(NamedTuple):
@@ -51,6 +53,7 @@ class Objective:
     smoother: str = "none"
     gamma: float = 1.0
     top: int | None = None
+    l1_ratio: float = 0.0
     best: Value = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +75,8 @@ class Objective:
     def value(self, w: Any) -> Value:
         """The objective, and what rounding may have done to it."""
         w = np.asarray(w, dtype=Long)
-        total = w @ w / (2 * Long(self.C) * self.n)
+        rho, strength = Long(self.l1_ratio), Long(self.C) * self.n
+        total = ((1 - rho) * (w @ w) / 2 + rho * np.abs(w).sum()) / strength
         size = abs(total)
         for one in self.examples:
             if one.weight == 0:
@@ -113,7 +117,10 @@ class Objective:
             share = np.array([o.weight for o in used]) / self.n
             try:
                 method = {"none": self._program, "entropy": self._newton, "l2": self._descent}
-                w = method[self.smoother](lam, rows, costs, share)
+                if self.l1_ratio:
+                    lam = lam * (1 - self.l1_ratio), lam * scale * self.l1_ratio
+                    method = {"none": self._split_program}
+                w = method.get(self.smoother, self._split_descent)(lam, rows, costs, share)
             except (np.linalg.LinAlgError, ValueError):
                 return
             if np.all(np.isfinite(w / scale)):
@@ -126,6 +133,19 @@ class Objective:
         A = np.hstack([-np.concatenate(rows), np.eye(n)[owner]])
         start = np.concatenate([np.zeros(d), [c.max() for c in costs]])
         return minimize_quadratic(P, p, A, np.concatenate(costs), start)[0][:d]
+
+    def _split_program(self, lam: Any, rows: Any, costs: Any, share: np.ndarray) -> np.ndarray:
+        """With an L1 norm weights are differences of two numbers that are not negative."""
+        d, n = self.dimension, len(rows)
+        owner = np.repeat(np.arange(n), [len(c) for c in costs])
+        P = np.diag([lam[0]] * (2 * d) + [0.0] * n)
+        p = np.concatenate([np.full(2 * d, lam[1]), share])
+        R = np.concatenate(rows)
+        A = np.vstack([np.hstack([-R, R, np.eye(n)[owner]]), np.eye(2 * d, 2 * d + n)])
+        b = np.concatenate([*costs, np.zeros(2 * d)])
+        start = np.concatenate([np.ones(2 * d), [c.max() for c in costs]])
+        z = np.maximum(minimize_quadratic(P, p, A, b, start)[0], 0.0)
+        return z[:d] - z[d : 2 * d]
 
     def _newton(self, lam: float, rows: Any, costs: Any, share: np.ndarray) -> np.ndarray:
         g, w, here = self.gamma, np.zeros(self.dimension), np.inf
@@ -149,19 +169,37 @@ class Objective:
             w = old - length * step
         return old
 
-    def _descent(self, lam: float, rows: Any, costs: Any, share: np.ndarray) -> np.ndarray:
-        def both(w: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = 0.5 * lam * w @ w, lam * w
-            for c, cost, R in zip(share, costs, rows, strict=True):
-                psi = (cost + R @ w) / self.gamma
-                chosen = np.argsort(-psi, kind="stable")[: self.top]
+    def _both(
+        self, lam: float, rows: Any, costs: Any, share: np.ndarray, w: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """The objective but for an L1 norm, and its gradient."""
+        value, gradient = 0.5 * lam * w @ w, lam * w
+        for c, cost, R in zip(share, costs, rows, strict=True):
+            psi = (cost + R @ w) / self.gamma
+            chosen = np.argsort(-psi, kind="stable")[: self.top]
+            if self.smoother == "entropy":
+                chosen, u = np.arange(len(psi)), softmax(psi)
+                value += c * self.gamma * (psi.max() + np.log(np.exp(psi - psi.max()).sum()))
+            else:
                 u = _projected(psi[chosen] - psi.max())
                 value += c * self.gamma * (u @ psi[chosen] - (u @ u - 1) / 2)
-                gradient = gradient + c * (u @ R[chosen])
-            return value, gradient
+            gradient = gradient + c * (u @ R[chosen])
+        return value, gradient
 
-        return minimize(both, np.zeros(self.dimension), jac=True, method="L-BFGS-B",
-                        options={"ftol": 1e-14, "gtol": 1e-12, "maxiter": 300}).x  # fmt: skip
+    def _descent(self, lam: float, *given: Any) -> np.ndarray:
+        return minimize(lambda w: self._both(lam, *given, w), np.zeros(self.dimension), jac=True,
+                        method="L-BFGS-B", options=PRECISE).x  # fmt: skip
+
+    def _split_descent(self, lam: Any, *given: Any) -> np.ndarray:
+        d = self.dimension
+
+        def both(z: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self._both(lam[0], *given, z[:d] - z[d:])
+            return value + lam[1] * z.sum(), lam[1] + np.concatenate([gradient, -gradient])
+
+        z = minimize(both, np.zeros(2 * d), jac=True, method="L-BFGS-B", options=PRECISE,
+                     bounds=[(0, None)] * (2 * d)).x  # fmt: skip
+        return z[:d] - z[d:]
 
 
 def _projected(z: np.ndarray) -> np.ndarray:

@@ -11,7 +11,19 @@ import numpy as np
 from cliquewise.problems.examples import ExampleProblem, Rows, stacked
 
 from .objective import Long, Objective, Outputs
-from .plain import Kind, Problem, Rng, chance, dense, draw_size, pick, row, weighted, weights_of
+from .plain import (
+    Kind,
+    Problem,
+    Rng,
+    chance,
+    dense,
+    draw_size,
+    elastic,
+    pick,
+    row,
+    weighted,
+    weights_of,
+)
 
 
 class Candidates(Kind):
@@ -31,6 +43,7 @@ class Candidates(Kind):
             examples.append({"candidates": listed, "y": int(rng.integers(len(listed)))})
         weighted(rng, examples)
         params = {"C": size["C"], "loss": loss, "n_jobs": pick(rng, 1, 1, 2)}
+        elastic(rng, params)
         return {"kind": self.name, "width": width, "params": params, "examples": examples}
 
     def arguments(self, problem: Problem) -> dict[str, Any]:
@@ -51,8 +64,10 @@ class Candidates(Kind):
             cost = np.array(cost, dtype=Long)
             cost = (cost - cost[t]) * (problem["params"]["loss"] != "log")
             made.append(Outputs(e.get("weight", 1.0), cost, x - x[t]))
-        smoother = "none" if problem["params"]["loss"] == "hinge" else "entropy"
-        return Objective(problem["params"]["C"], problem["width"], made, smoother)
+        p = problem["params"]
+        smoother = "none" if p["loss"] == "hinge" else "entropy"
+        l1_ratio = p.get("l1_ratio", 0.0)
+        return Objective(p["C"], problem["width"], made, smoother, l1_ratio=l1_ratio)
 
 
 class Matching(Kind):

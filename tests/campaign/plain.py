@@ -55,6 +55,12 @@ def weighted(rng: Rng, examples: list[dict[str, Any]]) -> None:
             examples[0]["weight"] = 1.0
 
 
+def elastic(rng: Rng, params: dict[str, Any]) -> None:
+    """Make a share of the penalty an L1 norm, sometimes."""
+    if chance(rng, 0.3):
+        params["l1_ratio"] = pick(rng, 0.1, 0.5, 0.9, 1.0, 1.0, 1e-9, 1 - 1e-6)
+
+
 def dense(rows: list[dict[str, float]], width: int) -> np.ndarray:
     """Rows by column as a matrix."""
     out = np.zeros((len(rows), width))

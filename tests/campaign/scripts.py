@@ -13,6 +13,7 @@ import numpy as np
 
 from cliquewise.data.dataset import Dataset
 
+from . import modes
 from .kinds import KINDS
 from .outputs import OwnProblem
 
@@ -22,6 +23,15 @@ from numpy import array, inf, nan
 
 import cliquewise as cw
 from cliquewise.data import Dataset
+"""
+
+MODES = """\
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cliquewise.errors import UnsupportedError
+
 """
 
 RECORD = """\
@@ -92,27 +102,17 @@ def certificate_script(case: dict[str, Any]) -> str:
     if problem["params"].get("n_jobs", 1) > 1:
         lines += ["from cliquewise.solvers.backends.chain import parts",
                   "parts.LEAST = parts.LEAST_WORK = 1", ""]  # fmt: skip
+    if any("mode" in drawn and "before" not in drawn for drawn in case["runs"]):
+        lines += [MODES, inspect.getsource(modes._in_parts), "", inspect.getsource(modes.train), ""]
     lines += [f"given = {literal(kind.arguments(problem))}", ""]
     for drawn in case["runs"]:
         if "before" in drawn:
             lines += _warm_lines(kind, problem, drawn)
             continue
         lines.append(f"model = {_estimator(kind, problem, drawn)}")
-        if drawn.get("mode") == "path":
+        if drawn.get("mode"):
             C = problem["params"]["C"]
-            lines.append(f"model = cw.regularization_path(model, Cs=[{C} * 100, {C}], **given)[-1]")
-        elif drawn.get("mode") == "partial_fit":
-            first = drawn.get("first", {})
-            lines += [
-                'classes = sorted({label for labels in given["y"] for label in labels})',
-                'weights = given["sample_weight"] or [1.0] * len(given["X"])',
-                f"first = {first!r}",
-                "last = model.get_params(deep=False)",
-                "model.set_params(**first)",
-                'model.partial_fit(given["X"][:1], given["y"][:1], classes, weights[:1])',
-                "model.set_params(**{name: last[name] for name in first})",
-                'model.partial_fit(given["X"][1:], given["y"][1:], None, weights[1:])',
-            ]
+            lines.append(f"model = train(model, given, {literal(drawn)}, {C})")
         else:
             lines.append("model.fit(**given)")
         lines.append("print(repr(model.certificate_))")

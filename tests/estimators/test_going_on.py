@@ -144,6 +144,70 @@ def test_a_forged_state_is_refused_or_proves_nothing_untrue(tmp_path):
     assert refused
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_partition_functions_that_are_nearly_right_prove_nothing_that_is_nearly_true(tmp_path):
+    path, more = tmp_path / "m.cw", {"sample_weight": [1e-9]}
+    reloaded(tight(tol=1e-8).fit(X[:CUT], Y[:CUT]), tmp_path)
+    arrays, header = read_arrays(path)
+    best = cw.load(path).partial_fit(X[:1], Y[:1], **more).certificate_.primal
+    forged = {name: np.array(part) for name, part in arrays.items()}
+    forged["duals.theta"] += 1e4  # the same distributions
+    forged["duals.log_z"] += 1e4 * np.diff(forged["data.offsets"])
+    forged["duals.log_z"] *= 1 + 9e-10  # rounding, it could seem
+    write_arrays(path, forged, header)
+    found = cw.load(path).set_params(max_epochs=1e-3).partial_fit(X[:1], Y[:1], **more)
+    assert best - 1e-4 < found.certificate_.dual <= best
+
+
+def test_what_is_wrong_with_a_state_in_a_file_is_said_in_a_sentence(tmp_path):
+    path = tmp_path / "m.cw"
+    reloaded(tight(tol=1e-2).fit(X[:5], Y[:5]), tmp_path)
+    arrays, header = read_arrays(path)
+    labels = arrays["data.labels"]
+    allowed = np.ones((len(labels), 9), dtype=bool)
+    for changed in ({"data.labels": labels + 3}, {"data.labels": labels - 1},
+                    {"data.allowed": allowed}, {"data.offsets": None}):  # fmt: skip
+        parts = {n: p for n, p in {**arrays, **changed}.items() if p is not None}
+        write_arrays(path, parts, header)
+        with pytest.raises(DataError):
+            cw.load(path).partial_fit(X[5:7], Y[5:7])
+    for state in (None, [1], {}, {**header["state"], "problem": 3}):
+        write_arrays(path, arrays, {**header, "state": state})
+        with pytest.raises(DataError):
+            cw.load(path).partial_fit(X[5:7], Y[5:7])
+
+
+def test_going_on_with_another_loss_begins_anew_where_its_examples_are_others():
+    for losses in (("pseudo_likelihood", "log"), ("log", "pseudo_likelihood"), ("log", "hinge")):
+        for go_on in (
+            lambda t: t.fit(X[:9], Y[:9], warm_start=True),
+            lambda t: t.partial_fit(X[8:9], Y[8:9]),
+        ):
+            tagger = tight(loss=losses[0], tol=1e-2).fit(X[:8], Y[:8]).set_params(loss=losses[1])
+            whole = tight(loss=losses[1], tol=1e-2).fit(X[:9], Y[:9]).certificate_
+            assert go_on(tagger).certificate_.gap <= 1e-2
+            assert tagger.certificate_.dual <= whole.primal + 1e-9
+            assert whole.dual <= tagger.certificate_.primal + 1e-9
+
+
+def test_weights_of_classes_are_in_the_file_and_balanced_ones_are_not_added_to(tmp_path):
+    given = {"A": 0.25, "C": 3.0}
+    copy = reloaded(tight(class_weight=given).fit(X[:9], Y[:9]), tmp_path)
+    assert copy.class_weight == {"B": 1.0, **given}
+    copy.partial_fit(X[9:12], Y[9:12])
+    whole = tight(class_weight=given).fit(X[:12], Y[:12]).certificate_
+    assert copy.certificate_.primal == pytest.approx(whole.primal, rel=1e-6)
+    arrays, header = read_arrays(tmp_path / "m.cw")
+    for wrong in ([1.0], [1.0, -1.0, 1.0], [1.0, 1.0, float("nan")], {"A": 1.0}):
+        write_arrays(tmp_path / "x.cw", arrays, {**header, "class_weight": wrong})
+        with pytest.raises(CliquewiseError, match="class_weight"):
+            cw.load(tmp_path / "x.cw")
+    balanced = tight(tol=1e-2, class_weight="balanced").fit(X[:9], Y[:9])
+    with pytest.raises(DataError, match=r"balanced.*all labels at once"):
+        balanced.partial_fit(X[9:], Y[9:])
+    assert balanced.fit(X[:12], Y[:12], warm_start=True).certificate_.gap <= 1e-2
+
+
 def test_a_kill_while_saving_loses_nothing(tmp_path):
     path = tmp_path / "m.cw"
     before = tight(tol=1e-3).fit(X[:CUT], Y[:CUT])
@@ -173,7 +237,7 @@ def test_training_ends_where_held_out_sequences_say_so_with_a_true_certificate()
     assert len(passes) < 100
     best = max(s for _, s in tagger.validation_scores_)
     assert tagger.score(X[30:], noise[30:]) == best
-    whole = tight(C=100.0, tol=1e-6).fit(X[:30], noise[:30])
+    whole = tight(C=100.0, tol=1e-3).fit(X[:30], noise[:30])
     losses = -tagger.log_likelihood(X[:30], noise[:30])
     primal = 0.5 * tagger.coef_ @ tagger.coef_ / (100.0 * 30) + losses.mean()
     assert tagger.certificate_.primal == pytest.approx(primal, rel=1e-9)
@@ -181,3 +245,11 @@ def test_training_ends_where_held_out_sequences_say_so_with_a_true_certificate()
     for wrong in ({"validation": X}, {"validation": (X, Y), "patience": 0}):
         with pytest.raises(DataError, match=r"validation|patience"):
             tight().fit(X, Y, **wrong)
+
+
+def test_weights_that_reach_the_tolerance_are_scored_as_well():
+    for tol in (0.6, 1e-2):
+        tagger = tight(tol=tol).fit(X[:30], Y[:30], validation=(X[:30], Y[:30]), patience=99)
+        passes, scores = zip(*tagger.validation_scores_, strict=True)
+        assert passes[-1] == pytest.approx(tagger.trace_.epochs[-1])
+        assert (tagger.certificate_.gap <= tol) == (scores[-1] >= max(scores))

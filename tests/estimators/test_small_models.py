@@ -90,6 +90,42 @@ def test_a_loaded_tagger_prunes_on_data_that_are_given(tmp_path):
         tagger.prune(keep=0.5)  # its training data have other attributes
 
 
+def test_pruning_that_drops_no_weight_leaves_the_certificate_as_it_was(tmp_path):
+    for kind in ("hinge", "seen pairs"):
+        data, tagger = fitted(kind)
+        tagger.save(tmp_path / "m.cw")
+        copy = cw.load(tmp_path / "m.cw").prune(0.0, X=data, y=Y)
+        assert copy.certificate_ == tagger.certificate_
+        assert copy.pruned_.weights == copy.pruned_.weights_before
+        assert copy.pruned_.objective == pytest.approx(tagger.certificate_.primal, rel=1e-9)
+        copy.prune(keep=0.5, X=data, y=Y)
+        assert copy.certificate_.primal == copy.pruned_.objective > tagger.certificate_.primal
+        assert copy.certificate_.dual <= tagger.certificate_.primal
+
+
+@pytest.mark.parametrize("loss", ["pseudo_likelihood", "softmax_margin"])
+def test_pruning_on_given_data_takes_weights_of_tokens_and_sequences(loss, tmp_path):
+    rng = np.random.default_rng(2)
+    given = {"token_weight": [rng.uniform(0, 3, len(x)).tolist() for x in X],
+             "sample_weight": rng.uniform(0, 2, len(X))}  # fmt: skip
+    weights = {"A": 2.0, "B": 0.5}
+    tagger = cw.SequenceTagger(loss, C=0.3, l1_ratio=0.2, class_weight=weights, random_state=0)
+    tagger.fit(X, Y, **given).save(tmp_path / "m.cw")
+    copy = cw.load(tmp_path / "m.cw").prune(keep=0.5, X=X, y=Y, **given)
+    tagger.prune(keep=0.5)
+    assert copy.pruned_.objective_before == pytest.approx(tagger.pruned_.objective_before, rel=1e-9)
+    assert copy.pruned_.objective == pytest.approx(tagger.pruned_.objective, rel=1e-9)
+    assert copy.certificate_.dual <= tagger.pruned_.objective_before
+
+
+def test_a_pruned_tagger_has_not_kept_the_state_of_its_file(tmp_path):
+    data, tagger = fitted("all pairs")
+    tagger.save(tmp_path / "m.cw", with_state=True)
+    copy = cw.load(tmp_path / "m.cw").prune(0.05, X=data, y=Y)
+    with pytest.raises(DataError, match="loaded, pruned"):
+        copy.partial_fit(data[:1], Y[:1])
+
+
 @pytest.mark.parametrize("wrong", [{}, {"threshold": 1, "keep": 2}, {"keep": -1}, {"keep": "x"}])
 def test_pruning_refuses_what_it_cannot_mean(wrong):
     with pytest.raises(DataError, match="prune"):

@@ -14,7 +14,7 @@ from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.data.shard_cache import ShardCache
-from cliquewise.errors import DataError
+from cliquewise.errors import CliquewiseError, DataError
 from cliquewise.estimators._chain_files import pack_chain
 from cliquewise.estimators._costs import PSEUDO
 from cliquewise.estimators._pruning import ChainPruning
@@ -43,9 +43,12 @@ class Known(NamedTuple):
 class ChainTraining(ChainPruning):
     """A tagger that keeps what it was trained on, in memory or in a file."""
 
+    loss: str
     dtype: str
+    class_weight: Any
     solver_: str
     _training: tuple[Any, Any, Any]
+    _objective: dict[str, Any]
     _stored: tuple[Arrays, Header]
     _to_file: Callable[[], tuple[Arrays, Header]]
     _begin: Callable[..., Any]
@@ -74,13 +77,18 @@ class ChainTraining(ChainPruning):
             Further labels that will come; named in the first call they cost nothing later.
         sample_weight : array-like, optional
         token_weight : list of lists of numbers, optional
-            As in :meth:`fit`.
+            As in :meth:`fit`. With ``min_count``, new attributes are counted in ``X`` alone.
         """
         given = Given(sample_weight, token_weight)
         if "coef_" not in self.__dict__:
             return self._begin(X, y, classes, given)  # type: ignore[no-any-return]
         self._check_parameters()
-        old, partial, state = self._kept("partial_fit")
+        if isinstance(self.class_weight, str):
+            raise DataError(
+                f'class_weight = "{self.class_weight}" is made from all labels at once: give a '
+                "dict of weights to partial_fit, or fit(..., warm_start=True) on all examples"
+            )
+        old, partial, state = self._kept_examples("partial_fit")
         layout, X = laid_out(self, X)
         y = y if layout is None else layout.given(y, "y")
         encoder, labels = self._grown(X, y, classes)
@@ -103,7 +111,7 @@ class ChainTraining(ChainPruning):
     def _fit_known(self, X: Any, y: Any, given: Given, callback: Any) -> Self:
         """Train on examples of which some are known, from the dual variables of these."""
         self._check_parameters()
-        old, partial, state = self._kept("warm_start")
+        old, partial, state = self._kept_examples("warm_start")
         layout, X = laid_out(self, X)
         y = y if layout is None else layout.given(y, "y")
         encoder, labels = self._grown(X, y, None)
@@ -124,7 +132,7 @@ class ChainTraining(ChainPruning):
     def _kept(self, what: str) -> Any:
         """The examples and the state of the training before."""
         if "_training" not in self.__dict__ and "_stored" in self.__dict__:
-            self._training = self._unpacked(*self._stored)
+            self._training, self._objective = self._unpacked(*self._stored), self._settings()
             del self._stored
         if "_training" not in self.__dict__:
             raise DataError(
@@ -138,6 +146,12 @@ class ChainTraining(ChainPruning):
                 "fit again"
             )
         return self._training
+
+    def _kept_examples(self, what: str) -> Any:
+        """The same, without a state whose examples are not those of this loss."""
+        data, partial, state = self._kept(what)
+        by_token = (self._objective["loss"] == PSEUDO, self.loss == PSEUDO)
+        return data, partial, state if len({*by_token}) == 1 else None
 
     def _adopted(self, problem: Any, solver: Any, warm: Any) -> Any:
         """A state for this problem from one of other examples; None if the solver has none."""
@@ -178,13 +192,27 @@ class ChainTraining(ChainPruning):
             parts = {**arrays, **more}, {**parts[1], **header, "state": state_header}
         self._write(path, dtype, *parts)  # type: ignore[attr-defined]
 
-    def _unpacked(self, arrays: Arrays, header: Header) -> tuple[Dataset, None, Any]:
-        """Examples and state of a file; the state is checked as that of a checkpoint is."""
+    def _unpacked(self, arrays: Arrays, header: Any) -> tuple[Dataset, None, Any]:
+        """Examples and state of a file; whatever is wrong with them is damage of the file."""
+        try:
+            return self._checked_training(arrays, header)
+        except CliquewiseError:
+            raise
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as e:
+            raise DataError(f"the training that the file holds is damaged ({e!r})") from e
+
+    def _checked_training(self, arrays: Arrays, header: Header) -> tuple[Dataset, None, Any]:
+        """The state is checked as that of a checkpoint is."""
         data = _dataset(arrays, "data.", self.encoder_.n_features)
         if "edges.indptr" in arrays:
             edges = {**arrays, "edges.offsets": arrays["data.offsets"]}
             n = self.model_.n_edge_attributes
             data = replace(data, edges=_dataset(edges, "edges.", n))
+        labels, n_labels = data.labels, self.model_.n_labels
+        if labels is None or (len(labels) and not 0 <= labels.min() <= labels.max() < n_labels):
+            raise DataError("the labels in the file are not those of the model")
+        if data.allowed is not None and data.allowed.shape[1] != n_labels:
+            raise DataError("the allowed labels in the file are not those of the model")
         problem = self._chain_problem(self.model_, data, None)
         solver = get(str(header["solver"]), "chain")
         if header["dtype"] == "float32" and isinstance(solver, SDCA):

@@ -14,7 +14,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.estimators._chain_files import without_zeros
 from cliquewise.estimators._inspection import ChainInspection
-from cliquewise.estimators._tables import Given
+from cliquewise.estimators._tables import Given, laid_out
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
 
@@ -60,12 +60,13 @@ class ChainPruning(ChainInspection):
 
     def prune(
         self, threshold: float | None = None, *, keep: float | None = None, X: Any = None,
-        y: Any = None, sample_weight: Any = None,
+        y: Any = None, sample_weight: Any = None, token_weight: Any = None,
     ) -> Self:  # fmt: skip
         """Set small weights to zero, and drop attributes without any other.
 
         What this costs is in ``pruned_`` (weights, attributes and objective, before and after), and
-        ``certificate_`` becomes that of the weights that are left. Transitions stay.
+        ``certificate_`` becomes that of the weights that are left; where none of them changes it
+        stays as it was. Transitions stay.
 
         Parameters
         ----------
@@ -73,9 +74,10 @@ class ChainPruning(ChainInspection):
             Weights up to this size go.
         keep : int or float, optional
             Or: so many weights stay, the largest ones; below 1, this share of them.
-        X, y, sample_weight : optional
-            Data that the objective is computed on; a tagger that was trained in this process has
-            its own. The certificate is then one for these data.
+        X, y, sample_weight, token_weight : optional
+            Data that the objective is computed on, as in ``fit``; a tagger that was trained in this
+            process has its own. The certificate is then one for these data and for the attributes
+            that the tagger has: what was dropped before is no part of the problem.
 
         Examples
         --------
@@ -90,9 +92,7 @@ class ChainPruning(ChainInspection):
         check_is_fitted(self, "coef_")
         weights = self._without_small(threshold, keep)
         if X is not None:
-            given = Given(sample_weight)
-            data, partial = self._labeled(self._encode(X), self.labels_, y, given)
-            problem = self._chain_problem(self.model_, data, partial)
+            problem = self._problem_on(X, y, Given(sample_weight, token_weight))
             before, certificate = problem.primal(self.coef_), problem.certificate(weights)
         else:
             if self._trained_problem() is None:
@@ -103,14 +103,25 @@ class ChainPruning(ChainInspection):
                 )
             before, certificate = self.certificate_.primal, self._certificate_of(weights)
         old = self._sizes(self.coef_)
+        changes = not np.array_equal(weights, self.coef_)
         parts = without_zeros(self.model_, self.encoder_, weights)
-        self.__dict__.pop("_training", None)  # whose numbers of attributes are others
+        for name in ("_training", "_stored"):  # whose numbers of attributes are others
+            self.__dict__.pop(name, None)
         model, encoder, left = parts
         self._set(encoder, self.labels_, model, left)
         new = self._sizes(left)
         self.pruned_ = Pruned(old[0], new[0], old[1], new[1], before, certificate.primal)
-        self.certificate_ = certificate
+        if changes:
+            self.certificate_ = certificate
         return self
+
+    def _problem_on(self, X: Any, y: Any, given: Given) -> ChainProblem:
+        """What training on other data would minimize, over the weights that there are."""
+        layout, X = laid_out(self, X)
+        y = y if layout is None else layout.given(y, "y")
+        given = given.by_sequence(layout)
+        data, partial = self._labeled(self._encode(X), self.labels_, y, given)
+        return self._chain_problem(self.model_, data, partial)
 
     def _without_small(self, threshold: float | None, keep: float | None) -> Floats:
         """The weights, small ones set to zero."""

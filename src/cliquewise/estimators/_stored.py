@@ -59,6 +59,14 @@ def listed_classes(classes: Any) -> Labels:
     return Labels(plain_classes(classes))
 
 
+def listed_weights(given: Any, classes: list[Any]) -> dict[Any, float]:
+    """Weights of the classes in a file, by class."""
+    fine = isinstance(given, list) and len(given) == len(classes)
+    if not fine or not all(isinstance(w, float) and 0 <= w <= _LARGEST_WEIGHT for w in given):
+        raise DataError("its class_weight is no list of a weight per class")
+    return dict(zip(classes, given, strict=True))
+
+
 def plain_classes(classes: Any) -> list[Any]:
     """Classes that JSON can hold, or an error that says which cannot be saved."""
     for c in classes:

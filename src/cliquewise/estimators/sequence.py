@@ -35,6 +35,7 @@ from cliquewise.estimators._shards import encoded, kept, problem_on_disk
 from cliquewise.estimators._stored import (
     Arrays,
     Header,
+    listed_weights,
     plain_classes,
 )
 from cliquewise.estimators._tables import Given, learned
@@ -462,6 +463,9 @@ class SequenceTagger(ChainTraining, Estimator):
 
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = pack_chain(self.model_, self.encoder_, self.coef_)
+        if isinstance(self.class_weight, dict):  # whose keys may be no text
+            given = [float(self.class_weight.get(c, 1.0)) for c in self.classes_]
+            header["class_weight"] = given
         return arrays, {"classes": plain_classes(self.classes_), **header}
 
     def _plain_parameters(self) -> dict[str, Any]:
@@ -472,6 +476,8 @@ class SequenceTagger(ChainTraining, Estimator):
         if isinstance(parts[0].inner, TemplateEncoder):
             self.template = parts[0].inner.template
         self._set(*parts)
+        if "class_weight" in header:
+            self.class_weight = listed_weights(header["class_weight"], self.classes_)
         if "state" in header:
             own = ("data.", "edges.", "duals.")
             kept = {name: part for name, part in arrays.items() if name.startswith(own)}

@@ -184,6 +184,12 @@ class Run:
         before = Certificate(reached.primal, self.best.value, reached.status, self.best.rounding)
         return state, self.check(state, before)
 
+    def _is_enough(self, state: Any) -> bool:
+        """Whether whoever looks on has seen enough."""
+        if self.monitor is None:
+            return False
+        return self.monitor(self.epochs, np.array(self.solver.weights(self.problem, state)))
+
     def go(self, state: Any) -> Fit:
         """Step until the certificate, the epochs or the clock say stop."""
         with BetweenSteps() as ctrl_c:
@@ -207,17 +213,16 @@ class Run:
                 if isinstance(self.callback, TrainingLine):
                     self.callback.step(self.epochs, self.before + self.seconds, info.estimate)
                 certificate = None
+                proved = False
                 if info.certificate is not None or self.is_due(info, state):
                     certificate = self.check(state, info.certificate)
-                    if certificate.gap <= self.tol:
-                        break
-                    if self.fallback is not None and self.is_slow():
+                    proved = bool(certificate.gap <= self.tol)
+                    if not proved and self.fallback is not None and self.is_slow():
                         state, certificate = self.change(state), None
                 self.finished = info.finished
-                self.save(state)
-                if self.monitor is not None and self.monitor(
-                    self.epochs, np.array(self.solver.weights(self.problem, state))
-                ):
+                if not proved:
+                    self.save(state)
+                if self._is_enough(state) or proved:
                     break
             ctrl_c.is_urgent = False
         except KeyboardInterrupt:

@@ -97,6 +97,9 @@ class Distributions(Blocks, Protocol):
     def order(self) -> Order:
         """The order of visits of a run."""
 
+    def infer(self) -> None:
+        """Marginals and log partitions from the scores, which alone say what a distribution is."""
+
     def refresh(self) -> None:
         """The weights from the distributions afresh."""
 

@@ -68,7 +68,7 @@ class ChainDuals:
         """Distributions close to the truth."""
         data, labels = self.problem.data, self.problem.chains.labels
         self.arrays.theta[np.arange(data.n_tokens), labels] = start
-        self._infer()
+        self.infer()
         self.arrays.gaps[:] = data.lengths * np.log(max(self.problem.model.n_labels, 2))
 
     def totals(self, depths: Floats | None = None) -> Totals:
@@ -149,7 +149,7 @@ class ChainDuals:
                 edges = theirs.theta_edges[source : source + tables]
                 mine.theta_edges[row : row + tables, :k, :k] = edges
         # The hinge loss is smoothed afresh: with little smoothing, what has changed moves slowly.
-        self._infer()
+        self.infer()
         mine.gaps[own] = theirs.gaps[old]
 
     def pack(self) -> Arrays:
@@ -162,7 +162,7 @@ class ChainDuals:
             low = LOWEST.get(name, -np.inf)
             stored = checked(arrays, name, target.shape, target.dtype, low)
             if name == "mu":
-                self._infer()  # what the scores say, to compare the rest with
+                self.infer()  # what the scores say, to compare the rest with
             if name in FOLLOWS:
                 apart = np.abs(stored - target)
                 near = apart <= self.rounding * (1 + np.abs(target))
@@ -171,7 +171,7 @@ class ChainDuals:
         if self.problem.loss == "hinge":
             self.gamma = number_of(arrays, "gamma")
 
-    def _infer(self) -> None:
+    def infer(self) -> None:
         """Marginals and log partitions from the scores."""
         from cliquewise._kernels.chain import sdca, sdca_pairs
 

@@ -122,20 +122,20 @@ class ShardedDuals:
         return {"gamma": np.array([self.gamma])}
 
     def unpack(self, arrays: Arrays) -> None:
-        self._take_up()
+        self.infer()
         if self.problem.loss == "hinge":
             self.gamma = number_of(arrays, "gamma")
 
-    def _take_up(self) -> None:
+    def infer(self) -> None:
         """Marginals from the scores, whatever an interrupted visit left behind."""
         for part in range(len(self.problem)):
-            self._open(part, self.w)._infer()
+            self._open(part, self.w).infer()
         self.ready = True
 
     def _begin(self) -> None:
         """Distributions close to the truth."""
         if self.ready:
-            self._take_up()
+            self.infer()
             return
         self.store.begin()
         for part in range(len(self.problem)):

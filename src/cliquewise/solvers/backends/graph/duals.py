@@ -39,7 +39,7 @@ class GraphDuals:
         # An example without weight has no gap, visited or not.
         self.gaps = np.where(problem.temperatures > 0, np.inf, 0.0)
         self.w = np.zeros(problem.dimension)
-        self._infer()
+        self.infer()
 
     @staticmethod
     def memory(problem: GraphProblem) -> float:
@@ -51,7 +51,8 @@ class GraphDuals:
         """The order of visits of a run."""
         return Order()
 
-    def _infer(self) -> None:
+    def infer(self) -> None:
+        """Marginals and log partitions from the scores."""
         for i in range(self.problem.n_examples):
             at = self.problem.entries(i)
             self.mu[at], self.log_z[i] = self.problem.marginals(i, self.theta[at])
@@ -62,14 +63,14 @@ class GraphDuals:
         if warm.theta.shape != self.theta.shape:
             raise DataError("a warm start needs the same graphs")
         self.theta = warm.theta.copy()
-        self._infer()
+        self.infer()
 
     def pack(self) -> Arrays:
         return {"theta": self.theta}
 
     def unpack(self, arrays: Arrays) -> None:
         self.theta = checked(arrays, "theta", self.theta.shape, low=-1e12, high=1e12)
-        self._infer()
+        self.infer()
 
     # ---- the algorithm's questions
 
