@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -226,3 +228,34 @@ def test_a_mapped_model_survives_that_its_file_is_replaced(tmp_path):
     tagger.prune(keep=1).save(tmp_path / "m.cw")
     assert mapped.predict(data) == expected
     assert mapped.feature_names() != cw.load(tmp_path / "m.cw").feature_names()
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_only_predicts_answers_as_the_tagger_does(kind, mmap, tmp_path):
+    data, tagger = fitted(kind)
+    tagger.save(tmp_path / "m.cw")
+    light = cw.load(tmp_path / "m.cw", mmap=mmap, predict_only=True)
+    assert not isinstance(light, cw.SequenceTagger)
+    assert light.predict(data) == tagger.predict(data)
+    if tagger.has_probabilities:
+        assert light.predict_top_k(data[:2], 3) == tagger.predict_top_k(data[:2], 3)
+        for ours, theirs in zip(light.predict_marginals(data), tagger.predict_marginals(data)):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_only_predicts_needs_no_scikit_learn_and_other_models_come_whole(tmp_path):
+    cw.SequenceTagger(random_state=0).fit(X, Y).save(tmp_path / "m.cw")
+    code = (
+        "import sys, cliquewise as cw; x = [[['w1', 'v2'], ['w7']]]\n"
+        "print(cw.load(sys.argv[1], predict_only=True).predict(x), 'sklearn' in sys.modules)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "m.cw")],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    expected = cw.load(tmp_path / "m.cw").predict([[["w1", "v2"], ["w7"]]])
+    assert found.stdout == f"{expected} False\n"
+    other = cw.MulticlassClassifier(random_state=0).fit(np.eye(3), [0, 1, 2])
+    other.save(tmp_path / "c.cw")
+    assert isinstance(cw.load(tmp_path / "c.cw", predict_only=True), cw.MulticlassClassifier)

@@ -145,11 +145,11 @@ def load_tagger(path: str) -> Any:
 def load_predictor(path: str, jobs: int) -> Any:
     """The same to predict with, which is quicker to load."""
     from cliquewise.estimators.files import load
-    from cliquewise.estimators.predictor import read_predictor
+    from cliquewise.estimators.predictor import Predictor
 
-    model = read_predictor(path)
-    if model is None:
-        _refuse(type(load(path)).__name__, path)
+    model = load(path, predict_only=True)
+    if not isinstance(model, Predictor):
+        _refuse(type(model).__name__, path)
     model.n_jobs = jobs
     return _of_files(model, path)
 

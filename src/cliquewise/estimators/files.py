@@ -24,7 +24,7 @@ KINDS = {
 }
 
 
-def load(path: str | Path, *, mmap: bool = False) -> Any:
+def load(path: str | Path, *, mmap: bool = False, predict_only: bool = False) -> Any:
     """Read a model that was written by ``save``. Runs no code from the file.
 
     Parameters
@@ -34,6 +34,10 @@ def load(path: str | Path, *, mmap: bool = False) -> Any:
         Leave the weights and the names of a :class:`~cliquewise.SequenceTagger` in the file and
         map it into memory: processes that load the same file share it. Nobody may then change the
         file in place (``save`` does not: it replaces the file).
+    predict_only : bool, default=False
+        Of a :class:`~cliquewise.SequenceTagger` load what predicts and nothing else, a
+        :class:`~cliquewise.estimators.predictor.Predictor`: without scikit-learn, whose import
+        takes most of the time of a new process. Other models come whole.
 
     Raises
     ------
@@ -53,6 +57,11 @@ def load(path: str | Path, *, mmap: bool = False) -> Any:
     kind = header.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise FormatError(f"the file holds {kind!r}, not a model ({', '.join(KINDS)})", path)
+    if predict_only and kind == "SequenceTagger":
+        from cliquewise.estimators.predictor import restored_predictor
+
+        with damaged(path):
+            return restored_predictor(arrays, header)
     if mmap and kind != "SequenceTagger":
         arrays = {name: np.array(array) for name, array in arrays.items()}
     estimator = getattr(import_module(f"{__package__}.{KINDS[kind]}"), kind)

@@ -7,7 +7,6 @@ some sentences. Here is no estimator: ``cliquewise predict`` starts in a third o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cliquewise.data.conversion import SequenceEncoder
@@ -16,9 +15,8 @@ from cliquewise.estimators._chain_files import restored_chain
 from cliquewise.estimators._costs import PSEUDO
 from cliquewise.estimators._parameters import check_parameters
 from cliquewise.estimators._spans import SpanPrediction
-from cliquewise.estimators._stored import damaged, restored_weights
+from cliquewise.estimators._stored import Arrays, Header, restored_weights
 from cliquewise.models.chain import ChainModel
-from cliquewise.persistence import read_arrays
 from cliquewise.problems.chain import LOSSES
 from cliquewise.ragged import Floats
 
@@ -51,28 +49,10 @@ class Predictor(SpanPrediction):
         self.classes_: list[Any] = self.labels_.classes
 
 
-def read_predictor(path: str | Path) -> Predictor | None:
-    """The tagger in a file, to predict with; None where the file holds another kind of model.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged or foreign.
-
-    Examples
-    --------
-    >>> import cliquewise as cw, tempfile, os
-    >>> path = os.path.join(tempfile.mkdtemp(), "model.cw")
-    >>> cw.SequenceTagger().fit([[["a"], ["b"]]], [["A", "B"]]).save(path)
-    >>> read_predictor(path).predict([[["b"]]])
-    [['B']]
-    """
-    arrays, header = read_arrays(path)
-    if header.get("kind") != "SequenceTagger":
-        return None
-    with damaged(path):
-        given = header["params"]
-        check_parameters(given, given, (*LOSSES, PSEUDO))
-        parts = restored_chain({**arrays, "coef": restored_weights(arrays, header)}, header)
-        own = {name: given[name] for name in ("loss", "by", "max_memory") if name in given}
-        return Predictor(*parts, **own)
+def restored_predictor(arrays: Arrays, header: Header) -> Predictor:
+    """What predicts in a tagger's file (``cliquewise.load(path, predict_only=True)``)."""
+    given = header["params"]
+    check_parameters(given, given, (*LOSSES, PSEUDO))
+    parts = restored_chain({**arrays, "coef": restored_weights(arrays, header)}, header)
+    own = {name: given[name] for name in ("loss", "by", "max_memory") if name in given}
+    return Predictor(*parts, **own)
