@@ -67,7 +67,7 @@ def test_the_weights_of_pair_attributes_are_the_features_of_the_duals(seed):
     rng = np.random.default_rng(seed)
     for scores in (blocks.arrays.theta, blocks.arrays.theta_edges):
         scores[:] = rng.normal(size=scores.shape)
-    blocks._infer()
+    blocks.infer()
     blocks.refresh()
     data, model = problem.data, problem.model
     weights = np.repeat(data.weights, data.lengths)

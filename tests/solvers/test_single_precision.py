@@ -70,7 +70,7 @@ def test_the_certificate_is_that_of_the_same_scores_in_double_precision() -> Non
     other = SDCA().init(problem)
     other.blocks.arrays.theta[:] = arrays.theta
     other.blocks.arrays.theta_edges[:] = arrays.theta_edges
-    other.blocks._infer()
+    other.blocks.infer()
     assert proof.dual == pytest.approx(SDCA().certify(problem, other).dual, rel=1e-13)
 
 
