@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.data.attributes import FirstSight
+from cliquewise.data.cells import plain_cells
+from cliquewise.data.frames import Table, grouped
 from cliquewise.data.spans import Places, Scheme, SpanLabels, check_scheme
 from cliquewise.errors import DataError
 from cliquewise.output_metrics import average_precision, corloc, iou, pair_f1
@@ -174,7 +176,7 @@ def exact_match_accuracy(y_true: Any, y_pred: Any) -> float:
     return float((wrong[offsets[1:]] == wrong[offsets[:-1]]).mean())
 
 
-def span_scores(y_true: Any, y_pred: Any, scheme: Scheme = "auto") -> SpanScores:
+def span_scores(y_true: Any, y_pred: Any, scheme: Scheme = "auto", *, by: Any = None) -> SpanScores:
     """Count the spans (chunks, entities) as the CoNLL evaluation script does.
 
     A span begins at ``B-`` or ``S-``, wherever the type changes, and at an ``I-`` or ``E-``
@@ -188,6 +190,9 @@ def span_scores(y_true: Any, y_pred: Any, scheme: Scheme = "auto") -> SpanScores
     scheme : {"auto", "IOB1", "IOB2", "BIOES"}
         Which prefixes may occur: B and I, or also E and S. ``auto`` takes all of them, and
         BILOU's L and U. The counting is the same.
+    by : column, optional
+        For labels that are columns of a table, with a row per token: the column that tells the
+        sequences apart.
 
     Examples
     --------
@@ -196,6 +201,8 @@ def span_scores(y_true: Any, y_pred: Any, scheme: Scheme = "auto") -> SpanScores
     (0.5, 1.0)
     """
     check_scheme(scheme)
+    if by is not None:
+        y_true, y_pred = grouped(by, y_true, y_pred)
     true, pred, offsets = _flatten(y_true, y_pred)
     types: dict[str, int] = {}
     spans = [_spans(labels, offsets, types, scheme) for labels in (true, pred)]
@@ -219,7 +226,7 @@ def _scores(counts: NDArray[np.int64], by_type: dict[str, SpanScores]) -> SpanSc
     return SpanScores(n_true, n_predicted, n_correct, by_type)
 
 
-def span_f1(y_true: Any, y_pred: Any, scheme: Scheme = "auto") -> float:
+def span_f1(y_true: Any, y_pred: Any, scheme: Scheme = "auto", *, by: Any = None) -> float:
     """F1 of the spans; see `span_scores`.
 
     Examples
@@ -227,7 +234,7 @@ def span_f1(y_true: Any, y_pred: Any, scheme: Scheme = "auto") -> float:
     >>> span_f1([["B-NP", "O", "B-VP"]], [["B-NP", "O", "B-NP"]])
     0.5
     """
-    return span_scores(y_true, y_pred, scheme).f1
+    return span_scores(y_true, y_pred, scheme, by=by).f1
 
 
 def confusion(y_true: Any, y_pred: Any, classes: Sequence[Any] | None = None) -> Confusion:
@@ -341,7 +348,7 @@ def token_accuracy_scorer(estimator: Any, X: Any, y: Any) -> float:
     >>> token_accuracy_scorer(Constant(), [[0, 0]], [["A", "B"]])
     0.5
     """
-    return token_accuracy(y, estimator.predict(X))
+    return token_accuracy(*_both(estimator, X, y))
 
 
 def exact_match_scorer(estimator: Any, X: Any, y: Any) -> float:
@@ -355,7 +362,7 @@ def exact_match_scorer(estimator: Any, X: Any, y: Any) -> float:
     >>> exact_match_scorer(Constant(), [[0, 0], [0]], [["A", "B"], ["A"]])
     0.5
     """
-    return exact_match_accuracy(y, estimator.predict(X))
+    return exact_match_accuracy(*_both(estimator, X, y))
 
 
 def span_f1_scorer(estimator: Any, X: Any, y: Any) -> float:
@@ -369,7 +376,19 @@ def span_f1_scorer(estimator: Any, X: Any, y: Any) -> float:
     >>> span_f1_scorer(Constant(), [[0, 0]], [["B-X", "B-X"]])
     1.0
     """
-    return span_f1(y, estimator.predict(X))
+    return span_f1(*_both(estimator, X, y))
+
+
+def _both(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
+    """Truth and prediction, by sequence; of a table, too."""
+    predicted, table = estimator.predict(X), Table.of(X)
+    if table is None:
+        return y, predicted
+    y = table.cells(y) if isinstance(y, str) else y
+    if estimator.by is None:
+        return plain_cells(y), plain_cells(predicted)
+    truth, own = grouped(table.cells(estimator.by), y, predicted)
+    return truth, own
 
 
 def _flatten(y_true: Any, y_pred: Any) -> tuple[list[Any], list[Any], NDArray[np.int64]]:
@@ -381,7 +400,10 @@ def _flatten(y_true: Any, y_pred: Any) -> tuple[list[Any], list[Any], NDArray[np
         if any(isinstance(s, str) for s in sides[0]):
             raise TypeError
     except TypeError:
-        raise DataError("labels must be a list of sequences; wrap a single sequence: [y]") from None
+        raise DataError(
+            "labels must be a list of sequences; wrap a single sequence: [y] (for columns of a "
+            "table: span_scores(y_true, y_pred, by=table[...]), or a scorer)"
+        ) from None
     different = np.flatnonzero(lengths[0] != lengths[1])
     if len(different):
         i = int(different[0])

@@ -96,6 +96,17 @@ def test_new_labels_and_attributes_are_taken_in(parameters, tmp_path):
     assert warm.certificate_.gap <= warm.tol
 
 
+def test_examples_are_known_again_however_their_attributes_are_written(tmp_path):
+    data = [[{"w": t[0], t[1]: True, "odd": t[0] in ("w1", "w3")} for t in x] for x in X]
+    tagger = reloaded(tight(tol=1e-4).fit(data, Y), tmp_path)
+    turned = [[dict(reversed(t.items())) for t in x] for x in data]  # and no value is zero any more
+    bare = [[{k: v for k, v in t.items() if v is not False} for t in x] for x in turned]
+    for same in (data, turned, bare):
+        assert cw.load(tmp_path / "m.cw").fit(same, Y, warm_start=True).trace_.epochs[-1] <= 2
+    with pytest.raises(DataError, match="numbers alone"):
+        tagger.partial_fit([np.ones((2, 3))], [["A", "B"]])
+
+
 def test_what_is_not_possible_is_refused_with_a_sentence(tmp_path):
     tagger = tight().fit(X[:5], Y[:5])
     tagger.save(tmp_path / "bare.cw")
@@ -105,8 +116,9 @@ def test_what_is_not_possible_is_refused_with_a_sentence(tmp_path):
         lambda: bare.fit(X, Y, warm_start=True),
         lambda: bare.save(tmp_path / "x.cw", with_state=True),
     ):
-        with pytest.raises(DataError, match="with_state=True"):
+        with pytest.raises(DataError, match="with_state=True") as told:
             go_on()
+    assert "save it before that" in str(told.value)
     partial = tight().fit(X[:5], [[None, *y[1:]] for y in Y[:4]] + Y[4:5])
     with pytest.raises(DataError, match="whole labels"):
         partial.save(tmp_path / "x.cw", with_state=True)
@@ -242,7 +254,12 @@ def test_training_ends_where_held_out_sequences_say_so_with_a_true_certificate()
     primal = 0.5 * tagger.coef_ @ tagger.coef_ / (100.0 * 30) + losses.mean()
     assert tagger.certificate_.primal == pytest.approx(primal, rel=1e-9)
     assert tagger.certificate_.dual <= whole.certificate_.primal + 1e-9
-    for wrong in ({"validation": X}, {"validation": (X, Y), "patience": 0}):
+    for wrong in (
+        {"validation": X},
+        {"validation": (X, Y), "patience": 0},
+        {"validation": ([], [])},
+        {"validation": (X, Y[1:])},
+    ):
         with pytest.raises(DataError, match=r"validation|patience"):
             tight().fit(X, Y, **wrong)
 

@@ -179,7 +179,13 @@ def test_a_categorical_or_nullable_id_and_empty_cells_that_continue_a_sequence()
     assert tagger.encoder_.columns == ["word"]
     assert tagger.predict(table).tolist() == LONG["tag"]
     sparse = {"id": ["s1", None, "s2", float("nan")], "word": ["New", "York", "it", "rains"]}
-    assert Layout.of(Table.of(sparse), "id").offsets.tolist() == [0, 2, 4]
+    for empty in (sparse, {**sparse, "id": ["s1", "", "s2", ""]}):  # as CSV files are read
+        layout = Layout.of(Table.of(empty), "id")
+        assert layout.offsets.tolist() == [0, 2, 4] and layout.ids == ["s1", "s2"]
+    assert layout.labels(["A", "", "B", ""]) == [["A", None], ["B", None]]
+    polars = pytest.importorskip("polars")
+    table = polars.DataFrame({"id": [2.0, float("nan"), None, 1.0, 2.0]})
+    assert Layout.of(Table.of(table), "id").order.tolist() == [0, 1, 2, 4, 3]
 
 
 def test_what_tokens_may_be_comes_as_a_column_and_more_rows_can_be_learned():
@@ -201,6 +207,53 @@ def test_scikit_learn_cross_validates_whole_sequences_of_a_table(kind):
     options = {"groups": table["sentence"], "cv": GroupKFold(2), "error_score": "raise"}
     scores = cross_val_score(make(by="sentence"), table, table["tag"], **options)
     assert scores.shape == (2,) and np.all(scores > 0)
+    options["scoring"] = cw.metrics.span_f1_scorer
+    assert len(cross_val_score(make(by="sentence"), table, table["tag"], **options)) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_spans_of_columns_end_with_their_sequences(kind):
+    table = KINDS[kind]({"id": [1, 2, 1, 2], "y": ["B-X", "I-X", "I-X", "O"], "p": list("OOOO")})
+    scores = cw.metrics.span_scores(table["y"], table["p"], by=table["id"])
+    assert scores.n_true == 2 and cw.metrics.span_f1(table["y"], table["y"], by=table["id"]) == 1
+    tagger = make(by="sentence").fit(LONG, "tag")
+    own = KINDS[kind](LONG)
+    assert cw.metrics.span_f1_scorer(tagger, own, own["tag"]) == 1.0
+    assert cw.metrics.exact_match_scorer(tagger, own, "tag") == 1.0
+    lists = make().fit(WIDE, "tags")
+    assert cw.metrics.token_accuracy_scorer(lists, KINDS[kind](WIDE), "tags") == 1.0
+    with pytest.raises(DataError, match="by=table"):
+        cw.metrics.span_f1(table["y"], table["p"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_are_shown_explained_reported_pruned_and_stop_training(kind, tmp_path):
+    table = KINDS[kind](LONG)
+    tagger = make(by="sentence").fit(table, "tag", validation=(table, "tag"), patience=50)
+    assert tagger.validation_scores_[-1][1] == 1.0
+    one = KINDS[kind]({"sentence": [5, 5], "word": ["Anna", "sees"]})
+    assert tagger.predict_single(one) == [row["tag"] for row in tagger.explain(one)]
+    assert set(tagger.predict_marginals_single(one)[0]) == set(tagger.classes_)
+    assert "[Anna]PER" in str(tagger.show(one))
+    tagger.report(table, "tag", tmp_path / "r.html")
+    assert tagger.prune(keep=0.5, X=table, y="tag").pruned_.objective > 0
+    with pytest.raises(DataError, match="one sequence; this table has 4"):
+        tagger.explain(table)
+
+
+def test_a_table_of_pandas_is_refused_with_what_to_do_about_it():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(LONG)
+    holes = table.assign(word=table["word"].where(table["word"] != "it"))  # "NA", to read_csv
+    for wrong, message in (
+        (pandas.concat([table, table[["word"]]], axis=1), "several 'word'"),
+        (table.set_index("sentence"), r"reset_index\(\)"),
+        (holes, "keep_default_na=False"),
+    ):
+        with pytest.raises(DataError, match=message):
+            make(by="sentence").fit(wrong, "tag")
+    with pytest.raises(DataError, match="'word' holds 1; with a template all columns are text"):
+        make(by="sentence").fit(table, "tag").predict({"sentence": [1], "word": [1]})
 
 
 def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
@@ -238,6 +291,10 @@ def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
         (WIDE, "tags", "tokens", "an id is a number or a string"),
         ({"w": 1, "t": ["A", "A"]}, "t", "w", "'w' of the table is no list"),
         ({"w": "ab", "t": ["A", "A"]}, "t", "w", "'w' of the table is no list"),
+        ({"s": [1, 2], "t": ["A", "B"]}, "t", "s", "no column describes the tokens"),
+        ({"s": [1, 2], "w": ["a", "b"], "t": [0.3, 0.7]}, "t", "s", "a label is 0.3"),
+        ({"w": [["a", "b"]], "t": [[-100, 1]]}, "t", None, "a label is -100"),
+        ({"s": [1], **{n: c[:1] for n, c in WIDE.items()}}, "tags", "s", "leave out by"),
     ],
 )
 def test_tables_that_cannot_be_learned_say_why(table, y, by, message):
@@ -247,5 +304,7 @@ def test_tables_that_cannot_be_learned_say_why(table, y, by, message):
 
 def test_a_table_that_is_not_there_yet_is_refused():
     polars = pytest.importorskip("polars", reason="polars is not installed")
-    with pytest.raises(DataError, match="LazyFrame cannot be read"):
+    with pytest.raises(DataError, match=r"LazyFrame cannot be read; call its collect\(\)"):
         make(by="sentence").fit(polars.DataFrame(LONG).lazy(), "tag")
+    batch = pytest.importorskip("pyarrow").record_batch(LONG)
+    assert make(by="sentence").fit(batch, "tag").predict(batch).to_pylist() == LONG["tag"]

@@ -129,6 +129,10 @@ class SequenceEncoder:
         learned = other.inner.to_state()
         for part in ("vocabulary", "edge_vocabulary"):  # of tokens, and of pairs of them
             if part in state:
+                if learned[part] is None:
+                    raise DataError(
+                        "the examples before had attributes with names; these have numbers alone"
+                    )
                 known = set(state[part])
                 state[part] = [*state[part], *(n for n in learned[part] if n not in known)]
         if "n_features" in state:

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from cliquewise.errors import DataError, MissingDependencyError
+from cliquewise.data.cells import as_narwhals, plain_cells
+from cliquewise.data.formats.conll import Columns
+from cliquewise.errors import DataError
 from cliquewise.ragged import Ints, offsets_of
 
 #: What is no table, at a glance.
@@ -61,8 +63,8 @@ def split_table(
         One row per token. Sequences are in the order of their first rows, and tokens in that of
         theirs, wherever they are.
     by : str
-        The column that tells the sequences apart. A cell that is empty (None or NaN) continues the
-        sequence above it.
+        The column that tells the sequences apart. A cell that is empty (None, NaN or "") continues
+        the sequence above it.
     label : str, optional
         The column with the labels; an empty cell is a label that is not known, None.
     features : sequence of str, optional
@@ -89,7 +91,7 @@ def split_table(
         raise DataError(f"a table is a data frame or a dict of columns, not {type(table).__name__}")
     layout = Layout.of(known, by, features, label)
     X = layout.sequences(_rows(layout.cells(), len(known)))
-    return X, None if label is None else layout.given(label, "label")
+    return X, None if label is None else layout.labels(label, "label")
 
 
 class Table:
@@ -124,7 +126,7 @@ class Table:
         if isinstance(x, Mapping):
             return cls(x)
         if is_table(x):
-            frame = _narwhals(x)
+            frame = as_narwhals(x)
             return cls({name: frame.get_column(name) for name in frame.columns}, frame)
         names = getattr(x, "column_names", None)  # of Hugging Face's datasets
         if isinstance(names, list):
@@ -142,10 +144,25 @@ class Table:
     def cells(self, name: str) -> list[Any]:
         """The plain values of a column, None where it is empty."""
         if name not in self._columns:
-            raise DataError(f"the table has no column {name!r}; it has {', '.join(self.names)}")
+            raise DataError(
+                f"the table has no column {name!r}; it has {', '.join(self.names)}"
+                + self._where_else(name)
+            )
         if name not in self._cells:
             self._cells[name] = plain_cells(self._columns[name])
         return self._cells[name]
+
+    def _where_else(self, name: str) -> str:
+        """A hint at an index of pandas that has the name of a column that is missed."""
+        index = None if self._frame is None else getattr(self._frame.to_native(), "index", None)
+        if name in (getattr(index, "names", None) or ()):
+            return "; it is the index, which table.reset_index() makes a column of"
+        return ""
+
+    @property
+    def is_pandas(self) -> bool:
+        """Whether the rows have an index."""
+        return self._frame is not None and hasattr(self._frame.to_native(), "index")
 
     def column(self, values: list[Any], name: str) -> Any:
         """Values of all rows as a column of the same library (a list, for dicts)."""
@@ -156,10 +173,10 @@ class Table:
         backend = nw.get_native_namespace(self._frame)
         return self._aligned(nw.new_series(name, values, backend=backend))
 
-    def frame(self, columns: dict[str, list[Any]], same_rows: bool) -> Any:
+    def frame(self, columns: dict[str, Any], same_rows: bool) -> Any:
         """A table of the same library (a dict, for dicts); with this one's index if asked."""
         if self._frame is None:
-            return columns
+            return {n: c.tolist() if isinstance(c, np.ndarray) else c for n, c in columns.items()}
         import narwhals.stable.v1 as nw
 
         made = nw.from_dict(columns, backend=nw.get_native_namespace(self._frame))
@@ -227,9 +244,14 @@ class Layout:
 
     def sequences(self, values: list[Any]) -> list[list[Any]]:
         """One value per row (or one per token, in their order) as sequences."""
-        flat = values if self.order is None else [values[row] for row in self.order.tolist()]
-        bounds = self.offsets.tolist()
+        flat, bounds = self._in_order(values), self.offsets.tolist()
         return [flat[a:b] for a, b in pairwise(bounds)]
+
+    def _in_order(self, values: list[Any]) -> list[Any]:
+        """Values of rows, those of a sequence after each other."""
+        if self.order is None or bool(np.all(self.order[1:] > self.order[:-1])):
+            return values
+        return [values[row] for row in self.order.tolist()]
 
     def scattered(self, sequences: Sequence[Any]) -> list[Any]:
         """What was found of sequences as one value per row: the way back."""
@@ -248,21 +270,29 @@ class Layout:
         for name, values in found.items():
             if None in values:
                 place = "row" if self.order is not None else "token"
+                hint = " (pandas takes words such as NA and null for empty cells: read_csv(..., "
+                hint = f"{hint}keep_default_na=False) keeps them)" if self.table.is_pandas else ""
                 raise DataError(
                     f"{place} {values.index(None)}: column {name!r} is empty; fill it, or leave "
-                    "the column out"
+                    f"the column out{hint}"
                 )
         return found
 
-    def tokens(self, as_text: bool | None = None) -> tuple[list[Any], bool]:
-        """Sequences of rows of strings, or of dicts; by default the former if all is text."""
+    def tokens(self, as_text: bool | None = None) -> tuple[Any, bool]:
+        """Columns of text, or sequences of dicts; by default the former if all is text."""
         cells = self.cells()
         if as_text is None:
             as_text = bool(cells) and all({str}.issuperset(map(type, c)) for c in cells.values())
-        if as_text:
-            return self.sequences([list(row) for row in zip(*cells.values(), strict=True)]), True
-        length = int(self.offsets[-1])
-        return self.sequences(_rows(cells, length)), False
+        if not as_text:
+            return self.sequences(_rows(cells, int(self.offsets[-1]))), False
+        for name, values in cells.items():
+            if not {str}.issuperset(map(type, values)):
+                odd = next((v for v in values if not isinstance(v, str)), None)
+                if odd is not None:
+                    raise DataError(
+                        f"column {name!r} holds {odd!r:.40}; with a template all columns are text"
+                    )
+        return Columns([self._in_order(c) for c in cells.values()], self.offsets), True
 
     def given(self, values: Any, name: str) -> list[list[Any]]:
         """Labels, or whatever is said of each token: the name of a column, or one value per row."""
@@ -277,41 +307,21 @@ class Layout:
         lengths = np.diff(self.offsets).tolist()
         return [[None] * n if c is None else list(c) for c, n in zip(cells, lengths, strict=True)]
 
-
-def plain_cells(column: Any) -> list[Any]:
-    """The values of a column of any library, None where it is empty."""
-    if isinstance(column, list | tuple | np.ndarray):
-        values = list(column) if isinstance(column, list | tuple) else column.tolist()
-        return [None if isinstance(v, float) and v != v else _plain(v) for v in values]
-    if hasattr(column, "to_pylist"):  # of pyarrow
-        return list(column.to_pylist())
-    series = _narwhals(column, series_only=True)
-    empty = series.is_null().to_list()
-    return [None if e else _plain(v) for e, v in zip(empty, series.to_list(), strict=True)]
+    def labels(self, values: Any, name: str = "y") -> list[list[Any]]:
+        """Labels of the tokens, None where a cell is empty."""
+        found = self.given(values, name)
+        if self.order is None:
+            return found
+        if any(isinstance(label, list) for sequence in found for label in sequence[:1]):
+            raise DataError(
+                f"{name} holds lists: a row of this table is a sequence, so leave out by=..."
+            )
+        empty = any("" in sequence for sequence in found)
+        return [[None if c == "" else c for c in s] for s in found] if empty else found
 
 
 def _is_column(x: Any) -> bool:
     return hasattr(x, "__len__") and not isinstance(x, str | bytes | Mapping)
-
-
-def _plain(cell: Any) -> Any:
-    return cell.tolist() if isinstance(cell, np.ndarray) else cell
-
-
-def _narwhals(x: Any, **options: bool) -> Any:
-    try:
-        import narwhals.stable.v1 as nw
-    except ImportError as error:
-        raise MissingDependencyError(
-            "tables are read by narwhals: pip install 'cliquewise[tables]'"
-        ) from error
-    try:
-        return nw.from_native(x, **(options or {"eager_only": True}))
-    except TypeError:
-        raise DataError(
-            f"a table or column of type {type(x).__name__} cannot be read; make it one of pandas, "
-            "polars or pyarrow, or a list, first"
-        ) from None
 
 
 def _holds_lists(cells: list[Any]) -> bool:
@@ -339,19 +349,42 @@ def _lengths(table: Table, columns: Sequence[str]) -> list[int]:
 
 def _groups(ids: list[Any], by: str) -> tuple[Ints, Ints, list[Any]]:
     """Rows by sequence, where each begins, and what each is called."""
-    numbers: dict[Any, int] = {}
-    owners = np.empty(len(ids), dtype=np.int64)
-    current = -1
-    for row, own in enumerate(ids):
-        if isinstance(own, list | dict):
-            raise DataError(f"row {row}: {by} is {own!r:.60}; an id is a number or a string")
-        if own is not None:
-            current = numbers.setdefault(own, len(numbers))
-        elif row == 0:
-            raise DataError(f"row {row}: the first cell of column {by!r} is empty")
-        owners[row] = current
+    try:
+        numbers = {own: number for number, own in enumerate(dict.fromkeys(ids))}
+    except TypeError:
+        row = next((i for i, own in enumerate(ids) if isinstance(own, list | dict | set)), 0)
+        raise DataError(
+            f"row {row}: {by} is {ids[row]!r:.60}; an id is a number or a string"
+        ) from None
+    empty = [numbers.pop(own) for own in (None, "") if own in numbers]
+    owners = np.fromiter(map({**numbers, None: -1, "": -1}.__getitem__, ids), np.int64, len(ids))
+    if empty:
+        if owners[0] < 0:
+            raise DataError(f"row 0: the first cell of column {by!r} is empty")
+        known = np.maximum.accumulate(np.where(owners < 0, 0, np.arange(len(ids))))
+        _, owners = np.unique(owners[known], return_inverse=True)  # numbers without holes
     sizes = np.bincount(owners, minlength=len(numbers))
     return np.argsort(owners, kind="stable"), offsets_of(sizes), list(numbers)
+
+
+def grouped(by: Any, *columns: Any) -> list[list[list[Any]]]:
+    """Columns with a value per token as sequences, told apart by the column ``by``.
+
+    Examples
+    --------
+    >>> grouped([1, 2, 1], ["A", "B", "C"])
+    [[['A', 'C'], ['B']]]
+    """
+    ids = plain_cells(by)
+    order, offsets, _ = _groups(ids, "by")
+    out, bounds = [], offsets.tolist()
+    for column in columns:
+        cells = plain_cells(column)
+        if len(cells) != len(ids):
+            raise DataError(f"a column has {len(cells)} values, and by has {len(ids)}")
+        flat = [cells[row] for row in order.tolist()]
+        out.append([flat[a:b] for a, b in pairwise(bounds)])
+    return out
 
 
 def _rows(cells: dict[str, list[Any]], length: int = 0) -> list[dict[str, Any]]:

@@ -16,6 +16,8 @@ from cliquewise.errors import DataError
 
 _PARTIAL = (set, frozenset, tuple)
 _NOT_A_CLASS = -2
+#: The label of tokens that have none, in PyTorch and Hugging Face's datasets.
+IGNORED = -100
 
 
 class Labels:
@@ -60,6 +62,7 @@ class Labels:
         classes = [label for label in classes if label is not None]
         if any(label != label for label in classes):
             raise DataError("a label is NaN; use None for labels that are not known")
+        _check_classes(classes)
         with suppress(TypeError):
             classes.sort()
         return cls(classes)
@@ -172,6 +175,20 @@ class Labelings(list[Any]):
         row = np.empty(len(lists), dtype=object)
         row[:] = lists
         return row
+
+
+def _check_classes(classes: list[Any]) -> None:
+    """Refuse what is no class, though it could be one."""
+    for label in classes:
+        if isinstance(label, float) and not label.is_integer():
+            raise DataError(
+                f"a label is {label!r}, a measurement: labels are names, or whole numbers"
+            )
+        if isinstance(label, int) and label == IGNORED:
+            raise DataError(
+                f"a label is {IGNORED}, by which PyTorch and Hugging Face mark tokens that have "
+                "none: leave these tokens out, or give None for labels that are not known"
+            )
 
 
 def _plain(label: Any) -> Any:

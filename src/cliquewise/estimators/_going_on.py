@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.dataset import Dataset
@@ -90,7 +91,7 @@ class ChainTraining(ChainPruning):
             )
         old, partial, state = self._kept_examples("partial_fit")
         layout, X = laid_out(self, X)
-        y = y if layout is None else layout.given(y, "y")
+        y = y if layout is None else layout.labels(y)
         encoder, labels = self._grown(X, y, classes)
         given = given.by_sequence(layout)
         new, new_partial = self._labeled(encoder.transform(X), labels, y, given)
@@ -113,7 +114,7 @@ class ChainTraining(ChainPruning):
         self._check_parameters()
         old, partial, state = self._kept_examples("warm_start")
         layout, X = laid_out(self, X)
-        y = y if layout is None else layout.given(y, "y")
+        y = y if layout is None else layout.labels(y)
         encoder, labels = self._grown(X, y, None)
         given = given.by_sequence(layout)
         labeled = self._labeled(encoder.transform(X), labels, y, given)
@@ -135,10 +136,17 @@ class ChainTraining(ChainPruning):
             self._training, self._objective = self._unpacked(*self._stored), self._settings()
             del self._stored
         if "_training" not in self.__dict__:
+            what, then = (
+                ("save(path, with_state=True) writes the old examples", "save it before that")
+                if what == "with_state=True"
+                else (
+                    f"{what} trains on the old examples and the new ones",
+                    "save it by save(path, with_state=True)",
+                )
+            )
             raise DataError(
-                f"{what} trains on the old examples and the new ones, and a tagger that was "
-                "loaded, pruned, unpickled or sent to another process has not kept the old ones: "
-                "save it by save(path, with_state=True), or fit it on all of them"
+                f"{what}, and a tagger that was loaded, pruned, unpickled or sent to another "
+                f"process has not kept the old ones: {then}, or fit it on all of them"
             )
         if isinstance(self._training[0], ShardCache):
             raise DataError(
@@ -259,16 +267,29 @@ def _matches(data: Dataset, old: Dataset) -> tuple[Ints, Ints]:
 
 
 def _keys(data: Dataset) -> list[tuple[bytes, ...]]:
-    """What tells examples apart."""
+    """What tells examples apart, however their attributes were written down.
+
+    Attributes of value zero tell nothing, and neither does the order of those of a token.
+    """
     parts = [data] if data.edges is None else [data, data.edges]
+    rows = [_canonical(part) for part in parts]
     assert data.labels is not None
     keys = []
     for a, b in zip(data.offsets[:-1].tolist(), data.offsets[1:].tolist()):
         key = [data.labels[a:b].tobytes()]
-        for part in parts:
-            first, last = int(part.indptr[a]), int(part.indptr[b])
-            key += [np.diff(part.indptr[a : b + 1]).tobytes(), part.indices[first:last].tobytes()]
-            if part.values is not None:
-                key.append(part.values[first:last].tobytes())
+        for own in rows:
+            here = slice(int(own.indptr[a]), int(own.indptr[b]))
+            key += [np.diff(own.indptr[a : b + 1]).tobytes(), own.indices[here].tobytes()]
+            key.append(own.data[here].tobytes())
         keys.append(tuple(key))
     return keys
+
+
+def _canonical(data: Dataset) -> csr_array:
+    """The attributes of all tokens, in order, without zeros."""
+    values = np.ones(len(data.indices)) if data.values is None else data.values.astype(np.float64)
+    shape = (data.n_tokens, data.n_features)
+    rows = csr_array((values, data.indices.copy(), data.indptr), shape=shape)
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    return rows

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.errors import DataError
 from cliquewise.estimators._spans import SpanPrediction
+from cliquewise.estimators._tables import one_sequence
 from cliquewise.models.chain import ChainModel
 from cliquewise.ragged import Floats
 
@@ -29,6 +30,7 @@ class ChainInspection(SpanPrediction):
             contributions for the tag, as (name, contribution)) and ``transition`` (from the tag
             before it, with what attributes of the pair add).
         """
+        x = one_sequence(self, x)
         tags = self.predict([x])[0]
         likely = self.predict_marginals([x])[0] if self.has_probabilities else None
         model = self.model_

@@ -64,7 +64,7 @@ _FLAG = Rule(lambda v: isinstance(v, bool | int | float) and v in (0, 1), "True 
 _LABELS = _list_of(Rule(lambda v: isinstance(v, str | int | float), "label"))
 _PAIR = Rule(lambda v: _LABELS.fits(v) and len(v) == 2, "pairs: label, next label")
 _POSITIVE = _number(1e-300, 1e300)
-_WEIGHTS = _NONE | _word("balanced")
+_WEIGHTS = _NONE | _word("balanced") | Rule(lambda v: False, "a dict of label to weight")
 
 #: Of every estimator that has a parameter of this name.
 RULES: dict[str, Rule] = {
@@ -83,7 +83,7 @@ RULES: dict[str, Rule] = {
     "forbidden": _NONE | _list_of(_PAIR),
     "intercept": _FLAG,
     "boundaries": _FLAG,
-    "by": _NONE | Rule(lambda v: isinstance(v, str), "the name of a column"),
+    "by": _NONE | Rule(lambda v: isinstance(v, str), "the name of a column, as a string"),
     "n_hash": _NONE | _whole(1, 2**31 - 1),
     "min_count": _whole(1, 2**31 - 1),
     "class_weight": _WEIGHTS,

@@ -17,7 +17,13 @@ from cliquewise.data.labels import Labels
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._device import on_device
 from cliquewise.estimators._inputs import bounded_k, check_sample_weight, threads
-from cliquewise.estimators._tables import as_it_is, as_labels, as_probabilities, takes_tables
+from cliquewise.estimators._tables import (
+    as_it_is,
+    as_labels,
+    as_probabilities,
+    one_sequence,
+    takes_tables,
+)
 from cliquewise.graph.sizes import largest_finite
 from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import ChainModel
@@ -300,11 +306,13 @@ class ChainPrediction:
 
     def predict_single(self, x: Any) -> list[Any]:
         """The best labels of one sequence; ``predict([x])[0]``."""
-        return self.predict([x])[0]
+        return self.predict([one_sequence(self, x)])[0]
 
     def predict_marginals_single(self, x: Any) -> list[dict[Any, float]]:
         """Probabilities of the labels of one sequence, a dict of label to number per token."""
-        found: list[dict[Any, float]] = self.predict_marginals([x], as_dicts=True)[0]
+        found: list[dict[Any, float]] = self.predict_marginals(
+            [one_sequence(self, x)], as_dicts=True
+        )[0]
         return found
 
     @takes_tables(as_probabilities)

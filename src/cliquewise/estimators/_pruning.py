@@ -73,7 +73,7 @@ class ChainPruning(ChainInspection):
         threshold : float, optional
             Weights up to this size go.
         keep : int or float, optional
-            Or: so many weights stay, the largest ones; below 1, this share of them.
+            Or: so many weights stay, the largest ones; up to 1.0, this share of them.
         X, y, sample_weight, token_weight : optional
             Data that the objective is computed on, as in ``fit``; a tagger that was trained in this
             process has its own. The certificate is then one for these data and for the attributes
@@ -118,7 +118,7 @@ class ChainPruning(ChainInspection):
     def _problem_on(self, X: Any, y: Any, given: Given) -> ChainProblem:
         """What training on other data would minimize, over the weights that there are."""
         layout, X = laid_out(self, X)
-        y = y if layout is None else layout.given(y, "y")
+        y = y if layout is None else layout.labels(y)
         given = given.by_sequence(layout)
         data, partial = self._labeled(self._encode(X), self.labels_, y, given)
         return self._chain_problem(self.model_, data, partial)
@@ -135,9 +135,12 @@ class ChainPruning(ChainInspection):
         given = threshold if keep is None else keep
         if not isinstance(given, int | float | np.number) or not 0 <= given < math.inf:
             raise DataError(f"prune takes a number that is not negative, not {given!r}")
+        if keep is not None and keep >= 1 and keep != int(keep):
+            raise DataError(f"keep = {keep!r}; it is a share up to 1, or a whole number of weights")
         if keep is not None:
             there = np.count_nonzero(sizes) - square
-            wanted = int(keep * there) if keep < 1 else int(keep)
+            is_share = keep < 1 or (isinstance(keep, float) and keep == 1)
+            wanted = int(keep * there) if is_share else int(keep)
             if wanted >= there:
                 return weights
             small = np.argsort(sizes, kind="stable")[: len(sizes) - square - wanted]

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from cliquewise.data.conversion import SequenceEncoder
-from cliquewise.data.formats.conll import Columns
 from cliquewise.data.frames import Layout, Table
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError
@@ -55,17 +54,20 @@ def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
     label = named if named in table.names else None
     weight = given.token_weight if isinstance(given.token_weight, str) else None
     layout = Layout.of(table, tagger.by, None, label, weight)
-    labels = layout.given(y, "y")
+    labels = layout.labels(y)
+    if not layout.columns:
+        raise DataError(
+            f"no column describes the tokens: the table has {', '.join(table.names)} alone"
+        )
     for name in layout.columns:
         if label is None and layout.given(name, name) == labels:
             raise DataError(
                 f"column {name!r} holds the labels themselves; give its name, fit(table, {name!r}),"
                 " or leave it out of the table"
             )
-    tokens, is_text = layout.tokens(None if tagger.template is None else True)
-    shown = Columns.from_rows(tokens) if is_text and tagger.template is None else tokens
+    tokens, _ = layout.tokens(None if tagger.template is None else True)
     given = given.by_sequence(layout)
-    return Learned(shown, labels, given, layout.columns, named if isinstance(named, str) else None)
+    return Learned(tokens, labels, given, layout.columns, named if isinstance(named, str) else None)
 
 
 def laid_out(tagger: Any, X: Any) -> tuple[Layout | None, Any]:
@@ -77,6 +79,25 @@ def laid_out(tagger: Any, X: Any) -> tuple[Layout | None, Any]:
     encoder: SequenceEncoder = tagger.encoder_
     layout = Layout.of(table, tagger.by, encoder.columns)
     return layout, layout.tokens(isinstance(encoder.inner, TemplateEncoder))[0]
+
+
+def labeled(tagger: Any, X: Any, y: Any) -> tuple[Any, Any]:
+    """Sequences and labels of a table for a fitted tagger; others as they are."""
+    layout, X = laid_out(tagger, X)
+    return X, y if layout is None else layout.labels(y)
+
+
+def one_sequence(tagger: Any, x: Any) -> Any:
+    """One sequence, which may be the table of its rows."""
+    tagger._check_fitted()
+    if tagger.encoder_.columns is None:
+        return x
+    layout, sequences = laid_out(tagger, x)
+    if layout is None:
+        return x
+    if len(sequences) != 1:
+        raise DataError(f"give the rows of one sequence; this table has {len(sequences)} of them")
+    return sequences[0]
 
 
 def takes_tables(answer: Answer) -> Callable[[Method], Method]:
@@ -91,9 +112,10 @@ def takes_tables(answer: Answer) -> Callable[[Method], Method]:
             if layout is None:
                 return method(self, X, *args, **options)
             given = signature.bind(self, sequences, *args, **options).arguments
-            for name in ("y", "allowed"):
-                if given.get(name) is not None:
-                    given[name] = layout.given(given[name], name)
+            if given.get("y") is not None:
+                given["y"] = layout.labels(given["y"])
+            if given.get("allowed") is not None:
+                given["allowed"] = layout.given(given["allowed"], "allowed")
             return answer(layout, method(**given), self)
 
         return with_tables  # type: ignore[return-value]
@@ -110,9 +132,15 @@ def as_probabilities(layout: Layout, answer: Any, tagger: Any) -> Any:
     """A table with a column per label. Pairs of neighbors and dicts stay what they are."""
     if any(not isinstance(part, np.ndarray) for part in answer):
         return answer
+    names = [str(label) for label in tagger.classes_]
+    if layout.order is not None:
+        by_row = np.empty((len(names), len(layout.order)))
+        if answer:
+            by_row[:, layout.order] = np.concatenate(answer).T
+        return layout.table.frame(dict(zip(names, by_row, strict=True)), same_rows=True)
     columns = {
-        str(label): layout.scattered([part[:, at].tolist() for part in answer])
-        for at, label in enumerate(tagger.classes_)
+        name: layout.scattered([part[:, at].tolist() for part in answer])
+        for at, name in enumerate(names)
     }
     return layout.table.frame(columns, same_rows=True)
 

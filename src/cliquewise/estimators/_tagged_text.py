@@ -11,6 +11,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.formats.conll import Columns
 from cliquewise.errors import DataError
 from cliquewise.estimators._report_measures import Spans
+from cliquewise.estimators._tables import laid_out
 from cliquewise.ragged import Floats, Ints, offsets_of
 from cliquewise.report.faces import Marked, MarkedText
 
@@ -97,9 +98,7 @@ class TaggedText:
 def take(X: Any, chosen: Ints) -> Any:
     """Some of the sequences, in whatever form they come."""
     if isinstance(X, Columns):
-        parts = [slice(int(X.offsets[i]), int(X.offsets[i + 1])) for i in chosen]
-        columns = [list(chain.from_iterable(c[p] for p in parts)) for c in X.columns]
-        return Columns(columns, offsets_of([p.stop - p.start for p in parts]))
+        return X.take(chosen.tolist())
     if isinstance(X, Dataset):
         return X.subset(chosen)
     return X[chosen] if isinstance(X, np.ndarray) else [X[int(i)] for i in chosen]
@@ -134,6 +133,7 @@ def _word(token: Any, t: int) -> str:
 
 def marked(tagger: Any, X: Any, tokens: Any = None) -> MarkedText:
     """Predictions as marked-up sentences; see ``SequenceTagger.show``."""
+    _, X = laid_out(tagger, X)
     tags = tagger.predict(X)
     words = words_of(X, list(map(len, tags)), tokens)
     sure = tagger.has_probabilities

@@ -38,7 +38,7 @@ from cliquewise.estimators._stored import (
     listed_weights,
     plain_classes,
 )
-from cliquewise.estimators._tables import Given, learned
+from cliquewise.estimators._tables import Given, labeled, learned
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.problems.pseudo_likelihood import token_by_token
@@ -457,7 +457,7 @@ class SequenceTagger(ChainTraining, Estimator):
     def _sections(self, X: Any, y: Any, tokens: Any = None, live: bool = False) -> list[Any]:
         from cliquewise.estimators._tagger_report import tagger_sections
 
-        return tagger_sections(self, X, y, tokens, live)
+        return tagger_sections(self, *labeled(self, X, y), tokens, live)
 
     # ---- files
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import IO
+from typing import IO, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cliquewise.data.formats.text import Progress, decoded, open_writer, read_lines
 from cliquewise.errors import DataError, FormatError
+from cliquewise.ragged import offsets_of
 
 DOCSTART = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")
@@ -37,6 +38,8 @@ class Columns:
     [['X', 'Y'], ['Z']]
     >>> text.n_sentences, text.n_tokens, text.n_columns
     (2, 3, 2)
+    >>> text[0], text[1:].columns
+    ([['a', 'X'], ['b', 'Y']], [['c'], ['Z']])
     """
 
     columns: list[list[str]]
@@ -66,6 +69,25 @@ class Columns:
 
     def __len__(self) -> int:
         return self.n_sentences
+
+    @overload
+    def __getitem__(self, at: int) -> list[list[str]]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Columns: ...
+
+    def __getitem__(self, at: int | slice) -> list[list[str]] | Columns:
+        """One sentence, as a list of rows; or some of them, as columns."""
+        if isinstance(at, slice):
+            return self.take(range(len(self))[at])
+        i = range(len(self))[at]
+        a, b = int(self.offsets[i]), int(self.offsets[i + 1])
+        return [list(row) for row in zip(*(column[a:b] for column in self.columns))]
+
+    def take(self, chosen: Iterable[int]) -> Columns:
+        """Some of the sentences, by their numbers."""
+        parts = [slice(int(self.offsets[i]), int(self.offsets[i + 1])) for i in chosen]
+        columns = [list(chain.from_iterable(c[p] for p in parts)) for c in self.columns]
+        return Columns(columns, offsets_of([p.stop - p.start for p in parts]))
 
     def __repr__(self) -> str:
         counts = f"{self.n_sentences} sentences, {self.n_tokens} tokens"
