@@ -36,6 +36,13 @@ def folder(tmp_path_factory):
     return folder
 
 
+def test_the_penalty_of_crfsuite_is_translated(folder):
+    told = call("fit", folder / "spaces", "--model", folder / "x.cw", "--c1", ".1", "--c2", ".1")
+    assert told.exit_code == 2 and not (folder / "x.cw").exists()
+    assert "--c1 and --c2 of CRFsuite: here --C 3.33333 --l1-ratio 0.333333, which" in told.output
+    assert "--c1" not in good("fit", "--help").output
+
+
 # ---- predict writes what it reads
 
 

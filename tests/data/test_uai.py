@@ -368,3 +368,16 @@ def test_twenty_megabytes_are_read_in_a_couple_of_seconds():
     graph = read(text)
     assert graph.tables.size == 1_000_000
     assert time.process_time() - start < 3.0
+
+
+def test_rows_of_a_bayesian_network_that_are_no_chances_are_named():
+    head = b"BAYES 2  2 3  2  1 0  2 0 1  2  0.3 0.7  6  "
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read(head + b"0.333 0.333 0.333  0.2 0.3 0.5")  # rounded
+        read(b"MARKOV" + head[5:] + b"0.5 0.5 0.5  7 8 9")
+    with pytest.warns(UserWarning, match=r"variable 1 \(factor 1\) sums to 1.4, not to one; the"):
+        graph = read(head + b"0.2 0.3 0.5  0.4 0.5 0.5")
+    assert np.exp(graph.table(1)[1]).sum() == pytest.approx(1.4)  # taken as it is
+    with pytest.warns(UserWarning, match="sums to 0, not to one, nor do 1 further rows"):
+        read(head + b"0 0 0  0.4 0.5 0.5")

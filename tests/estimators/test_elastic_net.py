@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
 
 import cliquewise as cw
 from cliquewise import (
@@ -151,3 +154,12 @@ def test_the_conjugate_is_the_largest_difference_that_weights_reach() -> None:
         for _ in range(50):
             w = best + rng.normal(size=6) * 10 ** rng.uniform(-3, 1)
             assert slope @ w - penalty.value(w) <= reached + 1e-12
+
+
+def test_l1_alone_is_proved_by_default():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        tagger = SequenceTagger(C=10.0, l1_ratio=1, random_state=0).fit(X, Y)
+    assert tagger.solver_ == "owlqn" and tagger.certificate_.gap <= tagger.tol
+    with pytest.warns(ConvergenceWarning, match="after 5 epochs"):
+        SequenceTagger(C=10.0, l1_ratio=1, max_epochs=5, random_state=0).fit(X, Y)

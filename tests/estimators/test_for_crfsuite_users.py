@@ -53,6 +53,20 @@ def test_all_names_are_translated_at_once_and_others_stay_plain_type_errors():
         SequenceTagger(nope=1)
 
 
+def test_searches_and_slips_of_the_pen_are_told_the_right_name():
+    from sklearn.model_selection import GridSearchCV
+
+    search = GridSearchCV(SequenceTagger(), {"c1": [0.1], "c2": [0.1]}, cv=2)
+    with pytest.raises(ArgumentNameError, match=r"C=3\.33333, l1_ratio=0\.333333"):
+        search.fit(X, Y)
+    for wrong in (
+        lambda: SequenceTagger(l1_ration=0.1),
+        lambda: SequenceTagger().set_params(l1ratio=1),
+    ):
+        with pytest.raises(ArgumentNameError, match="did you mean l1_ratio"):
+            wrong()
+
+
 def test_scikit_learn_still_reads_the_parameters():
     assert "C" in inspect.signature(SequenceTagger).parameters
     assert clone(SequenceTagger(C=3.0)).get_params()["C"] == 3.0

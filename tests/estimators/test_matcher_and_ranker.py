@@ -135,6 +135,16 @@ def test_a_table_of_costs_may_stand_for_the_truth():
     assert two.score(X, costs) == pytest.approx(one.score(X, y) - 1.0)
 
 
+def test_marks_of_the_true_candidates_are_not_taken_for_costs():
+    X, y = choices(3, n=8)
+    marks = [np.eye(len(x))[number] for x, number in zip(X, y, strict=True)]
+    with pytest.raises(DataError, match=r"np\.argmax of each"):
+        cw.CandidateRanker().fit(X, marks)
+    ranker = cw.CandidateRanker(random_state=0).fit(X, [1 - m for m in marks])
+    with pytest.raises(DataError, match="marks one candidate"):
+        ranker.score(X, marks)
+
+
 def test_cheap_mistakes_are_made_rather_than_dear_ones():
     rng = np.random.default_rng(4)
     X = [np.eye(3) + 0.3 * rng.normal(size=(3, 3)) for _ in range(50)]

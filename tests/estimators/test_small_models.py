@@ -13,7 +13,7 @@ import cliquewise as cw
 from cliquewise.data.attributes import AttributeTable, table_of
 from cliquewise.data.names import pack_names, unpack_names
 from cliquewise.data.templates import Template
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, FormatError
 
 RNG = np.random.default_rng(5)
 X = [
@@ -65,6 +65,16 @@ def test_pruning_states_what_it_costs_and_the_file_holds_what_is_left(kind, tmp_
     copy = cw.load(tmp_path / "small.cw")
     assert copy.predict(data) == tagger.predict(data)
     np.testing.assert_array_equal(copy.coef_, tagger.coef_)
+
+
+def test_shares_and_numbers_of_weights_are_told_apart(tmp_path):
+    _, tagger = fitted("all pairs")
+    n = np.count_nonzero(tagger.coef_)
+    with pytest.raises(DataError, match="a share up to 1, or a whole number"):
+        tagger.prune(keep=1.5)
+    assert tagger.prune(keep=1.0).n_nonzero_ == n
+    with pytest.raises(FormatError, match="cannot be written there"):
+        tagger.save(tmp_path / "no" / "m.cw")
 
 
 def test_pruning_by_a_threshold_drops_exactly_the_weights_below_it():

@@ -58,6 +58,8 @@ from cliquewise.cli.tagging import (
 )
 @click.option("--C", "C", default=1.0, show_default=True, help="Weight of the data.")
 @click.option("--l1-ratio", default=0.0, show_default=True, help="Share of L1.")
+@click.option("--c1", type=float, hidden=True)  # CRFsuite's names, which get a translation
+@click.option("--c2", type=float, hidden=True)
 @click.option("--tol", default=1e-3, show_default=True, help="Relative gap to stop at.")
 @click.option(
     "--solver",
@@ -148,6 +150,7 @@ def command(
     from cliquewise.estimators.sequence import SequenceTagger
     from cliquewise.persistence import check_target
 
+    _translate({name: parameters.pop(name) for name in ("c1", "c2")})
     if parameters["resume"] and not (parameters["checkpoint"] or cache):
         raise click.UsageError("--resume needs --checkpoint FILE or --cache DIR")
     if form == "crfsuite" and template is not None:
@@ -238,3 +241,16 @@ def _some(names: list[Any], room: int = 60) -> str:
             return " ".join([*shown, "..."])
         shown.append(name[:60])
     return " ".join(shown)
+
+
+def _translate(given: dict[str, float | None]) -> None:
+    """Say what CRFsuite's penalty is here, if that is what was given."""
+    names = {name: value for name, value in given.items() if value is not None}
+    if not names:
+        return
+    from cliquewise.estimators._crfsuite import penalty
+
+    here = penalty(names.get("c1", 0.0), names.get("c2", 1.0))
+    flags = " and ".join(f"--{name}" for name in names)
+    here = here.replace("l1_ratio=", "--l1-ratio ").replace("C=", "--C ").replace(", --", " --")
+    raise click.UsageError(f"{flags} of CRFsuite: here {here}")

@@ -18,7 +18,7 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError, warn_user
 from cliquewise.estimators._parameters import NOT_SAVED, check_parameters, check_ranges
 from cliquewise.estimators._stored import Arrays, Header, restored_weights, rounded
-from cliquewise.persistence import write_arrays
+from cliquewise.persistence import check_target, write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
 from cliquewise.report import blocks
@@ -82,8 +82,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """The solver to train with: a name or an instance."""
         return self.solver
 
-    def _most_epochs(self) -> float:
-        """Passes after which training stops, whatever it has reached."""
+    def _most_epochs(self, solver: Any) -> float:
+        """Passes after which training by a solver stops, whatever it has reached."""
         return self.max_epochs
 
     def _train(
@@ -101,7 +101,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 problem,
                 choice.solver,
                 tol=self.tol,
-                max_epochs=self._most_epochs(),
+                max_epochs=self._most_epochs(choice.solver),
                 max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
                 random_state=self.random_state,
                 callback=Watch(line, monitor),
@@ -177,6 +177,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _write(self, path: str | Path, dtype: str, arrays: Arrays, header: Header) -> None:
         """Write what an estimator has, and what all share."""
+        check_target(path, "the model")
         certificate = self.certificate_
         if dtype != "float64":
             arrays["coef"] = rounded(arrays["coef"], dtype)

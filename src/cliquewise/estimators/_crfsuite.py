@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -34,8 +36,8 @@ _TABLE: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _penalty(c1: Any, c2: Any) -> str:
-    """``C`` and ``l1_ratio`` of CRFsuite's penalty, ``c1 ||w||_1 + c2 ||w||^2``."""
+def penalty(c1: Any, c2: Any) -> str:
+    """``C`` and ``l1_ratio`` of CRFsuite's penalty, ``c1 ||w||_1 + c2 ||w||^2``, in words."""
     is_known = all(isinstance(c, int | float) and c >= 0 for c in (c1, c2))
     if not is_known or c1 + 2 * c2 <= 0:
         formula = "C=1 / (c1 + 2 c2) and l1_ratio=c1 C" if c1 else "C=1 / (2 c2)"
@@ -49,7 +51,7 @@ def _penalty(c1: Any, c2: Any) -> str:
 def _said(name: str, parameters: dict[str, Any]) -> str:
     """What a parameter of CRFsuite's is here; where only c1 is given, its c2 is 1."""
     if name in ("c1", "c2"):
-        return _penalty(parameters.get("c1", 0), parameters.get("c2", 1.0))
+        return penalty(parameters.get("c1", 0), parameters.get("c2", 1.0))
     return _TABLE[name](parameters[name])
 
 
@@ -68,17 +70,34 @@ def translates_crfsuite(cls: Class) -> Class:
     """
     init = cls.__init__  # type: ignore[misc]
 
+    change = cls.set_params  # type: ignore[attr-defined]
+    known = list(inspect.signature(cls).parameters)
+
     @wraps(init)
     def checked(self: Any, *args: Any, **parameters: Any) -> None:
-        strange = [name for name in parameters if name in _TABLE or name in ("c1", "c2")]
-        if strange:
-            lines = [f"\n  {name} -> {_said(name, parameters)}" for name in strange]
-            those = "that is CRFsuite's name" if len(strange) == 1 else "those are CRFsuite's names"
-            raise ArgumentNameError(
-                f"{cls.__name__} has no parameter {', '.join(strange)}: {those}. Here:"
-                + "".join(lines)
-            )
+        _check_names(cls.__name__, parameters, known)
         init(self, *args, **parameters)
 
+    @wraps(change)
+    def changed(self: Any, **parameters: Any) -> Any:  # by which searches set them, too
+        _check_names(cls.__name__, parameters, known)
+        return change(self, **parameters)
+
     cls.__init__ = checked  # type: ignore[misc]
+    cls.set_params = changed  # type: ignore[attr-defined]
     return cls
+
+
+def _check_names(owner: str, parameters: dict[str, Any], known: list[str]) -> None:
+    """Refuse names of CRFsuite, by their translation, and those that look like ours."""
+    strange = [name for name in parameters if name in _TABLE or name in ("c1", "c2")]
+    if strange:
+        lines = [f"\n  {name} -> {_said(name, parameters)}" for name in strange]
+        those = "that is CRFsuite's name" if len(strange) == 1 else "those are CRFsuite's names"
+        raise ArgumentNameError(
+            f"{owner} has no parameter {', '.join(strange)}: {those}. Here:" + "".join(lines)
+        )
+    for name in parameters:
+        close = get_close_matches(name, known, n=1, cutoff=0.75) if name not in known else []
+        if close:
+            raise ArgumentNameError(f"{owner} has no parameter {name}; did you mean {close[0]}?")

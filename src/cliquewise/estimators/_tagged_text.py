@@ -11,7 +11,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.formats.conll import Columns
 from cliquewise.errors import DataError
 from cliquewise.estimators._report_measures import Spans
-from cliquewise.estimators._tables import laid_out
+from cliquewise.estimators._tables import labeled, laid_out
 from cliquewise.ragged import Floats, Ints, offsets_of
 from cliquewise.report.faces import Marked, MarkedText
 
@@ -26,6 +26,7 @@ class TaggedText:
     """Sentences with their true and predicted labels, and how probable these are."""
 
     def __init__(self, tagger: Any, X: Any, y: Any, tokens: Any = None):
+        X, y = labeled(tagger, X, y)
         self.tagger, self.X = tagger, X
         predicted = tagger.predict(X)
         truth = [list(s) for s in y]

@@ -69,7 +69,7 @@ class CandidateRanker(Estimator):
             Features of the candidates of each example.
         y : int array (n,), or list of float arrays (m_i,)
             Number of the true candidate; or what choosing each candidate costs (1 - IoU, say):
-            then the cheapest is the true one.
+            then the cheapest is the true one. (Marks, 1 for the true one, are refused.)
         sample_weight : array (n,), optional
         costs : list of float arrays (m_i,), optional
             What choosing each costs, next to ``y`` as numbers; 1 for all others if not given.
@@ -85,7 +85,7 @@ class CandidateRanker(Estimator):
         if np.ndim(truths[0]) > 0:
             if costs is not None:
                 raise DataError("y holds costs already; give either of them")
-            tables = _tables(truths, data)
+            tables = _costs_of(truths, data)
             truth = np.array([int(np.argmin(t)) for t in tables])
         else:
             truth = _numbers(truths)
@@ -151,7 +151,7 @@ class CandidateRanker(Estimator):
         weights = check_sample_weight(sample_weight, len(examples))
         chosen = self.predict(examples)
         if np.ndim(truths[0]) > 0:
-            tables = _tables(truths, self._data(examples))
+            tables = _costs_of(truths, self._data(examples))
             costs = [t[c] for t, c in zip(tables, chosen, strict=True)]
             return -float(np.average(costs, weights=weights))
         return float(np.average(chosen == _numbers(truths), weights=weights))
@@ -164,6 +164,18 @@ def _numbers(truths: list[Any]) -> NDArray[np.int64]:
     if not np.all(np.equal(np.floor(numbers), numbers)):
         raise DataError("y must be whole numbers: the number of the true candidate of each example")
     return numbers.astype(np.int64)
+
+
+def _costs_of(truths: list[Any], data: CandidateSets) -> list[Floats]:
+    """Costs given as truths; not the marks of the true ones, which would mean the opposite."""
+    tables = _tables(truths, data)
+    marks = np.concatenate(tables)
+    if np.all((marks == 0) | (marks == 1)) and all(t.sum() == 1 for t in tables):
+        raise DataError(
+            "y marks one candidate of each example by 1; as costs that calls all others right: "
+            "give the number of the true one, np.argmax of each, or costs, which are 0 for it"
+        )
+    return tables
 
 
 def _tables(costs: Any, data: CandidateSets) -> list[Floats]:

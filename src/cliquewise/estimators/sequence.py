@@ -38,13 +38,14 @@ from cliquewise.estimators._stored import (
     listed_weights,
     plain_classes,
 )
-from cliquewise.estimators._tables import Given, labeled, learned
+from cliquewise.estimators._tables import Given, learned
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.problems.pseudo_likelihood import token_by_token
 from cliquewise.ragged import Floats
 from cliquewise.report.faces import MarkedText
 from cliquewise.solvers.base import Start, choose
+from cliquewise.solvers.owlqn import OWLQN
 from cliquewise.solvers.sdca import SDCA
 
 
@@ -77,7 +78,7 @@ class SequenceTagger(ChainTraining, Estimator):
     tol : float, default=1e-3
         Stop at this relative duality gap.
     max_epochs : float, default=100
-        With a ``device`` the default is 1000: its passes are quick, and prove less.
+        With a ``device``, and by ``owlqn``, the default is 1000: passes are quick, and prove less.
     max_seconds : float, optional
         Stop earlier, with a ``ConvergenceWarning`` that states the gap.
     feature_pairs : {"all", "seen"}, default="all"
@@ -412,10 +413,11 @@ class SequenceTagger(ChainTraining, Estimator):
             )
         return replace(given, dtype="float32")
 
-    def _most_epochs(self) -> float:
-        """The default is that of the solvers on the CPU, which prove more in a pass."""
+    def _most_epochs(self, solver: Any) -> float:
+        """The default is that of the dual solvers, which prove more in a pass."""
         is_default = self.max_epochs == SequenceTagger.max_epochs
-        return 10 * self.max_epochs if self.device is not None and is_default else self.max_epochs
+        proves_less = self.device is not None or isinstance(solver, OWLQN)
+        return 10 * self.max_epochs if proves_less and is_default else self.max_epochs
 
     def _fit_like(self, other: SequenceTagger, callback: Callable[..., Any] | None) -> None:
         """Train on the examples of another tagger, from where its training ended."""
@@ -457,7 +459,7 @@ class SequenceTagger(ChainTraining, Estimator):
     def _sections(self, X: Any, y: Any, tokens: Any = None, live: bool = False) -> list[Any]:
         from cliquewise.estimators._tagger_report import tagger_sections
 
-        return tagger_sections(self, *labeled(self, X, y), tokens, live)
+        return tagger_sections(self, X, y, tokens, live)
 
     # ---- files
 

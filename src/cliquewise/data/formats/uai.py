@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cliquewise.data.formats._numbers import Numbers, Source, first_word, read_bytes
 from cliquewise.data.formats.text import open_writer
-from cliquewise.errors import FormatError, GraphError
+from cliquewise.errors import FormatError, GraphError, warn_user
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import MAX_CARDINALITY, Structure
 from cliquewise.ragged import Ints, owner_of
@@ -27,6 +27,8 @@ from cliquewise.ragged import Ints, owner_of
 _PLAIN = (-708.0, 709.0)
 #: Largest log-potential, in size, that can be written at all (10 to the power 999999).
 _WRITABLE = 2.3e6
+#: How far the sum of a row of chances may be from one, for each of them: files are rounded.
+_ROUNDED = 1e-3
 #: States of variables may be many more than the numbers in the file only up to here.
 _FREE_STATES = 10_000_000
 
@@ -48,6 +50,11 @@ def read_uai(source: Source, evidence: Source | Mapping[int, int] | None = None)
     ------
     FormatError
         If the file is malformed, truncated or absurd; the message names the place.
+
+    Warns
+    -----
+    UserWarning
+        If the rows of a ``BAYES`` model do not sum to one, beyond rounding.
 
     Examples
     --------
@@ -72,7 +79,10 @@ def read_uai(source: Source, evidence: Source | Mapping[int, int] | None = None)
         structure = Structure.from_arrays(cardinalities, scopes, offsets)
     except GraphError as error:
         raise FormatError(f"{error}; correct the scope in the file", name) from error
-    graph = FactorGraph.from_structure(structure, _tables(numbers, structure))
+    tables = _tables(numbers, structure)
+    if text.lstrip()[:5].upper() == b"BAYES":
+        _check_rows(structure, tables, name)
+    graph = FactorGraph.from_structure(structure, tables)
     if evidence is None:
         return graph
     if isinstance(evidence, Mapping):
@@ -151,6 +161,31 @@ def _tables(numbers: Numbers, structure: Structure) -> NDArray[np.float64]:
     numbers.at += needed
     numbers.finish()
     return numbers.logs(where)
+
+
+def _check_rows(structure: Structure, tables: NDArray[np.float64], name: str) -> None:
+    """Warn of conditional tables whose rows, over the last variable of a scope, are no chances."""
+    last = structure.scope_offsets[1:] - 1
+    filled = np.diff(structure.scope_offsets) > 0
+    children = np.where(filled, structure.scopes[np.maximum(last, 0)], -1)
+    states = np.where(filled, structure.cardinalities[np.maximum(children, 0)], 1)
+    rows = np.diff(structure.table_offsets) // states
+    lengths = np.repeat(states, rows)
+    if not len(lengths):
+        return
+    ends = np.cumsum(lengths)
+    sums = np.add.reduceat(np.exp(tables), ends - lengths)
+    wrong = np.flatnonzero(~(np.abs(sums - 1.0) <= _ROUNDED * lengths))
+    if not len(wrong):
+        return
+    f = int(np.searchsorted(np.cumsum(rows), wrong[0], side="right"))
+    of = f"variable {children[f]}" if children[f] >= 0 else f"factor {f}"
+    more = f", nor do {len(wrong) - 1} further rows" if len(wrong) > 1 else ""
+    warn_user(
+        f"{name}: a row of the conditional table of {of} (factor {f}) sums to "
+        f"{sums[wrong[0]]:.6g}, not to one{more}; the numbers are taken as they are. The last "
+        "variable of a scope is the child; tables of another kind belong into a MARKOV file"
+    )
 
 
 def read_uai_evidence(source: Source) -> dict[int, int]:
