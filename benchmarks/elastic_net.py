@@ -109,9 +109,10 @@ def study(name, folder, c1, c2, sentences, tol, stopping):
     own = _tagged(model, classes, names, data_test, fit.weights)
     low, n = fit.certificate.dual * len(data), int(np.count_nonzero(fit.weights))
     mine, best = curve[-1][1], theirs[-1][1]
-    to_theirs = next((t for t, value, *_ in curve if value <= best), np.nan)
+    level = max(mine, best)
+    reached = [next(t for t, value, *_ in c if value <= level) for c in (curve, theirs)]
     rows = [
-        ["cliquewise", *(f"{time_to(curve, mine, x)[0]:.1f}" for x in LEVELS),
+        ["cliquewise", *(f"{time_to(curve, min(mine, best), x)[0]:.1f}" for x in LEVELS),
          f"{curve[-1][0]:.1f}", f"{mine:.3f}", n, f"{quality(name, y_test, own):.4f}"],
         ["CRFsuite", *(f"{time_to(theirs, min(mine, best), x)[0]:.1f}" for x in LEVELS),
          f"{theirs[-1][0]:.1f}", f"{best:.3f}", active, f"{quality(name, y_test, tagged):.4f}"],
@@ -119,10 +120,10 @@ def study(name, folder, c1, c2, sentences, tol, stopping):
     columns = ["", *(f"s to {x:g}" for x in LEVELS), "total s", "objective", "weights", "F1"]
     print_table(f"{name}, c1 = {c1:g}, c2 = {c2:g}, {len(data)} sentences", columns, rows)
     print(f"no weights reach less than {low:.3f}: our gap is {fit.certificate.gap:.2e}")
-    print(f"ours is at CRFsuite's last objective after {to_theirs:.1f} s: ", end="")
-    print(f"{theirs[-1][0] / to_theirs:.1f} times as fast, by {fit.solver}, {fit.epochs:g} epochs")
-    return {"objectives": (mine, best), "weights": (n, active), "to_theirs": to_theirs,
-            "theirs": theirs[-1][0], "gap": fit.certificate.gap}  # fmt: skip
+    print("both are at {:.3f} after {:.1f} and {:.1f} s: ".format(level, *reached), end="")
+    print(f"{reached[1] / reached[0]:.1f} times as fast, by {fit.solver}, {fit.epochs:g} epochs")
+    return {"objectives": (mine, best), "weights": (n, active), "reached": reached,
+            "gap": fit.certificate.gap}  # fmt: skip
 
 
 def _tagged(model, classes, names, data, weights):
