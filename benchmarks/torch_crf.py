@@ -8,7 +8,8 @@ stops after a synchronization; on the CPU it is that of the process. Peak memory
 allocator of the GPU saw, and on the CPU the growth of the resident set in a process of its own
 (Linux). On the CPU torch-struct is left out where it would need minutes.
 
-``--check`` first compares every oracle on the device with plain PyTorch.
+``--check`` first compares every oracle on the device with plain PyTorch. ``--masks
+none,whole,prefix,gaps,ignored`` measures what masks cost ours instead (`torch_crf_masks`).
 """
 
 from __future__ import annotations
@@ -261,6 +262,7 @@ def main() -> None:
         help="backward passes (of all) in the calling thread, not in autograd's own",
     )  # fmt: skip
     parser.add_argument("--sizes", nargs="*", default=["x".join(map(str, s)) for s in SIZES])
+    parser.add_argument("--masks", help="what these cost ours, instead: none,prefix,gaps, ...")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.autograd.set_multithreading_enabled(not arguments.same_thread)
@@ -269,10 +271,18 @@ def main() -> None:
         from benchmarks.torch_crf_check import check_oracles
 
         check_oracles(arguments.device, quick=arguments.check == "quick")
+    sizes = [(b, t, k) for b, t, k in (map(int, text.split("x")) for text in arguments.sizes)]
+    if arguments.masks:
+        from benchmarks.torch_crf_masks import MASKS, compare_masks
+
+        kinds = arguments.masks.split(",")
+        if not set(kinds) <= set(MASKS):
+            parser.error(f"--masks are some of {','.join(MASKS)}")
+        print_json(compare_masks(sizes, arguments.device, kinds))
+        return
     rows = []
-    for text in arguments.sizes:
-        b, t, k = (int(part) for part in text.split("x"))
-        rows.append(compare((b, t, k), arguments.device, not arguments.no_memory))
+    for size in sizes:
+        rows.append(compare(size, arguments.device, not arguments.no_memory))
         print(rows[-1], flush=True)
     print_rows(rows, "train", "ms", 1e3)
     print_rows(rows, "decode", "ms", 1e3)

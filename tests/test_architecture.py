@@ -42,6 +42,7 @@ MANY_PARAMETERS: dict[str, str] = {
     **dict.fromkeys(
         (
             "torch._triton_decode.viterbi",
+            "torch._triton_kernels._exponentiate",
             "torch._triton_kernels._finish",
             "torch._triton_kernels._gold",
             "torch._triton_kernels._scaled_pass",

@@ -51,6 +51,63 @@ def test_tags_that_are_no_integers_are_refused(dtype):
     assert torch.isfinite(cwt.chain_loss("log", small, torch.zeros(1, 2, 3), torch.eye(3)))
 
 
+# ---- what strangers hand over
+
+
+def test_what_is_no_tensor_or_elsewhere_is_named():
+    crf = cwt.ChainCRF(3, batch_first=True)
+    emissions, tags = torch.randn(2, 4, 3), torch.zeros(2, 4, dtype=torch.long)
+    mask = torch.ones(2, 4, dtype=torch.bool)
+    for name, arguments in (
+        ("emissions", (emissions.numpy(), tags)), ("tags", (emissions, tags.tolist())),
+        ("tags", (emissions, None)), ("mask", (emissions, tags, mask.numpy())),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=rf"{name} must be a tensor.*torch.as_tensor"):
+            crf(*arguments)
+    for name, arguments in (
+        ("tags", (emissions, tags.to("meta"))), ("mask", (emissions, tags, mask.to("meta"))),
+        ("transitions", (emissions.to("meta"), tags)),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=rf"{name} and the node scores are on different"):
+            crf(*arguments)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_axes_in_the_other_order_are_told_by_batch_first(batch_first):
+    crf = cwt.ChainCRF(3, batch_first)
+    emissions, tags = torch.randn(2, 4, 3), torch.zeros(4, 2, dtype=torch.long)
+    with pytest.raises(DataError, match=rf"tags must have shape \(2, 4\).*={batch_first}"):
+        crf(emissions, tags)
+    with pytest.raises(DataError, match=rf"mask must have shape \(2, 4\).*={batch_first}"):
+        crf.decode(emissions, tags.bool())
+
+
+@pytest.mark.parametrize("wrong", [0.5, NAN, -torch.inf])
+def test_a_mask_of_numbers_other_than_0_and_1_is_refused(wrong):
+    crf, emissions = cwt.ChainCRF(3, batch_first=True), torch.randn(1, 3, 3)
+    with pytest.raises(DataError, match="mask == 0"):
+        crf.decode(emissions, torch.tensor([[0.0, 0.0, wrong]]))
+    assert [len(row) for row in crf.decode(emissions, torch.tensor([[1.0, 1.0, 0.0]]))] == [2]
+
+
+@pytest.mark.parametrize("count", ["3", 3.0, ["O", "B-X"], 0, -1, None])
+def test_a_number_of_tags_that_is_none_is_refused(count):
+    with pytest.raises(DataError, match=r"num_tags = .*whole number, at least 1"):
+        cwt.ChainCRF(count)
+
+
+def test_names_of_labels_that_are_none_are_refused():
+    for labels in (5, "BIO", {"O": 0, "B-X": 1}, {"0": "O", "1": "B-X"}):
+        with pytest.raises(DataError, match=r"names of all tags|id2label"):
+            cwt.ChainCRF.from_scheme("BIO", labels)
+    crf, emissions = cwt.ChainCRF(3, batch_first=True), torch.randn(1, 3, 3)
+    mask = torch.ones(1, 3)
+    with pytest.raises(DataError, match="whole number"):
+        crf.top_k(emissions, mask)
+    with pytest.raises(DataError, match="whole number"):
+        crf.sample(emissions, mask)
+
+
 # ---- NaN
 
 
@@ -94,8 +151,9 @@ def test_nothing_is_decoded_or_drawn_from_nan():
     crf = cwt.ChainCRF(3, batch_first=True)
     emissions = torch.zeros(2, 4, 3)
     emissions[1, 2, 0] = NAN
-    with pytest.raises(DataError, match="sequence 1 contain NaN"):
-        crf.decode(emissions)
+    for answer in (crf.decode, crf.predict):
+        with pytest.raises(DataError, match="sequence 1 contain NaN"):
+            answer(emissions)
     with pytest.raises(DataError, match="chain 1 contain NaN"):
         crf.sample(emissions)
 

@@ -94,7 +94,7 @@ def test_chain_crf_never_decodes_a_forbidden_transition():
 def test_chain_crf_refuses_bad_input():
     crf = cwt.ChainCRF(3)
     emissions, tags = torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.long)
-    with pytest.raises(DataError, match="invalid number of tags"):
+    with pytest.raises(DataError, match="num_tags = "):
         cwt.ChainCRF(0)
     with pytest.raises(DataError, match="emissions must have shape"):
         crf(torch.zeros(4, 2, 5), tags)

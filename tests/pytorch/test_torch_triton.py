@@ -19,7 +19,7 @@ from cliquewise import torch as cwt  # noqa: E402
 from cliquewise.errors import DataError  # noqa: E402
 from cliquewise.torch import _triton  # noqa: E402
 from cliquewise.torch._scores import Scores, make_scores  # noqa: E402
-from cliquewise.torch.chain import log_likelihood  # noqa: E402
+from cliquewise.torch.chain import decode, log_likelihood  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KINDS = [
@@ -42,8 +42,7 @@ def answers(batch, backend, with_tags):
         n: x.clone().requires_grad_() for n, x in scores.items() if n != "mask" and x is not None
     }
     tags = batch.tags.to(DEVICE) if with_tags else None
-    scores_, places = make_scores(**leaves, mask=mask)
-    value = log_likelihood(scores_, tags, places, backend=backend)
+    value = log_likelihood(make_scores(**leaves, mask=mask), tags, backend=backend)
     weights = torch.linspace(0.5, 1.5, len(value), dtype=value.dtype, device=DEVICE)
     finite = torch.where(torch.isfinite(value), value, torch.zeros_like(value))
     gradients = torch.autograd.grad((finite * weights).sum(), list(leaves.values()))
@@ -51,24 +50,56 @@ def answers(batch, backend, with_tags):
     return [value.detach(), best, *gradients]
 
 
-def test_a_mask_with_a_gap_gives_nan_and_the_next_call_says_so():
-    nodes, trans = torch.zeros(2, 3, 4, device=DEVICE), torch.zeros(4, 4, device=DEVICE)
-    mask = torch.tensor([[True, True, False], [True, False, True]], device=DEVICE)
-    whole = torch.ones_like(mask)
-    for shared in (True, False):
-        table = trans if shared else torch.zeros(2, 2, 4, 4, device=DEVICE)
-        # Not by make_scores, which would look at a mask on the CPU.
-        value, _ = _triton.evaluate(Scores(nodes, table, None, None, mask), None, False)
-        assert torch.isnan(value).tolist() == [False, True]
-        with pytest.raises(DataError, match="mask"):
-            _triton.viterbi(Scores(nodes, table, None, None, whole))
-    best, _ = _triton.viterbi(Scores(nodes, trans, None, None, mask))
-    assert torch.isnan(best).tolist() == [False, True]
-    with pytest.raises(DataError, match="mask"):
-        _triton.evaluate(Scores(nodes, trans, None, None, whole), None, False)
-    # It is said once.
-    value, _ = _triton.evaluate(Scores(nodes, trans, None, None, whole), None, False)
-    torch.testing.assert_close(value, torch.full_like(value, 3 * math.log(4)))
+def gapped(batch, seed):
+    """The batch with a mask that leaves out positions anywhere, and all of the second chain."""
+    generator = torch.Generator().manual_seed(seed)
+    batch.mask = torch.rand(batch.shape[:2], generator=generator) < 0.6
+    batch.mask[1:2] = False
+    batch.mask[2:3] = True
+    return batch
+
+
+@pytest.mark.parametrize(
+    "shape, kind",
+    [
+        ((4, 6, 3), {}), ((4, 6, 3), {"shared": False}), ((4, 6, 3), {"ends": False}),
+        ((4, 6, 3), {"scale": 1e3}), ((3, 140, 2), {}), ((4, 7, 20), {}),
+        ((4, 7, 20), {"shared": False}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_gaps_are_closed_inside_the_kernels(shape, kind):
+    batch = gapped(Batch(1, *shape, **kind), 0)
+    # What stands in gaps counts nowhere; tags of -100 are gaps as well.
+    batch.nodes[~batch.mask] = math.nan
+    unmasked = Batch(1, *shape, **kind)
+    unmasked.mask, unmasked.nodes = None, batch.nodes
+    unmasked.tags = batch.tags.masked_fill(~batch.mask, -100)
+    tol = 1e-9 * kind.get("scale", 1.0)
+    for with_tags in (False, True):
+        plain = answers(batch, "plain", with_tags)
+        for mine, theirs in zip(answers(batch, "triton", with_tags), plain, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=tol, atol=tol)
+    found = answers(unmasked, "triton", True)
+    for i in (0, *range(2, len(found))):  # the maximum looks at no tags
+        torch.testing.assert_close(found[i], plain[i], rtol=tol, atol=tol)
+    scores = make_scores(**on_device(batch))
+    for placed in (True, False):
+        expected = decode(scores, "plain", placed)[1]
+        assert torch.equal(decode(scores, "triton", placed)[1], expected)
+
+
+def test_gradients_of_gradients_know_the_gaps():
+    batch = gapped(Batch(2, 3, 4, 2), 1)
+    tags = batch.tags.masked_fill(~batch.mask, -100).to(DEVICE)
+    scores = {n: x for n, x in on_device(batch).items() if n != "mask"}
+    leaves = [x.requires_grad_() for x in scores.values()]
+
+    def value(*leaves):
+        return log_likelihood(make_scores(*leaves), tags, backend="triton")
+
+    assert torch.autograd.gradcheck(value, leaves, fast_mode=True)
+    assert torch.autograd.gradgradcheck(value, leaves, fast_mode=True)
 
 
 @pytest.mark.parametrize("shared", [True, False])

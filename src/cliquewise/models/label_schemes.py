@@ -66,6 +66,6 @@ def _parse(label: Any, letters: str, scheme: str) -> tuple[str, str]:
         raise DataError(
             f"label {text!r} is not of the scheme {scheme}: labels are O, {allowed}; "
             "convert the labels (cliquewise.data.to_scheme does it for spans) or use "
-            'transitions="all"'
+            'transitions="all" (of a ChainCRF: no scheme, forbidden=...)'
         )
     return letter, kind

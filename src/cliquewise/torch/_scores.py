@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +24,8 @@ class Scores(NamedTuple):
     trans : Tensor of shape (K, K) or (B, T - 1, K, K)
     begin, end : Tensor of shape (K,) or None
     mask : bool Tensor of shape (B, T) or None
-        True at the positions that exist: the first ones of every chain.
+        True at the positions that exist. As `make_scores` leaves them these may be any; `close`
+        makes them the first ones of every chain, which all but the Triton kernels want.
     """
 
     nodes: Tensor
@@ -147,14 +149,62 @@ def _captured(tensor: Tensor) -> bool:
 
 
 def _has_gaps(mask: Tensor) -> bool:
-    """Whether chains must be moved together.
-
-    One look at a GPU, as pytorch-crf takes at every call: to move chains that have no gaps, and
-    their gradients, took as long as all the rest of a training step (H200, .37 -> .7 ms; so .45).
-    """
+    """Whether chains must be moved together; a GPU is waited for."""
     if mask.shape[1] < 2:
         return False
     return _captured(mask) or bool((mask[:, 1:] > mask[:, :-1]).any())
+
+
+def close(scores: Scores) -> tuple[Scores, Places]:
+    """The same chains without gaps, and where their positions stood."""
+    if scores.mask is None or not _has_gaps(scores.mask):
+        return scores, NOTHING_MOVED
+    mask, places = close_gaps(scores.mask)
+    trans = scores.trans if scores.is_shared else places.take_tables(scores.trans)
+    nodes = places.take(scores.nodes)
+    return scores._replace(nodes=nodes, trans=trans, mask=mask), places
+
+
+def close_tagged(
+    scores: Scores, tags: Tensor, *, wait: bool = False
+) -> tuple[Scores, Tensor, Places]:
+    """`close` without the positions whose tag is -100; the tags as well, checked.
+
+    That they are labels at all is looked at on the CPU, and with ``wait`` on a GPU, too, which
+    has to wait for it.
+    """
+    check_tags(scores, tags)
+    scores, places = close(scores._replace(mask=without_ignored(tags, scores.mask)))
+    tags = places.take(tags.long())
+    if (wait or tags.device.type == "cpu") and tags.numel():
+        low, high = tags.aminmax()
+        if int(low) < 0 or int(high) >= scores.nodes.shape[2]:
+            _refuse_tags(tags, scores.mask, scores.nodes.shape[2], places)
+    return scores, tags, places
+
+
+def check_tensor(name: str, value: Any, like: Tensor | None = None) -> None:
+    """Refuse what is no tensor, or is on another device than the node scores."""
+    if not isinstance(value, Tensor):
+        raise DataError(
+            f"{name} must be a tensor, not {type(value).__name__}: take torch.as_tensor({name})"
+        )
+    if like is not None and value.device != like.device:
+        raise DataError(
+            f"{name} and the node scores are on different devices, {value.device} and "
+            f"{like.device}: move one of them with .to(...)"
+        )
+
+
+def check_count(name: str, value: Any, least: int) -> int:
+    """A whole number that is large enough."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise DataError(f"{name} = {value!r:.60}; it must be a whole number, at least {least}")
+    return number
 
 
 def make_scores(
@@ -163,8 +213,9 @@ def make_scores(
     begin: Tensor | None = None,
     end: Tensor | None = None,
     mask: Tensor | None = None,
-) -> tuple[Scores, Places]:
-    """Check shapes and types, close gaps; half precision becomes float32, here and nowhere else."""
+) -> Scores:
+    """Check shapes, types and devices; half precision becomes float32, here and nowhere else."""
+    check_tensor("nodes", nodes)
     if nodes.dim() != 3:
         raise DataError(f"node scores must have shape (B, T, K), not {tuple(nodes.shape)}")
     if not nodes.is_floating_point():
@@ -172,6 +223,7 @@ def make_scores(
     size, length, k = nodes.shape
     if k == 0:
         raise DataError("node scores of shape (B, T, 0): there must be at least one label")
+    check_tensor("transitions", transitions, nodes)
     shapes = {(k, k), (size, max(length - 1, 0), k, k)}
     if tuple(transitions.shape) not in shapes:
         raise DataError(
@@ -179,32 +231,43 @@ def make_scores(
             f"{(size, max(length - 1, 0), k, k)}, not {tuple(transitions.shape)}"
         )
     for name, vector in (("begin", begin), ("end", end)):
-        if vector is not None and vector.shape != (k,):
-            raise DataError(f"{name} scores must have shape {(k,)}, not {tuple(vector.shape)}")
-    places = NOTHING_MOVED
+        if vector is not None:
+            check_tensor(name, vector, nodes)
+            if vector.shape != (k,):
+                raise DataError(f"{name} scores must have shape {(k,)}, not {tuple(vector.shape)}")
     if mask is not None:
-        if mask.shape != (size, length):
-            raise DataError(f"mask must have shape {(size, length)}, not {tuple(mask.shape)}")
-        mask = mask.bool()
-        if _has_gaps(mask):
-            mask, places = close_gaps(mask)
-            nodes = places.take(nodes)
-            transitions = transitions if transitions.dim() == 2 else places.take_tables(transitions)
+        mask = _check_mask(mask, nodes)
     wide = torch.float64 if nodes.dtype == torch.float64 else torch.float32
     scores = Scores(nodes, transitions, begin, end, mask)
-    return scores.each(lambda x: x if x.dtype == wide else x.to(wide)), places
+    return scores.each(lambda x: x if x.dtype == wide else x.to(wide))
+
+
+def _check_mask(mask: Tensor, nodes: Tensor) -> Tensor:
+    check_tensor("mask", mask, nodes)
+    if mask.shape != nodes.shape[:2]:
+        raise DataError(f"mask must have shape {tuple(nodes.shape[:2])}, not {tuple(mask.shape)}")
+    if mask.dtype == torch.bool:
+        return mask
+    on = mask.bool()
+    # A mask to be added to attention has 0 where this one has 1: better to wait for the GPU.
+    if (
+        mask.is_floating_point()
+        and not _captured(mask)
+        and not torch.equal(on.to(mask.dtype), mask)
+    ):
+        raise DataError(
+            "mask must be 1 where there is a position and 0 where there is none, and it has other "
+            "numbers (one that is added to scores, 0 and -inf, becomes mask == 0)"
+        )
+    return on
 
 
 def without_ignored(tags: Tensor, mask: Tensor | None) -> Tensor | None:
-    """The mask, less the positions whose tag is `IGNORED`."""
-    if tags.is_floating_point() or (mask is not None and mask.shape != tags.shape):
-        return mask  # refused later, with a sentence
+    """The mask, less the positions whose tag is `IGNORED`; a GPU is not waited for."""
     if tags.device.type == "cpu" and not (tags.numel() and int(tags.min()) < 0):
         return mask
     known = tags != IGNORED
-    if mask is None:
-        return None if not _captured(known) and bool(known.all()) else known
-    return known & mask.bool()
+    return known if mask is None else known & mask.bool()
 
 
 def check_examples(count: int) -> None:
@@ -216,16 +279,10 @@ def check_examples(count: int) -> None:
         )
 
 
-def check_tags(
-    scores: Scores, tags: Tensor, places: Places = NOTHING_MOVED, *, wait: bool = False
-) -> Tensor:
-    """Given labels (B, T) as 64-bit integers, checked and without gaps.
-
-    Shape and type always; that they are labels at all on the CPU, and with ``wait`` on a GPU,
-    too, which has to wait for it.
-    """
-    nodes, mask = scores.nodes, scores.mask
-    size, length, k = nodes.shape
+def check_tags(scores: Scores, tags: Tensor) -> None:
+    """Refuse tags of another shape, type or device."""
+    check_tensor("tags", tags, scores.nodes)
+    size, length = scores.nodes.shape[:2]
     if tags.shape != (size, length):
         raise DataError(
             f"tags must have the shape (B, T) = {(size, length)} of the node scores, not "
@@ -233,14 +290,6 @@ def check_tags(
         )
     if tags.dtype == torch.bool or tags.is_floating_point() or tags.is_complex():
         raise DataError(f"tags must be integers, not {tags.dtype}: take tags.long()")
-    if tags.device != nodes.device:
-        raise DataError(f"tags are on {tags.device}, and the node scores on {nodes.device}")
-    tags = places.take(tags.long())
-    if (wait or tags.device.type == "cpu") and tags.numel():
-        low, high = tags.aminmax()
-        if int(low) < 0 or int(high) >= k:
-            _refuse_tags(tags, mask, k, places)
-    return tags
 
 
 def _refuse_tags(tags: Tensor, mask: Tensor | None, k: int, places: Places) -> None:

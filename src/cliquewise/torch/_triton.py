@@ -33,27 +33,20 @@ def refuses(scores: Scores) -> str | None:
 
 @cache
 def fault_word(device: torch.device) -> Tensor:
-    """A word of host memory that kernels on the device write to where a mask or a tag is wrong."""
+    """A word of host memory that kernels on the device write to where a tag is no label."""
     # Pinned, the device reaches it; and the host reads it without waiting for the device.
     return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
 
 
-#: What a kernel may have met, by the word that it leaves.
-FAULTS = {
-    1: "a mask of this call, or of one before it, has a position after one that does not "
-    "exist; the positions of a chain must be the first ones of its row",
-    2: "tags of this call, or of one before it, are no labels: they must be at least 0 and "
-    "below the number of labels wherever there is a position",
-}
-
-
 def check_faults(device: torch.device) -> None:
-    """Raise if a kernel that has ended by now met a mask with a gap, or a tag that is no label."""
+    """Raise if a kernel that has ended by now met a tag that is no label."""
     word = fault_word(device)
-    found = int(word.item())
-    if found:
+    if int(word.item()):
         word.zero_()
-        raise DataError(FAULTS[found])
+        raise DataError(
+            "tags of this call, or of one before it, are no labels: they must be at least 0 and "
+            "below the number of labels wherever there is a position, or -100"
+        )
 
 
 def _kernels() -> tuple[Any, Any]:
@@ -111,7 +104,10 @@ def evaluate(
     # One allocation for the scratch rows and the answers.
     tables = 1 if shared else length - 1
     room = torch.empty(size * (3 * length * k + tables * k * k), dtype=nodes.dtype, device=device)
-    lengths = torch.empty(2 * size, dtype=torch.int32, device=device)
+    # A mask and tags may have gaps, which the kernels close themselves.
+    may_gap = mask is not None or tags is not None
+    numbers = 3 * size + (2 * size * length if may_gap else 0)
+    lengths = torch.empty(numbers, dtype=torch.int32, device=device)
     mask_b, mask_t = (0, 0) if mask is None else mask.stride()
     tags_b, tags_t = (0, 0) if tags is None else tags.stride()
     arguments = (
@@ -127,6 +123,7 @@ def evaluate(
         "MERGED": merged,
         "LIMIT": 1e18 if nodes.dtype == torch.float32 else 1e200,
         "ROWS": _ROWS[padded], "HAS_TAGS": tags is not None, "GRADIENT": need_gradient,
+        "MAY_GAP": may_gap,
     }  # fmt: skip
     (scan, finish), _ = _kernels()
     if shared:
@@ -167,13 +164,14 @@ def gradient(scores: Scores, saved: tuple[Tensor, ...], weights: Tensor, scale: 
     options = {
         "HAS_BEGIN": begin is not None, "HAS_END": end is not None, "SHARED": shared,
         "BLOCK": _BLOCK, "ROWS": _CHAINS, "COLUMNS": _COLUMNS, "num_warps": 4,
+        "MAY_GAP": len(lengths) > 3 * size,
     }  # fmt: skip
     kernel[(n_nodes + n_columns,)](*arguments, **options)
     return Gradient(out_nodes, out_trans, out_begin, out_end)
 
 
-def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
-    """Best score (B,) and labeling (B, T), from one launch."""
+def viterbi(scores: Scores, placed: bool = True) -> tuple[Tensor, Tensor]:
+    """Best score (B,) and labeling (B, T), at its places or without gaps, from one launch."""
     from cliquewise.torch._triton_decode import viterbi as kernel
 
     check_faults(scores.nodes.device)
@@ -186,12 +184,15 @@ def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
     scores, trans_b, trans_t, options = _common(scores)
     nodes, trans, begin, end, mask = scores
     bests = torch.empty((size, length, k), dtype=nodes.dtype, device=device)
-    mask_b, mask_t = (0, 0) if mask is None else mask.stride()
+    orders = labels
+    mask_b, mask_t = 0, 0
+    if mask is not None:
+        mask_b, mask_t = mask.stride()
+        orders = torch.empty(2 * size * length, dtype=torch.int32, device=device)
     arguments = (
         nodes, trans, nodes if begin is None else begin, nodes if end is None else end,
-        labels if mask is None else mask, fault_word(device),
-        values, labels, bests,
-        length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t, mask_b, mask_t,
+        labels if mask is None else mask, values, labels, bests, orders,
+        size, length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t, mask_b, mask_t,
     )  # fmt: skip
-    kernel[(size,)](*arguments, **options)
+    kernel[(size,)](*arguments, **options, PLACED=placed)
     return values, labels

@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cliquewise.torch._triton_common import _SIZES, LEAST, NOTHING, _length, _zeros
+from cliquewise.torch._triton_common import _SIZES, LEAST, NOTHING, _place, _positions, _zeros
 from cliquewise.torch._triton_log import _log_pass
 
 
@@ -28,9 +28,9 @@ def _tile(trans, K, KP: tl.constexpr, F: tl.constexpr):
 
 @triton.jit
 def _exponentiate(
-    nodes, begin, end, psis, length, K, stride_t,
+    nodes, begin, end, order, psis, length, gaps, K, stride_t,
     KP: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
-    ROWS: tl.constexpr,
+    ROWS: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
     """psis = exp(scores - their maximum) at every position; the sum of the maxima."""
     j = tl.arange(0, KP)[None, :]
@@ -38,7 +38,8 @@ def _exponentiate(
     for start in range(0, length, ROWS):
         t = start + tl.arange(0, ROWS)
         here = (t < length)[:, None] & (j < K)
-        x = tl.load(nodes + t[:, None] * stride_t + j, mask=here, other=NOTHING).to(F)
+        at = _place(order, t, length, gaps, MAY_GAP)
+        x = tl.load(nodes + at[:, None] * stride_t + j, mask=here, other=NOTHING).to(F)
         if HAS_BEGIN:
             first = here & (t == 0)[:, None]
             x += tl.load(begin + j + tl.zeros_like(t)[:, None], mask=first, other=0.0).to(F)
@@ -60,9 +61,9 @@ def _kept(base, t, length, K, KP: tl.constexpr):
 
 @triton.jit
 def _scaled_pass(
-    nodes, trans, begin, end, alphas, rights, marginals, edges, length, K, stride_t,
+    nodes, trans, begin, end, order, alphas, rights, marginals, edges, length, gaps, K, stride_t,
     KP: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
-    LIMIT: tl.constexpr, ROWS: tl.constexpr, GRADIENT: tl.constexpr,
+    LIMIT: tl.constexpr, ROWS: tl.constexpr, GRADIENT: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
     """log Z of one sequence, and whether to trust it; its marginals, and rows for its edges.
 
@@ -74,8 +75,9 @@ def _scaled_pass(
     valid = j < K
     inside = (i < K) & valid[None, :]
     total = _exponentiate(
-        nodes, begin, end, rights, length, K, stride_t, KP, F, HAS_BEGIN, HAS_END, ROWS
-    )
+        nodes, begin, end, order, rights, length, gaps, K, stride_t, KP, F, HAS_BEGIN, HAS_END,
+        ROWS, MAY_GAP,
+    )  # fmt: skip
     table = _tile(trans, K, KP, F)
     shift = tl.maximum(tl.max(tl.max(table, 1), 0), LEAST)
     table = tl.exp(table - shift)
@@ -153,9 +155,10 @@ def _edge_sums(
 
 @triton.jit
 def _gold(
-    nodes, trans, begin, end, fault, tags, marginals, edges, length, K, stride_t, trans_t, tags_t,
+    nodes, trans, begin, end, fault, tags, order, marginals, edges, length, gaps, K, stride_t,
+    trans_t, tags_t,
     HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, SHARED: tl.constexpr,
-    GRADIENT: tl.constexpr, TB: tl.constexpr,
+    GRADIENT: tl.constexpr, TB: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
     """Score of the given labels, which are taken off the marginals; NaN where one is none."""
     score = tl.zeros((TB,), tl.float64)
@@ -163,16 +166,18 @@ def _gold(
     for start in range(0, length, TB):
         t = start + tl.arange(0, TB)
         on = t < length
-        y = tl.load(tags + t * tags_t, mask=on, other=0)
+        place = _place(order, t, length, gaps, MAY_GAP)
+        y = tl.load(tags + place * tags_t, mask=on, other=0)
         known = (y >= 0) & (y < K)
         wrong += (on & (known == 0)).to(tl.int32)
         y = tl.where(known, y, 0)
-        score += tl.load(nodes + t * stride_t + y, mask=on, other=0.0).to(tl.float64)
+        score += tl.load(nodes + place * stride_t + y, mask=on, other=0.0).to(tl.float64)
         joined = on & (t > 0)
-        before = tl.load(tags + (t - 1) * tags_t, mask=joined, other=0)
+        left = _place(order, t - 1, length, gaps, MAY_GAP)
+        before = tl.load(tags + left * tags_t, mask=joined, other=0)
         before = tl.where((before >= 0) & (before < K), before, 0)
         pair = before * K + y
-        step = trans + (t - 1) * trans_t + pair
+        step = trans + (place - 1) * trans_t + pair
         score += tl.load(step, mask=joined, other=0.0).to(tl.float64)
         if HAS_BEGIN:
             score += tl.load(begin + y, mask=t == 0, other=0.0).to(tl.float64)
@@ -186,7 +191,7 @@ def _gold(
             if SHARED:
                 tl.atomic_add(edges + pair, minus, mask=joined)
             else:
-                tl.atomic_add(edges + (t - 1) * K * K + pair, minus, mask=joined)
+                tl.atomic_add(edges + (place - 1) * K * K + pair, minus, mask=joined)
     total = tl.sum(score, 0)
     if tl.sum(wrong, 0) > 0:
         tl.store(fault, 2)
@@ -196,39 +201,39 @@ def _gold(
 
 @triton.jit
 def _finish(
-    nodes, trans, begin, end, fault, tags, values, alphas, edges, value, trust, b, rows, length,
-    T, K, nodes_t, trans_t, tags_b, tags_t,
+    nodes, trans, begin, end, fault, tags, order, values, alphas, edges, value, trust, b, rows,
+    length, gaps, T, K, nodes_t, trans_t, tags_t,
     KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, ROWS: tl.constexpr,
     HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, HAS_TAGS: tl.constexpr,
-    SHARED: tl.constexpr, GRADIENT: tl.constexpr,
+    SHARED: tl.constexpr, GRADIENT: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
     """Edge marginals, or the log domain, and the tags, of one sequence."""
     marginals = alphas + 2 * rows
+    if GRADIENT:
+        _zeros(marginals, length * K, T * K, TB)
+        if SHARED:
+            _zeros(edges, tl.where(length > 0, K * K, 0), K * K, TB)
+        else:
+            # Tables are where they were given: with gaps the rest is everywhere between.
+            first = tl.where(gaps != 0, 0, tl.maximum(length - 1, 0) * K * K)
+            _zeros(edges, first, (T - 1) * K * K, TB)
+            tl.debug_barrier()
     if length > 0:
         if trust == 0:
             value = _log_pass(
-                nodes, trans, begin, end, alphas, marginals, edges, length, K, nodes_t, trans_t,
-                KP, F, HAS_BEGIN, HAS_END, SHARED, GRADIENT,
+                nodes, trans, begin, end, order, alphas, marginals, edges, length, gaps, K,
+                nodes_t, trans_t, KP, F, HAS_BEGIN, HAS_END, SHARED, GRADIENT, MAY_GAP,
             )  # fmt: skip
         elif GRADIENT:
             _edge_sums(alphas, alphas + rows, trans, edges, length, K, KP, F, ROWS)
     if GRADIENT:
-        first = tl.maximum(length, 0)
-        _zeros(marginals, first * K, T * K, TB)
-        if SHARED:
-            _zeros(edges, tl.where(length > 0, K * K, 0), K * K, TB)
-        else:
-            _zeros(edges, tl.maximum(first - 1, 0) * K * K, (T - 1) * K * K, TB)
         tl.debug_barrier()
     if HAS_TAGS:
-        tags += b * tags_b
         score = _gold(
-            nodes, trans, begin, end, fault, tags, marginals, edges, length, K, nodes_t, trans_t,
-            tags_t, HAS_BEGIN, HAS_END, SHARED, GRADIENT, TB,
+            nodes, trans, begin, end, fault, tags, order, marginals, edges, length, gaps, K,
+            nodes_t, trans_t, tags_t, HAS_BEGIN, HAS_END, SHARED, GRADIENT, TB, MAY_GAP,
         )  # fmt: skip
         value = score - value
-    if length < 0:
-        value = value * float("nan")
     tl.store(values + b, value)
 
 
@@ -239,34 +244,41 @@ def scan(
     KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
     ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, SHARED: tl.constexpr,
-    GRADIENT: tl.constexpr, MERGED: tl.constexpr,
+    GRADIENT: tl.constexpr, MERGED: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
     """The scaled passes of sequence ``program_id(0)``.
 
     ``room`` holds, for all sequences, two kinds of scratch rows, then the marginals (B, T, K)
-    and the edge marginals; ``exact`` takes log Z, and ``lengths`` the lengths, then whether to
-    trust the pass.
+    and the edge marginals; ``exact`` takes log Z, and ``lengths`` the lengths, whether to trust
+    the pass, whether there are gaps, and of rows with gaps what `_positions` finds. In ``room``
+    there are none (but the tables of pairs are where they were given).
     """
     b = tl.program_id(0).to(tl.int64)
-    length = _length(mask, fault, b, T, mask_b, mask_t, HAS_MASK, TB)
+    tags += b * tags_b
+    order = lengths + 3 * B + b * T
+    ranks = order + B.to(tl.int64) * T
+    length, gaps = _positions(
+        mask + b * mask_b, tags, order, ranks, T, mask_t, tags_t, HAS_MASK, HAS_TAGS, TB
+    )
     rows = B.to(tl.int64) * T * K
     alphas = room + b * T * K
     tl.store(lengths + b, length)
+    tl.store(lengths + 2 * B + b, gaps)
     nodes += b * nodes_b
     edges = room + 3 * rows + b * K * K
     value = tl.zeros((), tl.float64)
     trust = length <= 0
     if length > 0:
         value, trust = _scaled_pass(
-            nodes, trans, begin, end, alphas, alphas + rows, alphas + 2 * rows, edges,
-            length, K, nodes_t, KP, F, HAS_BEGIN, HAS_END, LIMIT, ROWS, GRADIENT,
+            nodes, trans, begin, end, order, alphas, alphas + rows, alphas + 2 * rows, edges,
+            length, gaps, K, nodes_t, KP, F, HAS_BEGIN, HAS_END, LIMIT, ROWS, GRADIENT, MAY_GAP,
         )  # fmt: skip
     if MERGED:
         tl.debug_barrier()
         _finish(
-            nodes, trans, begin, end, fault, tags, values, alphas, edges, value,
-            trust.to(tl.int32), b, rows, length, T, K, nodes_t, trans_t, tags_b, tags_t, KP, TB, F,
-            ROWS, HAS_BEGIN, HAS_END, HAS_TAGS, SHARED, GRADIENT,
+            nodes, trans, begin, end, fault, tags, order, values, alphas, edges, value,
+            trust.to(tl.int32), b, rows, length, gaps, T, K, nodes_t, trans_t, tags_t, KP, TB, F,
+            ROWS, HAS_BEGIN, HAS_END, HAS_TAGS, SHARED, GRADIENT, MAY_GAP,
         )  # fmt: skip
     else:
         tl.store(exact + b, value)
@@ -280,7 +292,7 @@ def finish(
     KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, LIMIT: tl.constexpr,
     ROWS: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, SHARED: tl.constexpr,
-    GRADIENT: tl.constexpr, MERGED: tl.constexpr,
+    GRADIENT: tl.constexpr, MERGED: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
     """What is left after `scan`: edge marginals, the tags, and sequences not to be trusted.
 
@@ -293,19 +305,26 @@ def finish(
     alphas = room + b * T * K
     nodes += b * nodes_b
     trans += b * trans_b
+    tags += b * tags_b
+    order = lengths + 3 * B + b * T
+    ranks = order + B.to(tl.int64) * T
     if SHARED:
         edges = room + 3 * rows + b * K * K
         length = tl.load(lengths + b)
+        gaps = tl.load(lengths + 2 * B + b)
         value = tl.load(exact + b)
         trust = tl.load(lengths + B + b)
     else:
         edges = room + 3 * rows + b * (T - 1) * K * K
-        length = _length(mask, fault, b, T, mask_b, mask_t, HAS_MASK, TB)
+        length, gaps = _positions(
+            mask + b * mask_b, tags, order, ranks, T, mask_t, tags_t, HAS_MASK, HAS_TAGS, TB
+        )
         tl.store(lengths + b, length)
+        tl.store(lengths + 2 * B + b, gaps)
         value = tl.zeros((), tl.float64)
         trust = 0
     _finish(
-        nodes, trans, begin, end, fault, tags, values, alphas, edges, value, trust, b, rows, length,
-        T, K, nodes_t, trans_t, tags_b, tags_t, KP, TB, F, ROWS, HAS_BEGIN, HAS_END, HAS_TAGS,
-        SHARED, GRADIENT,
+        nodes, trans, begin, end, fault, tags, order, values, alphas, edges, value, trust, b, rows,
+        length, gaps, T, K, nodes_t, trans_t, tags_t, KP, TB, F, ROWS, HAS_BEGIN, HAS_END, HAS_TAGS,
+        SHARED, GRADIENT, MAY_GAP,
     )  # fmt: skip

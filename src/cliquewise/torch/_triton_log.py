@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cliquewise.torch._triton_common import LEAST, NOTHING, _row, _vector
+from cliquewise.torch._triton_common import LEAST, NOTHING, _place, _row, _vector
 
 
 @triton.jit
@@ -18,16 +18,16 @@ def _log_rows(x, axis: tl.constexpr):
 
 @triton.jit
 def _log_pass(
-    nodes, trans, begin, end, alphas, marginals, edges, length, K, stride_t, trans_t,
+    nodes, trans, begin, end, order, alphas, marginals, edges, length, gaps, K, stride_t, trans_t,
     KP: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
-    SHARED: tl.constexpr, GRADIENT: tl.constexpr,
+    SHARED: tl.constexpr, GRADIENT: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
     """The same in the log domain, for any scores and for one table per position."""
     j = tl.arange(0, KP)
     i = j[:, None]
     inside = (i < K) & (j[None, :] < K)
     valid = j < K
-    x = _row(nodes, 0, stride_t, length, K, KP, F)
+    x = _row(nodes, _place(order, 0, length, gaps, MAY_GAP), stride_t, K, KP, F)
     finish = _vector(end, K, KP, F, HAS_END)
     alpha = x + _vector(begin, K, KP, F, HAS_BEGIN) + tl.where(length == 1, finish, 0.0)
     high = tl.maximum(tl.max(alpha, 0), LEAST)
@@ -35,9 +35,10 @@ def _log_pass(
     total = high.to(tl.float64)
     tl.store(alphas + j, alpha, mask=valid)
     for t in range(1, length):
-        at = trans + (t - 1) * trans_t
+        place = _place(order, t, length, gaps, MAY_GAP)
+        at = trans + (place - 1) * trans_t
         table = tl.load(at + i * K + j[None, :], mask=inside, other=NOTHING).to(F)
-        x = _row(nodes, t, stride_t, length, K, KP, F)
+        x = _row(nodes, place, stride_t, K, KP, F)
         x += tl.where(t == length - 1, finish, 0.0)
         alpha = _log_rows(alpha[:, None] + table, 0) + x
         high = tl.maximum(tl.max(alpha, 0), LEAST)
@@ -56,9 +57,10 @@ def _log_pass(
         sums = tl.zeros((KP, KP), F)
         for u in range(length - 1):
             t = length - 1 - u
-            at = trans + (t - 1) * trans_t
+            place = _place(order, t, length, gaps, MAY_GAP)
+            at = trans + (place - 1) * trans_t
             table = tl.load(at + i * K + j[None, :], mask=inside, other=NOTHING).to(F)
-            x = _row(nodes, t, stride_t, length, K, KP, F)
+            x = _row(nodes, place, stride_t, K, KP, F)
             x += tl.where(t == length - 1, finish, 0.0)
             joint = table + (x + beta)[None, :]
             beta = _log_rows(joint, 1)
@@ -70,7 +72,7 @@ def _log_pass(
             if SHARED:
                 sums += share
             else:
-                tl.store(edges + (t - 1) * K * K + i * K + j[None, :], share, mask=inside)
+                tl.store(edges + (place - 1) * K * K + i * K + j[None, :], share, mask=inside)
             node = tl.exp(left + beta - tl.maximum(tl.max(left + beta, 0), LEAST))
             node = node * some / tl.maximum(tl.sum(node, 0), 1e-30)
             tl.store(marginals + (t - 1) * K + j, node, mask=valid)

@@ -11,7 +11,7 @@ def weighted_sums(
     weights, lengths, room, out_nodes, out_trans, out_begin, out_end,
     B, T, K, weights_b, n_node_programs, scale,
     HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, SHARED: tl.constexpr,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
     """Marginals times the weights of their sequences, and the sums of these over sequences.
 
@@ -25,9 +25,19 @@ def weighted_sums(
     if pid < n_node_programs:
         at = pid.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         on = at < rows_size
-        g = tl.load(weights + (at // (T * K)) * weights_b, mask=on, other=0.0)
+        b = at // (T * K)
+        g = tl.load(weights + b * weights_b, mask=on, other=0.0)
         g *= scale
-        tl.store(out_nodes + at, g * tl.load(marginals + at, mask=on, other=0.0), mask=on)
+        source, known = at, on
+        if MAY_GAP:
+            # Marginals have no gaps; those of positions that do not exist are 0.
+            gaps = tl.load(lengths + 2 * B + b, mask=on, other=0)
+            t = (at - b * T * K).to(tl.int32) // K
+            ranks = lengths + (3 + T).to(tl.int64) * B
+            rank = tl.load(ranks + b * T + t, mask=on & (gaps != 0), other=t)
+            source = at + (rank - t) * K
+            known = on & (rank >= 0)
+        tl.store(out_nodes + at, g * tl.load(marginals + source, mask=known, other=0.0), mask=on)
     else:
         size = K * K
         c = (pid - n_node_programs) * COLUMNS + tl.arange(0, COLUMNS)

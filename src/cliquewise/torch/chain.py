@@ -17,7 +17,7 @@ from torch import Tensor
 from cliquewise.errors import UnsupportedError
 from cliquewise.torch import _plain
 from cliquewise.torch import _scores as scores_
-from cliquewise.torch._scores import Places, Scores, make_scores
+from cliquewise.torch._scores import Scores, close, close_tagged, make_scores
 
 #: What ``backend=`` may be.
 BACKENDS = ("auto", "compiled", "plain", "triton")
@@ -52,7 +52,7 @@ def choose_backend(scores: Scores, backend: str = "auto") -> str:
     if backend == "triton":
         from cliquewise.torch import _triton
 
-        reason = _triton.refuses(scores)
+        reason = _triton.refuses(scores) if _has("triton") else "needs the package triton"
         if reason is not None:
             raise UnsupportedError(f"backend 'triton' {reason}; take backend='plain'")
     return backend
@@ -103,9 +103,8 @@ class _ChainFunction(torch.autograd.Function):
             return (*own, None, None, None, None)
         grad = (grad * ctx.scale).expand(len(nodes))
         if torch.is_grad_enabled():
-            # Asked to be differentiated again: the same numbers by operations that can be.
-            model = _plain.log_domain(scores, grad)[1]
-        elif ctx.backend == "compiled":
+            return (*_again(scores, tags, grad), None, None, None, None)
+        if ctx.backend == "compiled":
             from cliquewise.torch import _compiled
 
             model = _compiled.gradient(scores, tuple(saved), grad)
@@ -119,22 +118,44 @@ class _ChainFunction(torch.autograd.Function):
         return (*found, None, None, None, None)
 
 
+def _again(scores: Scores, tags: Tensor | None, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradient by operations that can be differentiated again."""
+    if tags is None:
+        scores, places = close(scores)
+    else:
+        scores, tags, places = close_tagged(scores, tags)
+    found = _plain.log_domain(scores, grad)[1]
+    assert found is not None
+    if tags is not None:
+        gold = _plain.gold_gradient(scores, tags, grad)
+        found = _plain.Gradient(
+            *(None if g is None or m is None else g - m for g, m in zip(gold, found))  # type: ignore[arg-type]
+        )
+    trans = found.trans if scores.is_shared else places.put_tables(found.trans)
+    return places.put(found.nodes), trans, found.begin, found.end
+
+
 def log_likelihood(
     scores: Scores,
     tags: Tensor | None = None,
-    places: Places = scores_.NOTHING_MOVED,
     *,
     backend: str = "auto",
     reduction: str = "none",
 ) -> Tensor:
     """log Z of checked scores, or with tags their log-likelihood; (B,), or its sum or mean.
 
-    The tags are as they were given, and ``places`` says where the scores have been moved.
+    Positions whose tag is -100 are left out.
     """
     chosen = choose_backend(scores, backend)
-    if tags is not None:
-        # The Triton kernels look at tags while they run; elsewhere to wait costs little.
-        tags = scores_.check_tags(scores, tags, places, wait=chosen != "triton")
+    if chosen == "triton":
+        # The kernels close gaps, and look at tags, while they run: nobody waits for them.
+        if tags is not None:
+            scores_.check_tags(scores, tags)
+            tags = tags.long()
+    elif tags is None:
+        scores, _ = close(scores)
+    else:
+        scores, tags, _ = close_tagged(scores, tags, wait=True)
     if reduction == "mean":
         scores_.check_examples(len(scores.nodes))
     return _ChainFunction.apply(*scores, tags, chosen, reduction)
@@ -185,7 +206,7 @@ def log_partition(
     >>> nodes.grad[0, 0]
     tensor([0.5000, 0.5000], dtype=torch.float64)
     """
-    scores, _ = make_scores(nodes, transitions, begin, end, mask)
+    scores = make_scores(nodes, transitions, begin, end, mask)
     return log_likelihood(scores, backend=backend)
 
 
@@ -220,24 +241,23 @@ def marginals(
     >>> result.nodes
     tensor([[[0.2689, 0.7311]]])
     """
-    return probabilities(*make_scores(nodes, transitions, begin, end, mask), backend)
+    return probabilities(make_scores(nodes, transitions, begin, end, mask), backend)
 
 
-def probabilities(scores: Scores, places: Places, backend: str = "auto") -> ChainMarginals:
-    """`marginals` of checked scores, at the places that were given."""
+def probabilities(scores: Scores, backend: str = "auto") -> ChainMarginals:
+    """`marginals` of checked scores."""
     weights = torch.ones(len(scores.nodes), dtype=scores.nodes.dtype, device=scores.nodes.device)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in scores[:4]):
-        log_z, result = _plain.log_domain(scores, weights)
+        closed, places = close(scores)
+        log_z, result = _plain.log_domain(closed, weights)
         assert result is not None
-        by_nodes, by_trans = result[:2]
-    else:
-        own = scores.each(lambda x: x.detach().requires_grad_())
-        with torch.enable_grad():
-            log_z = log_likelihood(own, backend=backend)
-        by_nodes, by_trans = torch.autograd.grad(log_z, own[:2], weights)
-        log_z = log_z.detach()
-    edges = by_trans if scores.is_shared else places.put_tables(by_trans)
-    return ChainMarginals(log_z, places.put(by_nodes), edges)
+        edges = result.trans if scores.is_shared else places.put_tables(result.trans)
+        return ChainMarginals(log_z, places.put(result.nodes), edges)
+    own = scores.each(lambda x: x.detach().requires_grad_())
+    with torch.enable_grad():
+        log_z = log_likelihood(own, backend=backend)
+    by_nodes, by_trans = torch.autograd.grad(log_z, own[:2], weights)
+    return ChainMarginals(log_z.detach(), by_nodes, by_trans)
 
 
 def viterbi(
@@ -261,23 +281,24 @@ def viterbi(
     >>> score.item(), labels.tolist()
     (4.0, [[1, 0]])
     """
-    scores, places = make_scores(nodes, transitions, begin, end, mask)
-    value, labels = best(scores, backend)
-    return value, places.put_labels(labels)
+    return best(make_scores(nodes, transitions, begin, end, mask), backend)
 
 
 def best(scores: Scores, backend: str = "auto") -> tuple[Tensor, Tensor]:
-    """`viterbi` of checked scores; the labels have no gaps."""
+    """`viterbi` of checked scores."""
+    if not torch.is_grad_enabled() or not any(
+        x is not None and x.requires_grad for x in scores[:4]
+    ):
+        return decode(scores, backend)
+    scores, places = close(scores)
     value, labels = decode(scores, backend)
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in scores[:4]):
-        exact = scores_.path_score(scores, labels)
-        # The value of the search, the gradient of the lookups.
-        value = torch.where(torch.isfinite(value), exact, value)
-    return value, labels
+    exact = scores_.path_score(scores, labels)
+    # The value of the search, the gradient of the lookups.
+    return torch.where(torch.isfinite(value), exact, value), places.put_labels(labels)
 
 
-def decode(scores: Scores, backend: str = "auto") -> tuple[Tensor, Tensor]:
-    """`best` without gradient."""
+def decode(scores: Scores, backend: str = "auto", placed: bool = True) -> tuple[Tensor, Tensor]:
+    """`best` without gradient; the labels at their places, or else without gaps."""
     with torch.no_grad():
         chosen = choose_backend(scores, backend)
         if backend == "auto" and scores.nodes.device.type == "cpu" and _has("numba"):
@@ -285,12 +306,15 @@ def decode(scores: Scores, backend: str = "auto") -> tuple[Tensor, Tensor]:
         if chosen == "triton":
             from cliquewise.torch import _triton
 
-            return _triton.viterbi(scores)
+            return _triton.viterbi(scores, placed)
+        scores, places = close(scores)
         if chosen == "compiled":
             from cliquewise.torch import _compiled
 
-            return _compiled.viterbi(scores)
-        return _plain.viterbi(scores)
+            value, labels = _compiled.viterbi(scores)
+        else:
+            value, labels = _plain.viterbi(scores)
+        return value, places.put_labels(labels) if placed else labels
 
 
 def path_score(
@@ -312,6 +336,6 @@ def path_score(
     >>> path_score(torch.tensor([[1, 0]]), nodes, torch.zeros(2, 2))
     tensor([4.])
     """
-    mask = scores_.without_ignored(labels, mask)
-    scores, places = make_scores(nodes, transitions, begin, end, mask)
-    return scores_.path_score(scores, scores_.check_tags(scores, labels, places))
+    scores = make_scores(nodes, transitions, begin, end, mask)
+    scores, labels, _ = close_tagged(scores, labels)
+    return scores_.path_score(scores, labels)

@@ -88,8 +88,7 @@ class ChainCRF(nn.Module):
         forbidden_starts: Any = None,
         forbidden_ends: Any = None,
     ) -> None:
-        if num_tags <= 0:
-            raise DataError(f"invalid number of tags: {num_tags}")
+        num_tags = _scores.check_count("num_tags", num_tags, 1)
         super().__init__()
         self.num_tags = num_tags
         self.batch_first = batch_first
@@ -151,20 +150,32 @@ class ChainCRF(nn.Module):
         )
         return trans, begin, end
 
-    def scores(
-        self, emissions: Tensor, mask: Tensor | None = None
-    ) -> tuple[_scores.Scores, _scores.Places]:
-        """The scores of a batch, checked and without gaps, and the places of their positions."""
+    def scores(self, emissions: Tensor, mask: Tensor | None = None) -> _scores.Scores:
+        """The scores of a batch, checked; the mask may have gaps."""
+        _scores.check_tensor("emissions", emissions)
         if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
             order = "batch, time" if self.batch_first else "time, batch"
             raise DataError(
                 f"emissions must have shape ({order}, {self.num_tags}), not "
                 f"{tuple(emissions.shape)}"
             )
+        if mask is not None:
+            _scores.check_tensor("mask", mask)
+            self._check_shape("mask", mask, emissions)
         if not self.batch_first:
             emissions = emissions.transpose(0, 1)
             mask = None if mask is None else mask.transpose(0, 1)
         return _scores.make_scores(emissions, *self.tables(), mask)
+
+    def _check_shape(self, name: str, value: Tensor, emissions: Tensor) -> None:
+        shape = tuple(emissions.shape[:2])
+        if value.shape == shape:
+            return
+        hint = ""
+        if tuple(value.shape) == shape[::-1]:
+            order = "batch before time" if self.batch_first else "time before batch"
+            hint = f" (this layer has batch_first={self.batch_first}: {order}, everywhere)"
+        raise DataError(f"{name} must have shape {shape}, not {tuple(value.shape)}{hint}")
 
     @_untraced
     def forward(
@@ -188,21 +199,20 @@ class ChainCRF(nn.Module):
         """
         if reduction not in _REDUCTIONS:
             raise DataError(f"invalid reduction: {reduction}; they are {', '.join(_REDUCTIONS)}")
-        if tags.shape != emissions.shape[:2]:
-            raise DataError(
-                f"tags must have shape {tuple(emissions.shape[:2])}, not {tuple(tags.shape)}"
-            )
-        scores, places = self.scores(emissions, _scores.without_ignored(tags, mask))
+        scores = self.scores(emissions, mask)
+        _scores.check_tensor("tags", tags)
+        self._check_shape("tags", tags, emissions)
         if not self.batch_first:
             tags = tags.transpose(0, 1)
         one = "sum" if reduction == "token_mean" else reduction
-        value = log_likelihood(scores, tags, places, reduction=one)
+        value = log_likelihood(scores, tags, reduction=one)
         never = (self.forbidden, self.forbidden_starts, self.forbidden_ends)
         if any(mask is not None for mask in never):
-            self._check_possible(value, scores, places.take(tags))
+            self._check_possible(value, scores, tags)
         if reduction != "token_mean":
             return value
-        count: Any = tags.numel() if scores.mask is None else scores.mask.sum()
+        known = _scores.without_ignored(tags, scores.mask)
+        count: Any = tags.numel() if known is None else known.sum()
         if not isinstance(count, Tensor) or count.device.type == "cpu":
             _scores.check_examples(int(count))
         return value / count
@@ -211,10 +221,8 @@ class ChainCRF(nn.Module):
         """Name tags that are forbidden, on the CPU, where nothing has to be waited for."""
         if value.device.type != "cpu" or not bool((value == -torch.inf).any()):
             return
-        mask = torch.ones_like(tags, dtype=torch.bool) if scores.mask is None else scores.mask
-        tags = tags.masked_fill(~mask, 0)
-        where = zip(tags, mask.sum(1).tolist())
-        for row, (labels, n) in enumerate(where):
+        scores, tags, _ = _scores.close_tagged(scores, tags)
+        for row, (labels, n) in enumerate(zip(tags, scores.lengths().tolist())):
             own = labels[:n].tolist()
             pairs = [(a, b) for a, b in pairwise(own) if self._no(self.forbidden, a, b)]
             if pairs:
@@ -241,20 +249,10 @@ class ChainCRF(nn.Module):
         So a list is as long as its row of the mask has ones, and not as the row where it has
         gaps; :meth:`predict` has the labels at their places.
         """
-        scores, _ = self.scores(emissions, mask)
-        value, labels = decode(scores)
+        scores = self.scores(emissions, mask)
+        value, labels = decode(scores, placed=False)
         rows: list[list[int]] = labels.tolist()
-        if labels.is_cuda and scores.mask is not None:
-            from cliquewise.torch import _triton
-
-            _triton.check_faults(labels.device)
-        wrong = value.isnan()
-        if bool(wrong.any()):
-            row = int(wrong.nonzero()[0, 0])
-            raise DataError(
-                f"the scores of sequence {row} contain NaN: nothing is best (look at the "
-                "emissions, or at the weights, which a step that diverged leaves so)"
-            )
+        _check_numbers(value)
         if scores.mask is None:
             return rows
         lengths: list[int] = scores.mask.sum(1).tolist()
@@ -264,13 +262,17 @@ class ChainCRF(nn.Module):
     def predict(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         """Best labels as a tensor (B, T), whatever ``batch_first``; -100 where the mask is False.
 
-        What `transformers.Trainer` and metrics on padded arrays want.
+        What `transformers.Trainer` and metrics on padded arrays want. Scores that are NaN have no
+        best labels: that is an error, or, on a GPU, which is not waited for, all are -100.
         """
-        scores, places = self.scores(emissions, mask)
-        labels = decode(scores)[1]
+        scores = self.scores(emissions, mask)
+        value, labels = decode(scores)
         if scores.mask is not None:
             labels = labels.masked_fill(~scores.mask, _scores.IGNORED)
-        return places.put_labels(labels)
+        if value.is_cuda:
+            return labels.masked_fill(value.isnan().unsqueeze(1), _scores.IGNORED)
+        _check_numbers(value)
+        return labels
 
     def decoder(self) -> ViterbiDecoder:
         """The present weights as a module of plain tensor operations, to be exported."""
@@ -281,7 +283,7 @@ class ChainCRF(nn.Module):
     @_untraced
     def marginals(self, emissions: Tensor, mask: Tensor | None = None) -> ChainMarginals:
         """Probabilities of the labels, (B, T, K) whatever ``batch_first``; and log Z, edges."""
-        return probabilities(*self.scores(emissions, mask))
+        return probabilities(self.scores(emissions, mask))
 
     @_untraced
     def top_k(self, emissions: Tensor, k: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -291,9 +293,7 @@ class ChainCRF(nn.Module):
         """
         from cliquewise.torch.draws import best_k
 
-        scores, places = self.scores(emissions, mask)
-        found, labels = best_k(scores, k)
-        return found, places.put_labels(labels.transpose(0, 1)).transpose(0, 1)
+        return best_k(self.scores(emissions, mask), k)
 
     @_untraced
     def sample(
@@ -306,8 +306,18 @@ class ChainCRF(nn.Module):
         """Independent draws, (n, B, T); 0 where the mask is False."""
         from cliquewise.torch.draws import draw
 
-        scores, places = self.scores(emissions, mask)
-        return places.put_labels(draw(scores, n, generator))
+        return draw(self.scores(emissions, mask), n, generator)
+
+
+def _check_numbers(value: Tensor) -> None:
+    """Refuse best scores that are no numbers."""
+    wrong = value.isnan()
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0, 0])
+        raise DataError(
+            f"the scores of sequence {row} contain NaN: nothing is best (look at the "
+            "emissions, or at the weights, which a step that diverged leaves so)"
+        )
 
 
 def label_names(labels: Sequence[str] | Mapping[int, str]) -> list[str]:
@@ -318,10 +328,15 @@ def label_names(labels: Sequence[str] | Mapping[int, str]) -> list[str]:
     >>> label_names({1: "B-PER", 0: "O"})
     ['O', 'B-PER']
     """
+    if isinstance(labels, (int, str)):
+        raise DataError(f"labels are the names of all tags, a list, not {labels!r}")
     if not isinstance(labels, Mapping):
         return list(labels)
-    if sorted(labels) != list(range(len(labels))):
-        raise DataError(f"the keys of labels must be 0..{len(labels) - 1}, not {sorted(labels)}")
+    if set(labels) != set(range(len(labels))):
+        raise DataError(
+            f"the keys of labels must be the numbers 0..{len(labels) - 1}, as in a config's "
+            f"id2label, not {list(labels)!r:.80}"
+        )
     return [labels[tag] for tag in range(len(labels))]
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cliquewise.errors import DataError
 from cliquewise.torch import _plain
-from cliquewise.torch._scores import Scores, make_scores, path_score
+from cliquewise.torch._scores import Scores, check_count, close, make_scores, path_score
 
 
 def top_k(
@@ -40,21 +40,20 @@ def top_k(
     >>> scores.tolist(), labels.tolist()
     ([[4.0, 3.0]], [[[1, 0], [0, 0]]])
     """
-    scores, places = make_scores(nodes, transitions, begin, end, mask)
-    found, labels = best_k(scores, k)
-    return found, places.put_labels(labels.transpose(0, 1)).transpose(0, 1)
+    return best_k(make_scores(nodes, transitions, begin, end, mask), k)
 
 
 def best_k(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
-    """`top_k` of checked scores; the labels have no gaps."""
-    if k < 1:
-        raise DataError(f"k = {k}; it must be at least 1")
+    """`top_k` of checked scores."""
+    check_count("k", k, 1)
+    scores, places = close(scores)
     with torch.no_grad():
         best, labels = _best_lists(scores, k)
     found = path_score(scores, labels.transpose(0, 1)).transpose(0, 1)
     # Where a score is NaN so are all lists, and the paths need not pass it.
     found = torch.where(best.isnan(), torch.full_like(found, torch.nan), found)
-    return torch.where(best == -torch.inf, torch.full_like(found, -torch.inf), found), labels
+    found = torch.where(best == -torch.inf, torch.full_like(found, -torch.inf), found)
+    return found, places.put_labels(labels.transpose(0, 1)).transpose(0, 1)
 
 
 def _best_lists(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
@@ -126,16 +125,15 @@ def sample(
     >>> draws.shape, draws[0].tolist()
     (torch.Size([3, 1, 2]), [[0, 1]])
     """
-    scores, places = make_scores(nodes, transitions, begin, end, mask)
-    return places.put_labels(draw(scores, n, generator))
+    return draw(make_scores(nodes, transitions, begin, end, mask), n, generator)
 
 
 def draw(scores: Scores, n: int, generator: torch.Generator | None) -> Tensor:
-    """`sample` of checked scores; the labels have no gaps."""
+    """`sample` of checked scores."""
+    scores, places = close(scores)
     size, length, k = scores.nodes.shape
     device = scores.nodes.device
-    if n < 0:
-        raise DataError(f"n = {n}; it must not be negative")
+    check_count("n", n, 0)
     if length == 0 or size == 0 or n == 0:
         return torch.zeros(n, size, length, dtype=torch.long, device=device)
     with torch.no_grad():
@@ -153,7 +151,7 @@ def draw(scores: Scores, n: int, generator: torch.Generator | None) -> Tensor:
             labels.append(y)
         out = torch.stack(labels[::-1], 2)
         out = out.masked_fill((total < _plain.FORBIDDEN / 2)[None, :, None], 0)
-    return out if scores.mask is None else out.masked_fill(~scores.mask, 0)
+    return places.put_labels(out if scores.mask is None else out.masked_fill(~scores.mask, 0))
 
 
 def _draw(logits: Tensor, generator: torch.Generator | None) -> Tensor:

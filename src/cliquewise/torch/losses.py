@@ -21,10 +21,9 @@ from cliquewise.torch._scores import (
     Places,
     Scores,
     check_examples,
-    check_tags,
+    close_tagged,
     make_scores,
     path_score,
-    without_ignored,
 )
 from cliquewise.torch.smoothing import check_gamma, l2_smoothed_max, smoothed_best
 
@@ -134,16 +133,15 @@ def chain_loss(
     """
     check_loss(loss)
     check_gamma(gamma)
-    mask = without_ignored(tags, mask)
-    scores, places = make_scores(nodes, transitions, begin, end, mask)
+    scores = make_scores(nodes, transitions, begin, end, mask)
     if loss == "log":
         if not (isinstance(cost, (int, float)) and cost == 1):
             raise UnsupportedError(
                 'loss="log" has no cost; loss="softmax_margin" is the likelihood with costs added '
                 "to the scores of wrong labels"
             )
-        return reduce(-chain.log_likelihood(scores, tags, places), reduction)
-    tags = check_tags(scores, tags, places)
+        return reduce(-chain.log_likelihood(scores, tags), reduction)
+    scores, tags, places = close_tagged(scores, tags)
     padded = scores._replace(nodes=scores.nodes + _costs(cost, tags, scores, places))
     if loss == "hinge":
         worst, _ = chain.best(padded)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.torch import _plain
-from cliquewise.torch._scores import Places, Scores, make_scores
+from cliquewise.torch._scores import Places, Scores, close, make_scores
 from cliquewise.torch.chain import log_likelihood
 from cliquewise.torch.draws import best_k
 
@@ -95,7 +95,7 @@ def smoothed_max(
     >>> smoothed_max(nodes, torch.zeros(2, 2), smoother="l2", gamma=0.5)
     tensor([4.])
     """
-    scores, _ = make_scores(nodes, transitions, begin, end, mask)
+    scores = make_scores(nodes, transitions, begin, end, mask)
     return smoothed_best(scores, smoother, gamma, k)
 
 
@@ -157,7 +157,7 @@ def entropy(
     >>> entropy(torch.zeros(1, 2, 2), torch.zeros(2, 2)) / torch.tensor(2.0).log()
     tensor([2.])
     """
-    scores, _ = make_scores(nodes, transitions, begin, end, mask)
+    scores, _ = close(make_scores(nodes, transitions, begin, end, mask))
     log_z, expected = _expected(scores, scores)
     return log_z - expected
 
@@ -180,7 +180,7 @@ def kl_divergence(p: tuple[Tensor | None, ...], q: tuple[Tensor | None, ...]) ->
     >>> kl_divergence(p, q)
     tensor([0.1201])
     """
-    (own, places), (other, others) = (make_scores(*x) for x in (p, q))  # type: ignore[arg-type]
+    (own, places), (other, others) = (close(make_scores(*x)) for x in (p, q))  # type: ignore[arg-type]
     if own.nodes.shape != other.nodes.shape:
         raise DataError(
             f"p and q have different shapes, {tuple(own.nodes.shape)} and "
