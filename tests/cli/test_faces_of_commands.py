@@ -210,4 +210,5 @@ def test_the_options_of_fit_come_in_groups_a_line_each():
     options = lines[lines.index("Files:") :]
     assert all(line.startswith("  -") for line in options if line and line not in heads)
     for parameter in main.get_command(None, "fit").params[1:]:
-        assert sum(line.startswith(f"  {parameter.opts[0]} ") for line in options) == 1
+        shown = sum(line.startswith(f"  {parameter.opts[0]} ") for line in options)
+        assert shown == (not parameter.hidden)

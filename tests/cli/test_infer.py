@@ -102,6 +102,13 @@ def test_a_bad_file_is_one_line_with_its_name_and_place(tmp_path):
     assert f"{path}, line 7" in line and "not negative" in line
 
 
+def test_a_warning_is_one_line_and_no_error(tmp_path):
+    (tmp_path / "b.uai").write_text("BAYES 1 2 1 1 0 2 .5 .9")
+    result = call(str(tmp_path / "b.uai"), "--task", "PR")
+    assert result.exit_code == 0 and "UserWarning" not in result.stderr
+    assert result.stderr.startswith("cliquewise: warning: ") and "variable 0" in result.stderr
+
+
 def test_contradictory_evidence_is_one_line(tmp_path):
     write_uai(FactorGraph([2], [((0,), [0.0, -np.inf])]), tmp_path / "m.uai")
     (tmp_path / "e").write_text("1 0 1")

@@ -64,7 +64,8 @@ def test_tables_are_logarithms_in_the_order_of_the_scope():
 
 
 def test_whitespace_does_not_matter_and_bayes_reads_like_markov():
-    graph = read(b" \r\n bayes\t" + b"\r\n\t ".join(MODEL.split()[1:]))
+    with pytest.warns(UserWarning, match="not to one"):
+        graph = read(b" \r\n bayes\t" + b"\r\n\t ".join(MODEL.split()[1:]))
     np.testing.assert_array_equal(graph.tables, read(MODEL).tables)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from contextlib import suppress
 from typing import Any
 
@@ -58,7 +59,9 @@ class LazyGroup(click.Group):
         from cliquewise.errors import CliquewiseError
 
         try:
-            result = super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _tell
+                result = super().invoke(ctx)
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, where a full disk is still an error of ours
             return result
@@ -80,6 +83,11 @@ class LazyGroup(click.Group):
             if isinstance(error, OSError):
                 _drop_output()
             ctx.exit(2)
+
+
+def _tell(message: Warning | str, *place: Any) -> None:
+    """Write a warning as errors are written: where it is from is no matter of whoever reads it."""
+    click.echo(f"cliquewise: warning: {message}", err=True)
 
 
 def standard_output() -> Any:
