@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
 
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _tell
+                warnings.showwarning = _tell  # type: ignore[assignment]
                 result = super().invoke(ctx)
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, where a full disk is still an error of ours
