@@ -60,6 +60,7 @@ OPERATIONS = (
     "flat",
     "gone",
     "add",
+    "nudge",
 )
 
 
@@ -130,6 +131,8 @@ def _changed(array: np.ndarray, how: str, at: float) -> np.ndarray | None:
         return array.astype(np.float32 if array.dtype.kind == "f" else np.float64)
     if not len(flat) or not number:
         return array
+    if how == "nudge" and array.dtype.kind == "f":
+        return array * (1 + 9e-10)
     if how == "swap":
         return flat[::-1].reshape(array.shape).copy()
     if array.dtype.kind != "f":

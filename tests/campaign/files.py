@@ -170,13 +170,21 @@ def _models() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
             rng.normal(size=(3, 4, 2)), [0, 3, 1]),
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model"
         for name, fit in fits.items():
-            path = Path(folder) / "model"
             fit().save(path)
+            made[name] = read_arrays(path)
+        for name in GOING_ON:
+            fits[name.removesuffix(" with a state")]().save(path, with_state=True)
             made[name] = read_arrays(path)
     return made
 
 
+#: Models with the state of their training, and what they go on with.
+GOING_ON: dict[str, Any] = {
+    "tagger with a state": ([[["b"], ["c", "d"]]], [["Y", "X"]]),
+    "hinge tagger with a state": ([np.eye(3)[1:]], [[1, 0]]),
+}
 #: What each model is asked for.
 INPUTS: dict[str, Any] = {
     "tagger": [[["a"], ["c", "z"]], []],
@@ -187,6 +195,8 @@ INPUTS: dict[str, Any] = {
     "label sets": np.ones((2, 2)),
     "matchings": [np.ones((2, 3, 2))],
     "candidates": [np.ones((3, 2))],
+    "tagger with a state": [[["a"], ["c", "z"]], []],
+    "hinge tagger with a state": [np.eye(3)],
 }
 
 
@@ -303,6 +313,8 @@ def _check_model(case: dict[str, Any], folder: Path) -> Trouble | None:
                 except CliquewiseError:
                     continue
         model.save(folder / "again")
+        if case["model"] in GOING_ON:
+            return _titled(title, _went_on(model, *GOING_ON[case["model"]]))
     except (CliquewiseError, NotFittedError):
         pass
     except Exception as error:
@@ -311,6 +323,22 @@ def _check_model(case: dict[str, Any], folder: Path) -> Trouble | None:
         os.chdir(here)
     strange = set(os.listdir(folder)) - {"model", "again"}
     return Trouble(f"{title}: it writes files", str(strange)) if strange else None
+
+
+def _went_on(model: Any, X: Any, y: Any) -> Trouble | None:
+    """Train on, and hold what is proved against weights of the same problem."""
+    model.set_params(max_epochs=2).partial_fit(X, y)
+    proof = model.certificate_
+    if proof.status == "none":
+        return None
+    problem = model._chain_problem(model.model_, model._training[0], None)
+    best = min(problem.primal(model.coef_), problem.primal(np.zeros(problem.dimension)))
+    if problem.loss == "log":
+        solver = get("owlqn" if problem.l1_ratio else "lbfgs", "chain")
+        best = min(best, run(problem, solver, tol=0.0, max_epochs=60).certificate.primal)
+    if proof.dual > best + 1e-12 * (1 + abs(best)):
+        return Trouble("the dual is above the optimum", f"{proof!r}; some weights reach {best!r}")
+    return None
 
 
 def damaged_checkpoint(case: dict[str, Any], path: Path) -> tuple[Any, Any]:
@@ -351,6 +379,7 @@ def script(case: dict[str, Any]) -> str:
         path = Path(folder) / "file"
         if "model" in case:
             damaged_model(case, path)
-            return model_script(path.read_bytes(), INPUTS[case["model"]])
+            asked = INPUTS[case["model"]], GOING_ON.get(case["model"])
+            return model_script(path.read_bytes(), *asked)
         damaged_checkpoint(case, path)
         return checkpoint_script(case["problem"], case["run"], path.read_bytes())

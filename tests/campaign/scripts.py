@@ -285,12 +285,16 @@ def _packed(name: str, data: bytes) -> str:
     return f"Path({name!r}).write_bytes(zlib.decompress(base64.b85decode(\n{parts}\n)))"
 
 
-def model_script(data: bytes, X: Any) -> str:
-    """A model and what it is asked for."""
-    return "\n".join([
+def model_script(data: bytes, X: Any, more: Any = None) -> str:
+    """A model, what it is asked for, and what it goes on with."""
+    lines = [
         "import base64\nimport zlib\nfrom pathlib import Path\n", IMPORTS, _packed("model", data),
         'model = cw.load("model")', f"print(model.predict({literal(X)}))", 'model.save("again")',
-    ])  # fmt: skip
+    ]  # fmt: skip
+    if more is not None:
+        lines.append(f"model.set_params(max_epochs=2).partial_fit(*{literal(more)})")
+        lines.append("print(repr(model.certificate_))")
+    return "\n".join(lines)
 
 
 def checkpoint_script(problem: Any, drawn: Any, data: bytes) -> str:

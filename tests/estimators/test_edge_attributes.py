@@ -192,3 +192,16 @@ def test_the_model_knows_its_size():
     data = cw.SequenceTagger(template=Template.parse(TEMPLATE)).fit(X, Y)._training[0]
     model = ChainModel.build(data, 2)
     assert model.dimension == model.n_emissions + 4 * (1 + 3)
+
+
+def test_a_tagger_of_a_dataset_with_pairs_comes_back_from_its_file(tmp_path):
+    rng, offsets = np.random.default_rng(0), [0, 3, 5]
+    tokens, pairs = (Dataset.from_matrix(rng.normal(size=(5, 2)), offsets) for _ in range(2))
+    data, labels = replace(tokens, edges=pairs), [["P", "Q", "P"], ["Q", "Q"]]
+    tagger = cw.SequenceTagger(random_state=0).fit(data, labels)
+    tagger.save(tmp_path / "m.cw", with_state=True)
+    again = cw.load(tmp_path / "m.cw")
+    np.testing.assert_array_equal(again.coef_, tagger.coef_)
+    assert again.predict(data) == tagger.predict(data)
+    again.fit(data, labels, warm_start=True)
+    assert again.certificate_.dual <= tagger.certificate_.primal

@@ -151,6 +151,8 @@ def test_the_conjugate_is_the_largest_difference_that_weights_reach() -> None:
         best = penalty.shrunk(v)
         reached = slope @ best - penalty.value(best)
         assert reached == pytest.approx(penalty.conjugate(v))
+        for gamma in (0.1, 1e300):
+            assert penalty.conjugate(v / gamma, gamma) == pytest.approx(reached)
         for _ in range(50):
             w = best + rng.normal(size=6) * 10 ** rng.uniform(-3, 1)
             assert slope @ w - penalty.value(w) <= reached + 1e-12

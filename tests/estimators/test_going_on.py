@@ -38,6 +38,7 @@ KINDS = {
     "hinge": (X, {"loss": "hinge", "tol": 1e-3}),
     "seen pairs": (X, {"feature_pairs": "seen"}),
     "single precision": (X, {"dtype": "float32", "tol": 1e-4}),
+    "a solver in single precision": (X, {"solver": cw.solvers.SDCA(dtype="float32"), "tol": 1e-4}),
     "lbfgs": (X, {"solver": "lbfgs"}),
     "pair attributes": (ROWS, {"template": Template.parse("U:%x[0,0]\nB:%x[0,1]")}),
 }

@@ -160,3 +160,20 @@ def test_nobody_waits_for_a_process_that_was_killed_while_it_compiled(place, tmp
             time.sleep(0.01)
         first.kill()
     assert start("import tiny; print(tiny.eighth(2.0))", place, tmp_path).stdout == "256.0\n"
+
+
+def test_a_turn_that_two_threads_end_at_once_ends_once(tmp_path, monkeypatch):
+    turns = pytest.importorskip("cliquewise._kernels.turns")
+    if turns.fcntl is None:
+        pytest.skip("no locks on files here")
+    turn, flock = turns.Turn(), turns.fcntl.flock
+    assert not turn.wait(tmp_path / "a.turn")
+
+    def slow(file, what):
+        if what == turns.fcntl.LOCK_UN:
+            turn.end()  # the other thread, meanwhile
+        flock(file, what)
+
+    monkeypatch.setattr(turns.fcntl, "flock", slow)
+    turn.end()
+    assert not turns.Turn().wait(tmp_path / "a.turn")  # nobody has it

@@ -8,6 +8,7 @@ are no such locks (Windows, some network disks) each process compiles for itself
 from __future__ import annotations
 
 import os
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ class Turn:
 
     def __init__(self) -> None:
         self._file: int | None = None
+        self._ending = threading.Lock()  # of threads that needed the kernel at the same time
 
     def wait(self, path: Path) -> bool:
         """Take the turn, after those who have it; whether there was somebody to wait for."""
@@ -35,22 +37,23 @@ class Turn:
             return False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
             return False
+        self._file = file
         waited, end = False, time.monotonic() + LIMIT
-        while not self._locked():
+        while not self._locked(file):
             waited = True
             if time.monotonic() > end:
                 break
             time.sleep(_PAUSE)
         return waited
 
-    def _locked(self) -> bool:
+    @staticmethod
+    def _locked(file: int) -> bool:
         """Whether the lock is ours, or there are no locks here."""
-        assert self._file is not None
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         except OSError:
@@ -59,8 +62,9 @@ class Turn:
 
     def end(self) -> None:
         """Let the next one compile."""
-        if self._file is not None:
+        with self._ending:
+            file, self._file = self._file, None
+        if file is not None:
             with suppress(OSError):
-                fcntl.flock(self._file, fcntl.LOCK_UN)  # forked children hold the file, too
-            os.close(self._file)
-            self._file = None
+                fcntl.flock(file, fcntl.LOCK_UN)  # forked children hold the file, too
+            os.close(file)

@@ -171,8 +171,11 @@ def _n_columns(given: Any, inner: Any) -> int | None:
     return None
 
 
-def _n_edge_features(encoder: SequenceEncoder) -> int:
+def _n_edge_features(encoder: SequenceEncoder) -> int | None:
+    """Attributes of pairs that an encoder makes; None where data bring their own."""
     inner = encoder.inner
+    if isinstance(inner, FeatureEncoder) and inner.kind == "numbers":
+        return None
     return inner.n_edge_features if isinstance(inner, TemplateEncoder) else 0
 
 
@@ -184,7 +187,7 @@ def _is_sound(model: ChainModel, encoder: SequenceEncoder) -> bool:
         and all(getattr(model, name).dtype == kind for name, kind in _ARRAYS.items())
         and pairs.ndim == label.ndim == 1
         and model.n_attributes == encoder.n_features + constant
-        and model.n_edge_attributes == _n_edge_features(encoder)
+        and _n_edge_features(encoder) in (None, model.n_edge_attributes)
         and model.edge_free.shape == (k, k)
         and model.edge_allowed.shape in ((k, k), (0, k))
         and model.begin_allowed.shape == model.end_allowed.shape == (k,)

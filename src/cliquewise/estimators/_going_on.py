@@ -45,7 +45,6 @@ class ChainTraining(ChainPruning):
     """A tagger that keeps what it was trained on, in memory or in a file."""
 
     loss: str
-    dtype: str
     class_weight: Any
     solver_: str
     _training: tuple[Any, Any, Any]
@@ -196,7 +195,7 @@ class ChainTraining(ChainPruning):
                 )
             model, encoder = self.model_, self.encoder_
             arrays, header = pack_chain(model, encoder, self.coef_, whole=True)
-            more, state_header = pack_training(data, state, self.solver_, self.dtype)
+            more, state_header = pack_training(data, state, self.solver_)
             parts = {**arrays, **more}, {**parts[1], **header, "state": state_header}
         self._write(path, dtype, *parts)  # type: ignore[attr-defined]
 
@@ -239,13 +238,14 @@ def _known(state: Any, own: Ints, old: Ints) -> Known | None:
     return Known(state, own, old) if isinstance(state, DualAscent) else None
 
 
-def pack_training(data: Dataset, state: Any, solver: str, dtype: str) -> tuple[Arrays, Header]:
+def pack_training(data: Dataset, state: Any, solver: str) -> tuple[Arrays, Header]:
     """Examples and dual variables as arrays."""
     arrays = {f"data.{name}": getattr(data, name) for name in _FIELDS}
     if data.edges is not None:
         arrays |= {f"edges.{n}": getattr(data.edges, n) for n in ("indptr", "indices", "values")}
     packed = get(solver, "chain").pack(state)
     arrays |= {f"duals.{name}": part for name, part in packed.items()}
+    dtype = "float32" if any(part.dtype == np.float32 for part in packed.values()) else "float64"
     header = {"solver": solver, "dtype": dtype, "problem": state.origin.to_header()}
     return {name: part for name, part in arrays.items() if part is not None}, header
 

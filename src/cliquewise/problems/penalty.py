@@ -72,7 +72,8 @@ class Penalty:
     def conjugate(self, v: Floats, gamma: float = 1.0) -> float:
         """R* of ``gamma v``, if there is an L2 part."""
         w = self.shrunk(v, gamma)
-        return 0.5 * self.ridge * gamma**2 * float(w @ w)
+        w = w if gamma == 1.0 else gamma * w  # whose square may be too large by itself
+        return 0.5 * self.ridge * float(w @ w)
 
     # ---- mixtures with the truth
 
