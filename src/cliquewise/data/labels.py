@@ -179,16 +179,17 @@ class Labelings(list[Any]):
 
 def _check_classes(classes: list[Any]) -> None:
     """Refuse what is no class, though it could be one."""
-    for label in classes:
-        if isinstance(label, float) and not label.is_integer():
+    if classes and all(isinstance(label, float) for label in classes):
+        odd = next((label for label in classes if not label.is_integer()), None)
+        if odd is not None:
             raise DataError(
-                f"a label is {label!r}, a measurement: labels are names, or whole numbers"
+                f"a label is {odd!r}, a measurement: labels are names, or whole numbers"
             )
-        if isinstance(label, int) and label == IGNORED:
-            raise DataError(
-                f"a label is {IGNORED}, by which PyTorch and Hugging Face mark tokens that have "
-                "none: leave these tokens out, or give None for labels that are not known"
-            )
+    if any(isinstance(label, int) and label == IGNORED for label in classes):
+        raise DataError(
+            f"a label is {IGNORED}, by which PyTorch and Hugging Face mark tokens that have none: "
+            "leave these tokens out, or give None for labels that are not known"
+        )
 
 
 def _plain(label: Any) -> Any:
