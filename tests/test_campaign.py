@@ -16,6 +16,7 @@ import pytest
 from campaign import PARTS, certificates, files, inference
 from campaign.__main__ import Result, main, run_part, table
 from campaign.findings import Finding, Trouble, shrink
+from campaign.modes import MODES
 from campaign.worker import Worker, examined
 
 from cliquewise.certificate import Certificate
@@ -203,6 +204,23 @@ def test_the_references_agree_with_the_library_where_nothing_is_planted() -> Non
         case = {"problem": certificates.KINDS[kind].draw(np.random.default_rng(3))}
         case["runs"] = [{"solver": "bcfw", "max_epochs": 20, "tol": 1e-6, "random_state": 0}]
         assert examined(certificates, case).trouble is None
+
+
+def test_elastic_nets_and_all_ways_to_a_tagger_are_drawn_and_written_as_programs() -> None:
+    case = {"problem": certificates.KINDS["candidates"].draw(np.random.default_rng(3))}
+    case["problem"]["params"] |= {"loss": "log", "l1_ratio": 0.5, "C": 2.0}
+    case["runs"] = [{"solver": "owlqn", "max_epochs": 99, "tol": 1e-9, "random_state": 0}]
+    assert examined(certificates, case).trouble is None
+    kind, seen = certificates.KINDS["chain"], set()
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        problem = kind.draw(rng)
+        drawn = certificates._draw_run(rng, problem, "auto", kind)
+        params = problem["params"]
+        seen |= {drawn.get("mode"), params["loss"], *params, *drawn.get("first", {})}
+        if drawn.get("mode") in MODES:
+            compile(certificates.script({"problem": problem, "runs": [drawn]}), "script", "exec")
+    assert seen >= {*MODES, "l1_ratio", "cost", "pseudo_likelihood", "softmax_margin", "solver"}
 
 
 def test_shrinking_keeps_what_matters_of_any_plain_data() -> None:

@@ -50,8 +50,9 @@ def _solvers(kind: Kind, problem: Problem) -> list[str]:
     if kind.name == "label_sets" and problem["params"]["pairs"] != "table":
         kinds.append("label_sets")
     loss = "log" if loss == "pseudo_likelihood" else loss
+    ratio = problem["params"].get("l1_ratio", 0.0)
     found = {s.name for k in kinds for s in registered(k) if loss in s.works_on[k]
-             and (s.takes_l1 or not problem["params"].get("l1_ratio"))}  # fmt: skip
+             and (s.takes_l1 if ratio else s.name != "owlqn")}  # fmt: skip
     return [*sorted(found), *(["auto"] if kind.estimator else [])]
 
 
