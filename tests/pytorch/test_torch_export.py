@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra cliquewise[torch] is not installed")
 
 from cliquewise import torch as cwt  # noqa: E402
+from cliquewise.errors import DataError, UnsupportedError  # noqa: E402
 from cliquewise.torch.chain import decode  # noqa: E402
 
 LENGTH = 8
@@ -72,6 +73,36 @@ def test_torch_export_takes_the_decoder_with_a_batch_of_any_size():
     program = torch.export.export(crf.decoder(), inputs, dynamic_shapes=shapes).module()
     for emissions, mask in batches(10):
         check(crf, emissions, mask, *program(emissions, mask))
+
+
+def test_a_whole_model_is_exported_as_it_predicts():
+    from test_torch_tokens import LABELS, Encoder, batch
+
+    torch.manual_seed(0)
+    model = cwt.TokenClassifier(Encoder(), LABELS, "BIO", hidden_size=16).eval()
+    inputs = batch(size=3)
+    ids, attention, words = inputs["input_ids"], inputs["attention_mask"], inputs["labels"] != -100
+    given = {"word_mask": words}
+    program = torch.export.export(model, (ids, attention), given).module()
+    other = batch(seed=1, size=3)
+    words = other["labels"] != -100
+    found = program(other["input_ids"], other["attention_mask"], word_mask=words)
+    expected = model(other["input_ids"], other["attention_mask"], word_mask=words)
+    assert torch.equal(found["predictions"], expected.predictions)
+    with pytest.raises(UnsupportedError, match=r"crf.decoder\(\)"):
+        torch.export.export(layer(None), (torch.zeros(1, 2, 9), torch.zeros(1, 2).long()))
+
+
+def test_the_decoder_takes_masks_of_any_type_or_none_and_says_what_it_wants():
+    crf = layer(None)
+    decoder, emissions = crf.decoder(), torch.randn(2, 4, 9)
+    mask = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0]])
+    assert torch.equal(decoder(emissions, mask)[0], crf.predict(emissions, mask))
+    assert torch.equal(decoder(emissions)[0], crf.predict(emissions))
+    assert decoder(emissions[:, :0], mask[:, :0])[0].shape == (2, 0)
+    for wrong in ((emissions, mask[:, :3]), (emissions[:, :, :8], mask)):
+        with pytest.raises(DataError, match=r"\(batch, time, 9\)"):
+            decoder(*wrong)
 
 
 def test_onnxruntime_decodes_as_the_layer_does_on_100_random_batches(tmp_path):

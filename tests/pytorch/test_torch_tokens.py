@@ -113,6 +113,17 @@ def test_what_is_missing_is_said():
         cwt.TokenClassifier(Encoder(), LABELS)
     with pytest.raises(DataError, match="needs the names"):
         cwt.TokenClassifier(Encoder(), 5, "BIO", hidden_size=16)
+    model, inputs = cwt.TokenClassifier(Encoder(), 5, hidden_size=16), batch(size=2)
+    for name in ("labels", "word_mask"):
+        with pytest.raises(DataError, match=rf"{name} must have shape \(2, 9\).*first_pieces"):
+            model(**inputs | {name: torch.zeros(2, 5, dtype=torch.long)})
+        with pytest.raises(DataError, match=rf"{name} must be a tensor"):
+            model(**inputs | {name: [[0] * 9] * 2})
+    with pytest.raises(DataError, match="give hidden_size=16"):
+        cwt.TokenClassifier(Encoder(), 5, hidden_size=8)(**inputs)
+    model.encoder.forward = lambda **inputs: {"logits": torch.zeros(2, 9, 5)}
+    with pytest.raises(DataError, match=r"returned logits.*without its head"):
+        model(**inputs)
     broken = cwt.TokenClassifier(torch.nn.ReLU(), 5, hidden_size=16)
     broken.encoder.forward = lambda **inputs: "nothing"
     with pytest.raises(DataError, match="returned str"):

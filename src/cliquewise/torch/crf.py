@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.label_schemes import scheme_masks
 from cliquewise.torch import _scores
 from cliquewise.torch.chain import ChainMarginals, decode, log_likelihood, probabilities
@@ -28,6 +28,11 @@ def _untraced(method: Callable[Parameters, Answer]) -> Callable[Parameters, Answ
 
     @wraps(method)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
+        if exporting():
+            raise UnsupportedError(
+                f"{method.__name__} of a ChainCRF cannot be exported, as compiled kernels do not "
+                "travel: export crf.decoder(), or a module that calls crf.predict"
+            )
         if torch.compiler.is_compiling():
             from cliquewise.torch._eager import run
 
@@ -35,6 +40,12 @@ def _untraced(method: Callable[Parameters, Answer]) -> Callable[Parameters, Answ
         return method(*args, **kwargs)
 
     return call
+
+
+def exporting() -> bool:
+    """Whether torch.export is looking on."""
+    # Not in the oldest PyTorch that is supported.
+    return bool(getattr(torch.compiler, "is_exporting", bool)())
 
 
 class ChainCRF(nn.Module):
@@ -258,13 +269,21 @@ class ChainCRF(nn.Module):
         lengths: list[int] = scores.mask.sum(1).tolist()
         return [row[:n] for row, n in zip(rows, lengths)]
 
-    @_untraced
     def predict(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         """Best labels as a tensor (B, T), whatever ``batch_first``; -100 where the mask is False.
 
         What `transformers.Trainer` and metrics on padded arrays want. Scores that are NaN have no
         best labels: that is an error, or, on a GPU, which is not waited for, all are -100.
+        ``torch.export`` gets the operations of :meth:`decoder`.
         """
+        if exporting():
+            from cliquewise.torch.decoder import plain_decode
+
+            return plain_decode(emissions, mask, self.tables(), self.batch_first)[0]
+        return self._predict(emissions, mask)
+
+    @_untraced
+    def _predict(self, emissions: Tensor, mask: Tensor | None) -> Tensor:
         scores = self.scores(emissions, mask)
         value, labels = decode(scores)
         if scores.mask is not None:

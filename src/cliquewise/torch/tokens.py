@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from cliquewise.errors import DataError
-from cliquewise.torch._scores import IGNORED, without_ignored
-from cliquewise.torch.crf import ChainCRF, label_names
+from cliquewise.torch._scores import IGNORED, check_tensor, without_ignored
+from cliquewise.torch.crf import ChainCRF, exporting, label_names
 
 
 class TokenOutput(dict[str, Any]):
@@ -160,7 +160,16 @@ class TokenClassifier(nn.Module):
             others["input_ids"] = input_ids
         if attention_mask is not None:
             others["attention_mask"] = attention_mask
-        emissions = self.classifier(self.dropout(_states(self.encoder(**others))))
+        states = _states(self.encoder(**others))
+        if states.shape[-1] != self.classifier.in_features:
+            raise DataError(
+                f"the states of the encoder have {states.shape[-1]} numbers, and hidden_size is "
+                f"{self.classifier.in_features}: give hidden_size={states.shape[-1]}"
+            )
+        emissions = self.classifier(self.dropout(states))
+        for name, value in (("labels", labels), ("word_mask", word_mask)):
+            if value is not None:
+                _check_rows(name, value, emissions)
         mask = attention_mask if word_mask is None else word_mask.bool()
         if mask is not None and mask is not attention_mask and attention_mask is not None:
             mask = mask & attention_mask.bool()
@@ -176,7 +185,8 @@ class TokenClassifier(nn.Module):
         output["logits"] = emissions
         if not self.training:
             output["predictions"] = self.crf.predict(emissions, mask)
-        return output
+        # A type of its own would have to be known where an exported model runs.
+        return dict(output) if exporting() else output  # type: ignore[return-value]
 
     def names(self, predictions: Tensor) -> list[list[str]]:
         """Labels (B, T) as names, those of -100 left out."""
@@ -184,10 +194,26 @@ class TokenClassifier(nn.Module):
         return [[self.labels[tag] for tag in row if tag != IGNORED] for row in rows]
 
 
+def _check_rows(name: str, value: Any, emissions: Tensor) -> None:
+    """One entry per piece."""
+    check_tensor(name, value)
+    if value.shape != emissions.shape[:2]:
+        raise DataError(
+            f"{name} must have shape {tuple(emissions.shape[:2])}, one entry per piece, not "
+            f"{tuple(value.shape)}: labels of words go to their first pieces (first_pieces), with "
+            f"{IGNORED} elsewhere"
+        )
+
+
 def _states(output: Any) -> Tensor:
     """The last hidden states in what an encoder returns."""
     if isinstance(output, Tensor):
         return output
+    if isinstance(output, Mapping) and "last_hidden_state" not in output:
+        raise DataError(
+            f"the encoder returned {', '.join(map(str, output))}, and no last_hidden_state: take "
+            "the model without its head (AutoModel, or the encoder inside)"
+        )
     if isinstance(output, Mapping):
         return output["last_hidden_state"]
     states = getattr(output, "last_hidden_state", None)
