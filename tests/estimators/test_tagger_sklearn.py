@@ -12,9 +12,19 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cros
 from tagging_cases import problem, tight
 
 from cliquewise import SequenceTagger, metrics
+from cliquewise.data import Columns
 from cliquewise.solvers.sdca import SDCA
 
 X, Y = problem(30, labels=["B-X", "I-X", "O"])
+
+
+def test_sentences_taken_from_columns_are_columns_still():
+    columns = Columns([["Anna", "sees", "Rome"], ["N", "V", "N"]], [0, 2, 3])
+    y = [["A", "B"], ["A"]]
+    whole = SequenceTagger(random_state=0).fit(columns, y)
+    folds = SequenceTagger(random_state=0).fit([columns[0], columns[-1]], y)
+    assert whole.coef_.tobytes() == folds.coef_.tobytes()
+    assert folds.predict(columns[1:]) == whole.predict([columns[1]])
 
 
 def test_parameters_are_kept_as_given_and_can_be_set():

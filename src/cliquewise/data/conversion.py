@@ -15,7 +15,7 @@ from cliquewise.data.builtin_templates import BUILTIN, DEFAULT
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.entries import Entries
-from cliquewise.data.formats.conll import Columns
+from cliquewise.data.formats.conll import Columns, Sentence
 from cliquewise.data.frames import frame_rows, is_table
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
@@ -70,6 +70,8 @@ class SequenceEncoder:
 
     def fit_transform(self, X: Any) -> Dataset:
         """Learn the attributes and encode."""
+        if isinstance(X, list) and X and all(isinstance(sentence, Sentence) for sentence in X):
+            X = Columns.from_rows(X)
         if isinstance(X, Columns) and isinstance(self.inner, FeatureEncoder):
             self._builtin, given = DEFAULT, self.inner
             self.inner = TemplateEncoder(_template(DEFAULT), given.n_hash, given.min_count)

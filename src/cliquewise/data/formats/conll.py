@@ -20,6 +20,13 @@ DOCSTART = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")
 
 
+class Sentence(list[list[str]]):
+    """The rows of a sentence of `Columns`: lists of these are columns as well.
+
+    scikit-learn's folds are such lists.
+    """
+
+
 @dataclass(frozen=True, eq=False)
 class Columns:
     """The columns of a file, each a list over all tokens, and where sentences begin.
@@ -71,17 +78,17 @@ class Columns:
         return self.n_sentences
 
     @overload
-    def __getitem__(self, at: int) -> list[list[str]]: ...
+    def __getitem__(self, at: int) -> Sentence: ...
     @overload
     def __getitem__(self, at: slice) -> Columns: ...
 
-    def __getitem__(self, at: int | slice) -> list[list[str]] | Columns:
+    def __getitem__(self, at: int | slice) -> Sentence | Columns:
         """One sentence, as a list of rows; or some of them, as columns."""
         if isinstance(at, slice):
             return self.take(range(len(self))[at])
         i = range(len(self))[at]
         a, b = int(self.offsets[i]), int(self.offsets[i + 1])
-        return [list(row) for row in zip(*(column[a:b] for column in self.columns))]
+        return Sentence(list(row) for row in zip(*(column[a:b] for column in self.columns)))
 
     def take(self, chosen: Iterable[int]) -> Columns:
         """Some of the sentences, by their numbers."""
