@@ -43,8 +43,9 @@ def ragged_scan(
     trust = length <= 0
     if length > 0:
         value, trust = _scaled_pass(
-            nodes + first * K, trans, nodes, nodes, alphas, alphas + rows, alphas + 2 * rows,
-            table, length, K, K, KP, F, False, False, LIMIT, ROWS, True,
+            nodes + first * K, trans, nodes, nodes, nodes, alphas, alphas + rows,
+            alphas + 2 * rows, table, length, 0, K, K, KP, F, False, False, LIMIT, ROWS, True,
+            False,
         )  # fmt: skip
     tl.store(values + b, value)
     tl.store(trusts + b, trust.to(tl.int32))
@@ -77,8 +78,8 @@ def ragged_logs(
                 first, length = _place(offsets, b)
                 alphas = room + first * K
                 value = _log_pass(
-                    nodes + first * K, trans, nodes, nodes, alphas, alphas + 2 * rows, own,
-                    length, K, K, 0, KP, F, False, False, True, True,
+                    nodes + first * K, trans, nodes, nodes, nodes, alphas, alphas + 2 * rows,
+                    own, length, 0, K, K, 0, KP, F, False, False, True, True, False,
                 )  # fmt: skip
                 tl.store(values + b, value)
                 tl.debug_barrier()

@@ -44,7 +44,9 @@ def _untraced(method: Callable[Parameters, Answer]) -> Callable[Parameters, Answ
 
 def exporting() -> bool:
     """Whether torch.export is looking on."""
-    # Not in the oldest PyTorch that is supported.
+    # Not in the oldest PyTorch that is supported; under torch.compile some say that they export.
+    if torch.compiler.is_dynamo_compiling():
+        return False
     return bool(getattr(torch.compiler, "is_exporting", bool)())
 
 
