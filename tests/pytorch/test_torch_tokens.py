@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -172,24 +173,27 @@ def test_compiled_models_give_the_losses_gradients_and_labels_of_before():
     assert torch.equal(compiled(**inputs).predictions, model(**inputs).predictions)
 
 
-def replica(rank, store):
-    """One step of one of two processes on its half of a batch; the averaged gradients."""
+def model_and_batch():
+    """The same in every process."""
+    torch.manual_seed(0)
+    model = cwt.TokenClassifier(Encoder(), LABELS, "BIO", hidden_size=16, dropout=0.0)
+    return model, batch(size=6)
+
+
+def replica(rank, store, found):
+    """One step of one of two processes on its half of a batch; writes the averaged gradients."""
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=2
     )
-    try:
-        torch.manual_seed(0)
-        model = cwt.TokenClassifier(Encoder(), LABELS, "BIO", hidden_size=16, dropout=0.0)
-        copies = torch.nn.parallel.DistributedDataParallel(model)
-        whole = batch(size=6)
-        count = (whole["labels"] != -100).sum()
-        half = {k: v[rank::2] for k, v in whole.items()}
-        # Gradients are averaged over the processes, hence the 2.
-        (2 * copies(**half, num_items_in_batch=count)["loss"]).backward()
-        torch.distributed.barrier()
-        return model, whole
-    finally:
-        torch.distributed.destroy_process_group()
+    model, whole = model_and_batch()
+    copies = torch.nn.parallel.DistributedDataParallel(model)
+    count = (whole["labels"] != -100).sum()
+    half = {k: v[rank::2] for k, v in whole.items()}
+    # Gradients are averaged over the processes, hence the 2.
+    (2 * copies(**half, num_items_in_batch=count)["loss"]).backward()
+    torch.save([p.grad for p in model.parameters()], f"{found}.part")
+    Path(f"{found}.part").rename(found)
+    torch.distributed.barrier()
 
 
 @pytest.mark.skipif(
@@ -197,16 +201,23 @@ def replica(rank, store):
     reason="this PyTorch has no gloo",
 )
 def test_two_processes_have_the_gradients_of_one(tmp_path):
-    store = str(tmp_path / "store")
-    code = f"from test_torch_tokens import replica; replica(1, {store!r})"
-    other = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent)
-    try:
-        model, whole = replica(0, store)
-        assert other.wait(120) == 0
-    finally:
-        other.kill()
-    found = [p.grad.clone() for p in model.parameters()]
-    model.zero_grad()
+    store, found = str(tmp_path / "store"), [tmp_path / "0.pt", tmp_path / "1.pt"]
+    code = "import sys; from test_torch_tokens import replica\n"
+    code += "replica(int(sys.argv[1]), *sys.argv[2:])"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(rank), store, str(path)], cwd=Path(__file__).parent
+        )
+        for rank, path in enumerate(found)
+    ]
+    end = time.monotonic() + 120
+    while not all(path.exists() for path in found) and time.monotonic() < end:
+        time.sleep(0.05)
+    for process in processes:  # gloo may wait for itself when it is taken down
+        process.kill()
+        process.wait()
+    model, whole = model_and_batch()
     model(**whole).loss.backward()
-    for mine, theirs in zip(found, (p.grad for p in model.parameters())):
-        torch.testing.assert_close(mine, theirs)
+    for path in found:
+        for theirs, parameter in zip(torch.load(path), model.parameters(), strict=True):
+            torch.testing.assert_close(theirs, parameter.grad)
