@@ -48,6 +48,16 @@ def test_a_converged_run_warns_of_nothing():
     assert tagger.certificate_.gap <= tagger.tol
 
 
+def test_raw_numbers_are_solved_for_without_a_word():
+    rng = np.random.default_rng(0)
+    seconds, page = rng.exponential(20.0, size=(200, 10)), rng.integers(0, 4, (200, 10))
+    features = np.concatenate([seconds[:, :, None], np.eye(4)[page]], axis=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tagger = SequenceTagger(random_state=0).fit(features, page % 2 + (seconds > 30.0))
+    assert tagger.certificate_.gap <= tagger.tol and tagger.n_iter_ > 100
+
+
 @pytest.mark.parametrize("solver", ["sdca", "lbfgs"])
 def test_a_run_that_is_cut_short_names_the_gap_it_reached(solver):
     with pytest.warns(ConvergenceWarning) as caught:

@@ -101,7 +101,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 problem,
                 choice.solver,
                 tol=self.tol,
-                max_epochs=self._most_epochs(choice.solver),
+                max_epochs=self._most_epochs(choice.fallback or choice.solver),
                 max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
                 random_state=self.random_state,
                 callback=Watch(line, monitor),
@@ -254,13 +254,13 @@ def _shortfall(fit: Fit, tol: float) -> str:
     )
     if fit.certificate.rounding > tol * abs(fit.certificate.primal):
         return (
-            f"{fit.solver} {why} after {fit.epochs:.3g} epochs {reached}; numbers of this size "
+            f"{fit.solver} {why} after {fit.epochs:.4g} epochs {reached}; numbers of this size "
             f"prove nothing finer: rounding alone may be {fit.certificate.rounding:.3g} of the "
             f"objective {fit.certificate.primal:.3g}; scale the features, or lower C"
         )
     return (
-        f"{fit.solver} {why} after {fit.epochs:.3g} epochs {reached}; raise max_epochs or "
-        "max_seconds, scale the features, lower C, or try another solver"
+        f"{fit.solver} {why} after {fit.epochs:.4g} epochs {reached}; scale the features, "
+        "raise max_epochs or max_seconds, lower C, or try another solver"
     )
 
 

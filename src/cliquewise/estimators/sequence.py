@@ -45,6 +45,7 @@ from cliquewise.problems.pseudo_likelihood import token_by_token
 from cliquewise.ragged import Floats
 from cliquewise.report.faces import MarkedText
 from cliquewise.solvers.base import Start, choose
+from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.solvers.owlqn import OWLQN
 from cliquewise.solvers.sdca import SDCA
 
@@ -78,7 +79,8 @@ class SequenceTagger(ChainTraining, Estimator):
     tol : float, default=1e-3
         Stop at this relative duality gap.
     max_epochs : float, default=100
-        With a ``device``, and by ``owlqn``, the default is 1000: passes are quick, and prove less.
+        With a ``device``, and by ``lbfgs`` and ``owlqn``, to which ``auto`` may turn, the default
+        is 1000: passes are quick, and prove less.
     max_seconds : float, optional
         Stop earlier, with a ``ConvergenceWarning`` that states the gap.
     feature_pairs : {"all", "seen"}, default="all"
@@ -416,7 +418,7 @@ class SequenceTagger(ChainTraining, Estimator):
     def _most_epochs(self, solver: Any) -> float:
         """The default is that of the dual solvers, which prove more in a pass."""
         is_default = self.max_epochs == SequenceTagger.max_epochs
-        proves_less = self.device is not None or isinstance(solver, OWLQN)
+        proves_less = self.device is not None or isinstance(solver, LBFGS | OWLQN)
         return 10 * self.max_epochs if proves_less and is_default else self.max_epochs
 
     def _fit_like(self, other: SequenceTagger, callback: Callable[..., Any] | None) -> None:
