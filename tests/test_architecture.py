@@ -26,7 +26,7 @@ ROOMS = (
     ("solvers",),
     ("estimators",),
     ("cli", "distributed", "plot", "spacy"),
-    ("torch",),
+    ("torch", "__main__"),
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 

@@ -116,7 +116,7 @@ def test_foreign_and_later_files_say_so(tmp_path, content):
     refuse(tmp_path / "missing", "no such file")
     refuse(tmp_path, "no such file")
     path.write_bytes(b"\x80\x04\x95 a pickle that must not be run")
-    refuse(path)
+    refuse(path, "a pickle: joblib.load")
 
 
 # Files with a right check sum, made by somebody who knows the format and means harm.

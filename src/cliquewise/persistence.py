@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -171,10 +172,23 @@ def read_arrays(
     except FormatError:
         raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"damaged, or not a cliquewise file ({error})", path) from error
+        raise FormatError(
+            _foreign(path) or f"damaged, or not a cliquewise file ({error})", path
+        ) from error
     if digest != _digest(text, arrays, header["version"]):
         raise FormatError("damaged: its contents do not fit its check sum", path)
     return arrays, header
+
+
+def _foreign(path: str | Path) -> str | None:
+    """What a file is that cannot be read here, if its first bytes tell."""
+    with suppress(OSError), open(path, "rb") as file:
+        if file.read(2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+            return (
+                "not a cliquewise file, but a pickle: joblib.load or pickle.load opens it, if you "
+                "trust it; cliquewise.load opens what save(path) has written"
+            )
+    return None
 
 
 def _tensors(path: str | Path, mapped: bool) -> dict[str, NDArray[Any]]:

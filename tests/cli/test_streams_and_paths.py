@@ -35,7 +35,7 @@ def shell(folder, line):
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}"],
         cwd=folder, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "CW": f"{sys.executable} -m cliquewise.cli"},
+        env={**os.environ, "CW": f"{sys.executable} -m cliquewise"},
     )  # fmt: skip
 
 

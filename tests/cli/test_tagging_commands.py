@@ -217,7 +217,7 @@ def test_tabs_keep_spaces_inside_columns(tmp_path):
 
 @pytest.mark.medium
 def test_predict_answers_before_the_stream_ends(folder):
-    command = [sys.executable, "-m", "cliquewise.cli", "predict", "--batch", "1"]
+    command = [sys.executable, "-m", "cliquewise", "predict", "--batch", "1"]
     with subprocess.Popen(
         [*command, "--model", str(folder / "m.cw")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ},
@@ -292,6 +292,7 @@ def test_inspect_refuses_a_model_whose_weights_have_no_names(tmp_path):
         ("a A\n", ["--template", "chunking"], "columns"),
         ("A\tw:x\n", ["--format", "crfsuite"], "line 1"),
         ("A\tw\n", ["--format", "crfsuite", "--template", "ner"], "--template"),
+        (TRAIN, ["--format", "crfsuite"], "line 1: no tab in 'the DT B-NP'"),
         ("a A\n", ["--encoding", "klingon"], "klingon"),
         (b"a A\n\xff B\n", [], "line 2"),
     ],
@@ -311,6 +312,9 @@ def test_other_commands_refuse_with_one_line(folder, tmp_path):
     assert "stdin, line 3" in bad("predict", *m, stdin="a b\n\nc\n")
     assert "stdin, line 1" in bad("predict", *m, stdin=b"\xff b\n")
     assert "stdin, line 3" in bad("predict", "--model", folder / "c.cw", stdin="A\tw\n\nB\tw:x\n")
+    features = ["--model", folder / "c.cw"]  # trained on features, and given columns
+    assert "stdin, line 1: no tab in 'a b'" in bad("predict", *features, stdin="a b\n")
+    assert "no tab" in bad("evaluate", *features, folder / "train")
     assert "--top-k" in bad("predict", *m, "--marginals", "--top-k", "2", stdin="")
     assert "--marginals and --spans" in bad("predict", *m, "--marginals", "--spans", "best")
     assert "--threshold P or --top-k K" in bad("predict", *m, "--spans", "all")
@@ -339,6 +343,8 @@ def test_prune_writes_a_smaller_model_and_says_what_it_costs(folder):
     assert after.n_nonzero_ < before.n_nonzero_
     assert small.stat().st_size < model.stat().st_size
     assert f"{before.certificate_.primal:.8g}" in said.split("before ")[1]
+    shown = good("inspect", "--model", small)
+    assert "C = 1, nothing is proved of these weights\n" in shown and "nan" not in shown
     rounded = folder / "rounded.cw"
     good("prune", train, "--model", model, "--out", rounded, "--dtype", "float32")
     assert good("predict", train, "--model", rounded) == good("predict", train, "--model", model)

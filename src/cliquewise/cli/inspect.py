@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
@@ -34,7 +35,11 @@ def command(model: str, top: int, label: str | None) -> None:
     if loaded.l1_ratio > 0:
         left = f"{tagger.n_nonzero_} of {len(tagger.coef_)} weights are not zero"
         click.echo(f"l1_ratio = {loaded.l1_ratio:g}: {left}")
-    click.echo(f"C = {loaded.C:g}, objective {c.primal:.8g}, relative gap {c.gap:.2e} ({c.status})")
+    proved = f"relative gap {c.gap:.2e} ({c.status})"
+    if c.status == "none":
+        proved = "nothing is proved of these weights"
+    known = "" if math.isnan(c.primal) else f"objective {c.primal:.8g}, "
+    click.echo(f"C = {loaded.C:g}, {known}{proved}")
     chosen = None if label is None else _find(label, names)
     for y, features in tagger.top_features(chosen, top).items():
         click.echo(f"\n{names[y]}")

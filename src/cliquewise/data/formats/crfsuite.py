@@ -96,6 +96,12 @@ def parse_lines(lines: Iterable[str]) -> LabeledSequences:
             fields = _without_comment(fields)
         if not fields:
             continue
+        if len(fields) == 1 and " " in fields[0] and not tokens and not X:
+            raise FormatError(
+                f"no tab in {line!r:.60}; this is read as CRFsuite's format, LABEL TAB FEATURE TAB "
+                "..., as for models that were trained on features (those that were trained on "
+                'columns, by cliquewise fit or with template="columns", read columns)'
+            )
         if fields[0].startswith("@"):
             weight, weighted = _directive(fields[0]), True
             continue
