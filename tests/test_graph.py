@@ -80,7 +80,7 @@ def test_from_structure_copies_what_it_is_given() -> None:
         ([((0, 0), np.zeros((2, 2)))], "twice"),
         ([((2,), [0.0, 0.0])], "variables are 0..1"),
         ([((0.5,), [0.0, 0.0])], "factor 0"),
-        ([(("a",), [0.0, 0.0])], "factor 0"),
+        ([(("a",), [0.0, 0.0])], r"factor 0.*names=\[...\]"),
     ],
 )
 def test_bad_factors_are_refused_with_the_place(factors: list, message: str) -> None:
@@ -163,6 +163,24 @@ def test_k_must_be_positive(k: int) -> None:
 def test_a_negative_number_of_draws_is_refused() -> None:
     with pytest.raises(GraphError, match="n = -1"):
         FactorGraph([2]).sample(-1)
+
+
+def test_factors_may_be_a_dict_of_tables_by_scope() -> None:
+    likes = np.eye(2)
+    graph = FactorGraph([2, 2], {0: [0.0, 1.0], (0, 1): likes})
+    same = FactorGraph([2, 2], [((0,), [0.0, 1.0]), ((0, 1), likes)])
+    assert np.array_equal(graph.tables, same.tables)
+
+
+@pytest.mark.parametrize("options", [{}, {"over": [0]}])
+def test_evidence_that_is_given_with_the_question_is_told_where_it_goes(options: dict) -> None:
+    with pytest.raises(TypeError, match=r"graph.condition\(evidence\).map\(\)"):
+        FactorGraph([2, 2]).map(evidence={0: 1}, **options)
+
+
+def test_marginals_by_name_are_told_where_names_go() -> None:
+    with pytest.raises(TypeError, match=r"graph.variable\('Rain'\)"):
+        FactorGraph([2], names=["Rain"]).marginals().nodes["Rain"]
 
 
 def test_an_unknown_method_is_refused_with_the_known_ones() -> None:

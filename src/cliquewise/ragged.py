@@ -53,9 +53,14 @@ class Ragged(Sequence[NDArray[np.float64]]):
     def __getitem__(self, index: int) -> NDArray[np.float64]: ...
     @overload
     def __getitem__(self, index: slice) -> list[NDArray[np.float64]]: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
+        if isinstance(index, str):
+            raise TypeError(
+                f"these arrays are numbered, not named: take [graph.variable({index!r})], or "
+                f"graph.query({index!r})"
+            )
         i = index + len(self) if index < 0 else index
         if not 0 <= i < len(self):
             raise IndexError(f"index {index} is out of range for {len(self)} arrays")

@@ -78,10 +78,14 @@ class ChainEntities:
             raise DataError(f"the model is a {type(found).__name__}, not a SequenceTagger")
         known = found.encoder_.n_columns
         if known != len(self.columns):
-            what = "features that are no columns" if known is None else f"{known} columns"
+            if known is None:
+                raise DataError(
+                    "the model was trained on features that were made elsewhere, which spaCy's "
+                    'tokens do not have: train it on columns of text, with template="columns"'
+                )
             raise DataError(
-                f"the model was trained on {what}; columns={self.columns} are {len(self.columns)}: "
-                "name one attribute of spaCy's tokens for each column"
+                f"the model was trained on {known} columns; columns={self.columns} are "
+                f"{len(self.columns)}: name one attribute of spaCy's tokens for each column"
             )
         return found
 

@@ -78,6 +78,11 @@ REFUSED = {
         lambda: fit([np.eye(2), np.ones((1, 2))]).predict([np.eye(3)]), DataError, "3 features"),
     "predict: other kind": (lambda: fit().predict([np.eye(2)]), DataError, "same kind"),
     "predict: not nested": (lambda: fit().predict(["a"]), DataError, "example 0"),
+    "predict: one sequence alone": (
+        lambda: fit([[{"w": "a"}, {}]], [["A", "B"]]).predict([{"w": "a"}]),
+        DataError, r"given as \[sequence\]"),
+    "explain: a list of sequences": (
+        lambda: fit().explain([[{"w": "a"}]]), DataError, "a list too many"),
     "top_k: k = 0": (lambda: fit().predict_top_k(GOOD_X, 0), DataError, "k = 0"),
     "log_likelihood: unknown label": (
         lambda: fit().log_likelihood([[["a"]]], [["Z"]]), DataError, "'Z' is not a class"),

@@ -302,6 +302,20 @@ def test_tables_that_cannot_be_learned_say_why(table, y, by, message):
         make(by=by).fit(table, y)
 
 
+def test_what_is_no_column_is_told_so():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    table = pandas.DataFrame(LONG)
+    with pytest.raises(DataError, match=r"take one column of it, table\['tag'\]"):
+        make(by="sentence").fit(table.drop(columns="tag"), table[["tag"]])
+    with pytest.raises(DataError, match="by is the name of a column of the table, not the Series"):
+        make(by=table["sentence"]).fit(table, "tag")
+    tagger = make(by="sentence").fit(table, "tag")
+    with pytest.raises(DataError, match=r"by='sentence' names a column.*set_output"):
+        tagger.predict(table.to_numpy())
+    with pytest.raises(DataError, match=r"by='sentence' names a column.*set_output"):
+        make(by="sentence").fit(table.to_numpy(), "tag")
+
+
 def test_a_table_that_is_not_there_yet_is_refused():
     polars = pytest.importorskip("polars", reason="polars is not installed")
     with pytest.raises(DataError, match=r"LazyFrame cannot be read; call its collect\(\)"):

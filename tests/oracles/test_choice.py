@@ -44,6 +44,11 @@ def test_what_a_structure_decides_is_decided_once(monkeypatch: pytest.MonkeyPatc
     assert first.oracle is second.oracle and first.explanation == second.explanation
 
 
+def test_a_question_without_an_exact_answer_names_the_methods_that_have_another() -> None:
+    with pytest.raises(TooLargeError, match=r"these do: method='perturb-and-map' or 'gibbs'$"):
+        grid(-1.0).sample(2)
+
+
 def test_limits_among_the_options_count_each_time() -> None:
     rng = np.random.default_rng(0)
     graph = FactorGraph.complete(rng.normal(size=(8, 3)), rng.normal(size=(3, 3)))

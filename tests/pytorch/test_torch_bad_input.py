@@ -97,7 +97,7 @@ def test_a_number_of_tags_that_is_none_is_refused(count):
 
 
 def test_names_of_labels_that_are_none_are_refused():
-    for labels in (5, "BIO", {"O": 0, "B-X": 1}, {"0": "O", "1": "B-X"}):
+    for labels in (5, "BIO", {"O", "B-X"}, {"O": 0, "B-X": 1}, {"0": "O", "1": "B-X"}):
         with pytest.raises(DataError, match=r"names of all tags|id2label"):
             cwt.ChainCRF.from_scheme("BIO", labels)
     crf, emissions = cwt.ChainCRF(3, batch_first=True), torch.randn(1, 3, 3)

@@ -53,6 +53,10 @@ def as_narwhals(x: Any, **options: bool) -> Any:
             f"a table has one column per name, and this has several {twice!r}"
         ) from None
     except TypeError:
+        if options and hasattr(x, "columns"):
+            raise DataError(
+                "a whole table stands where a column should; take one column of it, table['tag']"
+            ) from None
         collect = "; call its collect()" if hasattr(type(x), "collect") else ""
         raise DataError(
             f"a table or column of type {type(x).__name__} cannot be read{collect}; make it one of "

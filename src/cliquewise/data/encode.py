@@ -240,7 +240,7 @@ def _tokens(X: Sequence[Any]) -> tuple[list[Any], NDArray[np.int64]]:
         if not isinstance(x, (list, tuple)):
             raise DataError(
                 f"example {i}: a sequence is a list of tokens, a 2-D array or a sparse matrix, "
-                f"not {type(x).__name__}"
+                f"not {type(x).__name__}; one sequence alone is given as [sequence]"
             )
     offsets = np.fromiter(accumulate(map(len, X), initial=0), np.int64, len(X) + 1)
     return list(chain.from_iterable(X)), offsets

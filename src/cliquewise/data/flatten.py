@@ -85,7 +85,8 @@ def _text(key: Any) -> str:
             return key.decode("utf-8")
         except UnicodeDecodeError:
             raise DataError(f"the attribute {key!r} is not UTF-8; decode it first") from None
-    raise DataError(f"an attribute must be a string, not {type(key).__name__} {key!r:.80}")
+    deep = "; is there a list too many around the tokens?" if isinstance(key, dict | list) else ""
+    raise DataError(f"an attribute must be a string, not {type(key).__name__} {key!r:.80}{deep}")
 
 
 def _number(key: Any, value: Any) -> float:

@@ -223,6 +223,10 @@ class Layout:
         *others: str | None,
     ) -> Layout:
         """Read the column ``by``, or lists where there is none; ``others`` describe no tokens."""
+        if _is_column(by):
+            raise DataError(
+                f"by is the name of a column of the table, not the {type(by).__name__} itself"
+            )
         special = [name for name in (by, *others) if name is not None]
         for name in (*special, *(columns or ())):
             table.cells(name)

@@ -238,8 +238,10 @@ class _Example:
                 )
             x = tuple(x.get(k) for k in ("features", "edges", "edge_features", "types"))
         if not isinstance(x, tuple | list) or not 2 <= len(x) <= 4:
+            image = isinstance(x, np.ndarray) and x.ndim in (2, 3)
             raise DataError(
-                f"example {i} must be (node_features, edges[, edge_features[, types]]), or a dict"
+                f"example {i} must be (node_features, edges[, edge_features[, types]]), or a dict; "
+                + ("cliquewise.data.images.grids makes it of an image" if image else "X lists them")
             )
         features, edges, edge_features, types = (*x, None, None)[:4]
         place = f"example {i}, node {{}}".format
@@ -272,7 +274,7 @@ def _pairs(edges: Any, i: int) -> Ints:
         return np.empty((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
         found = f"an array of {array.dtype} of shape {array.shape}"
-        hint = ""
+        hint = "; take edges.astype(int)" if array.dtype.kind == "f" else ""
         if array.ndim == 2 and array.shape[0] == 2 and array.dtype.kind in "iu":
             hint = "; transpose it"
         elif array.ndim == 2 and array.shape[0] == array.shape[1]:

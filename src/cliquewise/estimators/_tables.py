@@ -43,9 +43,21 @@ class Learned(NamedTuple):
     label: str | None = None
 
 
+def _table(tagger: Any, X: Any) -> Table | None:
+    """A table if that is what ``X`` is, or what ``by`` says it should be."""
+    table = Table.of(X)
+    if table is None and tagger.by is not None and getattr(X, "ndim", 0) == 2:
+        raise DataError(
+            f"by={tagger.by!r} names a column, and those of X, a {type(X).__name__}, have no "
+            "names: give a table (in a pipeline, the step before gives one after "
+            'set_output(transform="pandas"))'
+        )
+    return table
+
+
 def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
     """A table as sequences and labels; all else as it is."""
-    table = Table.of(X)
+    table = _table(tagger, X)
     if table is None:
         return Learned(X, y, given)
     if y is None:
@@ -72,7 +84,7 @@ def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
 
 def laid_out(tagger: Any, X: Any) -> tuple[Layout | None, Any]:
     """How a table is laid out for a fitted tagger, and its sequences; others as they are."""
-    table = Table.of(X)
+    table = _table(tagger, X)
     if table is None:
         return None, X
     tagger._check_fitted()

@@ -64,10 +64,12 @@ class FactorGraph(Shapes):
     def __init__(
         self,
         cardinalities: ArrayLike,
-        factors: Iterable[tuple[Any, ArrayLike]] = (),
+        factors: Iterable[tuple[Any, ArrayLike]] | Mapping[Any, ArrayLike] = (),
         names: Sequence[str] | None = None,
         states: Sequence[Sequence[str]] | Mapping[str, Sequence[str]] | None = None,
     ):
+        if isinstance(factors, Mapping):
+            factors = factors.items()
         known = Names.of(names, states, np.atleast_1d(cardinalities))
         listed = [(_numbered(s, f, known), t) for f, (s, t) in enumerate(factors)]
         structure = Structure(cardinalities, [s for s, _ in listed])

@@ -292,7 +292,11 @@ def as_scope(scope: Any, f: int) -> tuple[int, ...]:
     except ValueError:
         array = np.empty((0, 0))
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-        raise GraphError(f"the scope of factor {f} is {scope!r}; it must be a list of variables")
+        named = "; names of variables are given as FactorGraph(..., names=[...])"
+        raise GraphError(
+            f"the scope of factor {f} is {scope!r}; it must be a list of variables, by number"
+            + (named if array.dtype.kind == "U" else "")
+        )
     return tuple(array.tolist())
 
 

@@ -244,6 +244,12 @@ _registry: dict[str, Oracle] = {}
 O = TypeVar("O", bound=type[Oracle])  # noqa: E741
 
 
+def refuse_evidence(options: dict[str, Any]) -> None:
+    """Say where evidence goes."""
+    if "evidence" in options:
+        raise TypeError("evidence is given before the question: graph.condition(evidence).map()")
+
+
 def register(cls: O) -> O:
     """Make an oracle known under its name."""
     unknown = cls.provides - set(QUESTIONS)

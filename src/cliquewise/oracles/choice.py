@@ -27,6 +27,7 @@ from cliquewise.oracles.base import (
     _registry,
     answer_to,
     get,
+    refuse_evidence,
     registered,
 )
 from cliquewise.tables import text_table
@@ -130,6 +131,9 @@ def choose(
     message = f"no method can answer {want!r} on this graph:" + "".join(
         f"\n  {oracle.name}: it {why}" for oracle, why in passed
     )
+    tried = {oracle.name for oracle, _ in passed}
+    if named := [name for name in _accepting(graph, want) if name not in tried]:
+        message += f"\nAsked for by name, these do: method={' or '.join(map(repr, named))}"
     large = [why for _, why in passed if isinstance(why, TooLargeError)]
     if large:
         raise TooLargeError(message, large[-1].memory_bytes, large[-1].operations)
@@ -238,6 +242,7 @@ def ask(graph: FactorGraph, want: str, method: str = "auto", **options: Any) -> 
     >>> ask(g, "map").labels.tolist()
     [0, 1]
     """
+    refuse_evidence(options)
     started = clock.now()
     core = graph.core
     if core.constant == -np.inf:
@@ -288,9 +293,9 @@ def good_score(graph: FactorGraph) -> float:
     return float((tree if quick else get("icm")).map(graph).score)
 
 
-def _alternatives(graph: FactorGraph, want: str, without: str, exact: bool = False) -> str:
-    """Which methods (or exact ones) would work, as the end of an error message."""
-    works = [
+def _accepting(graph: FactorGraph, want: str, without: str = "", exact: bool = False) -> list[str]:
+    """Methods (or exact ones) that would work."""
+    return [
         o.name
         for o in registered()
         if o.name != without
@@ -298,6 +303,11 @@ def _alternatives(graph: FactorGraph, want: str, without: str, exact: bool = Fal
         and o.refusal(graph, want) is None
         and o.too_large(graph.structure, want, {}) is None
     ]
+
+
+def _alternatives(graph: FactorGraph, want: str, without: str, exact: bool = False) -> str:
+    """Which methods (or exact ones) would work, as the end of an error message."""
+    works = _accepting(graph, want, without, exact)
     if works:
         return f"for {want!r} these methods accept this graph: {', '.join(works)}"
     return f"no registered method can answer {want!r} on this graph"

@@ -16,7 +16,7 @@ from cliquewise.graph.support import Support
 from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved
 from cliquewise.oracles._marginal_map_steps import MarginalMapSteps
 from cliquewise.oracles._sums_first import Mask
-from cliquewise.oracles.base import answers
+from cliquewise.oracles.base import answers, refuse_evidence
 from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.ragged import Ints
 
@@ -80,6 +80,7 @@ def _check(method: str, options: dict[str, Any]) -> None:
             f"method {method!r} cannot sum variables out; with over= the methods are: "
             f"{', '.join(METHODS)}"
         )
+    refuse_evidence(options)
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise UnsupportedError(

@@ -349,8 +349,8 @@ def label_names(labels: Sequence[str] | Mapping[int, str]) -> list[str]:
     >>> label_names({1: "B-PER", 0: "O"})
     ['O', 'B-PER']
     """
-    if isinstance(labels, (int, str)):
-        raise DataError(f"labels are the names of all tags, a list, not {labels!r}")
+    if isinstance(labels, (int, str, set, frozenset)):
+        raise DataError(f"labels are the names of all tags, a list, not {labels!r:.80}")
     if not isinstance(labels, Mapping):
         return list(labels)
     if set(labels) != set(range(len(labels))):
