@@ -171,12 +171,32 @@ def test_a_likelihood_of_one_state_alone_is_hard_evidence(graph: FactorGraph) ->
         (None, {0: [0.0, 0.0]}, "not all zero"),
         (None, {0: [np.nan, 0.0]}, "none negative"),
         (None, {0: ["a", "b"]}, "2 numbers, one per state"),
+        (None, [(0, 1)], "a dict from variables to states, not list"),
+        (None, "Rain=1", "a dict from variables to states, not str"),
     ],
 )
 def test_evidence_that_makes_no_sense_says_how_it_would(names, evidence, message) -> None:
     graph = FactorGraph([2, 2], [((0, 1), np.eye(2))], names=names)
     with pytest.raises(GraphError, match=message):
         graph.condition(evidence)
+
+
+def test_a_truth_value_is_the_name_of_a_state_and_never_a_number_of_another() -> None:
+    rain = {"Rain": [0.8, 0.2]}
+    for states, number in ((["true", "false"], 0), (["False", "True"], 1), (["0", "1"], 1)):
+        seen = FactorGraph.from_cpts(rain, states={"Rain": states}).condition({"Rain": True})
+        assert seen.evidence == {0: number}
+    assert FactorGraph.from_cpts(rain).condition({"Rain": np.True_}).evidence == {0: 1}
+    with pytest.raises(GraphError, match="state 'True'; they are yes, no"):
+        FactorGraph.from_cpts(rain, states={"Rain": ["yes", "no"]}).condition({"Rain": True})
+
+
+def test_a_number_that_is_the_name_of_another_state_is_refused() -> None:
+    dice = FactorGraph.from_cpts({"Die": [0.5, 0.3, 0.2]}, states={"Die": ["1", "2", "4"]})
+    with pytest.raises(GraphError, match="for the one named so give '2'"):
+        dice.condition({"Die": 2})
+    assert dice.condition({"Die": "2"}).evidence == {0: 1}
+    assert dice.condition({"Die": 0}).evidence == {0: 0}
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "a"], [0, 1], "ab"])

@@ -70,12 +70,19 @@ class Names(NamedTuple):
         return int(variable)
 
     def state(self, variable: int, key: Any, value: Any, count: int) -> int:
-        """The number of a state that is given by its number or its name."""
-        if isinstance(value, str) and self.states is not None:
-            if value not in self.states[variable]:
-                known = _shown(self.states[variable])
-                raise GraphError(f"evidence gives variable {key} state {value!r}; they are {known}")
-            return self.states[variable][value]
+        """The number of a state that is given by its number or its name.
+
+        What could be either, the number of one state and the name of another, is refused.
+        """
+        known = None if self.states is None else self.states[variable]
+        if known is not None and not isinstance(value, str):
+            value = _said(value, known, key)
+        if isinstance(value, str) and known is not None:
+            if value not in known:
+                raise GraphError(
+                    f"evidence gives variable {key} state {value!r}; they are {_shown(known)}"
+                )
+            return known[value]
         number = float(value) if isinstance(value, Real | np.bool_) else -1.0
         if not number.is_integer() or not 0 <= number < count:
             raise GraphError(
@@ -83,6 +90,18 @@ class Names(NamedTuple):
                 f"0..{count - 1}; if it is not certain, give the likelihoods of its states"
             )
         return int(number)
+
+
+def _said(value: Any, known: Numbers, key: Any) -> Any:
+    """A truth value as the name of a state; a number as it is, unless it is another's name."""
+    if isinstance(value, bool | np.bool_) and list(known) != ["0", "1"]:
+        return next((name for name in known if name.lower() == str(value).lower()), str(value))
+    if isinstance(value, Integral) and known.get(str(value), value) != value:
+        raise GraphError(
+            f"evidence gives variable {key} state {value}, which is the number of one state and "
+            f"the name of another: for the one named so give {str(value)!r}"
+        )
+    return value
 
 
 def _numbered(names: Sequence[str], n: int, what: str) -> Numbers:
@@ -105,6 +124,10 @@ def read_evidence(
     evidence: Evidence, structure: Structure, names: Names, states: Ints
 ) -> dict[int, Floats]:
     """Enter the observed states into ``states``; return the log-likelihoods of the others."""
+    if not isinstance(evidence, Mapping):
+        raise GraphError(
+            f"evidence is a dict from variables to states, not {type(evidence).__name__}"
+        )
     soft: dict[int, Floats] = {}
     for key, value in evidence.items():
         variable = names.variable(key, structure.n_variables)
