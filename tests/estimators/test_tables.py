@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -314,6 +316,21 @@ def test_what_is_no_column_is_told_so():
         tagger.predict(table.to_numpy())
     with pytest.raises(DataError, match=r"by='sentence' names a column.*set_output"):
         make(by="sentence").fit(table.to_numpy(), "tag")
+
+
+def test_labels_in_another_order_than_the_table_are_warned_about():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    table = pandas.DataFrame(LONG)
+    rows, tags = table.drop(columns="tag"), table["tag"]
+    turned = tags[::-1]
+    with pytest.warns(UserWarning, match="in another order"):
+        make(by="sentence").fit(rows, turned)
+    tagger = make(by="sentence").fit(rows, turned.loc[rows.index])
+    with pytest.warns(UserWarning, match="in another order"):
+        tagger.score(rows, turned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tagger.score(rows[::-1], turned) == tagger.score(rows[::-1], turned.tolist())
 
 
 def test_a_table_that_is_not_there_yet_is_refused():

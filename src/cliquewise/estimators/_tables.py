@@ -12,7 +12,7 @@ import numpy as np
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.frames import Layout, Table
 from cliquewise.data.template_encoder import TemplateEncoder
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, warn_user
 
 Answer = Callable[[Layout, Any, Any], Any]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -66,6 +66,7 @@ def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
     label = named if named in table.names else None
     weight = given.token_weight if isinstance(given.token_weight, str) else None
     layout = Layout.of(table, tagger.by, None, label, weight)
+    _warn_of_another_order(X, y)
     labels = layout.labels(y)
     if not layout.columns:
         raise DataError(
@@ -95,8 +96,24 @@ def laid_out(tagger: Any, X: Any) -> tuple[Layout | None, Any]:
 
 def labeled(tagger: Any, X: Any, y: Any) -> tuple[Any, Any]:
     """Sequences and labels of a table for a fitted tagger; others as they are."""
-    layout, X = laid_out(tagger, X)
-    return X, y if layout is None else layout.labels(y)
+    layout, sequences = laid_out(tagger, X)
+    if layout is None:
+        return X, y
+    _warn_of_another_order(X, y)
+    return sequences, layout.labels(y)
+
+
+def _warn_of_another_order(X: Any, y: Any) -> None:
+    """Rows are taken as they come, as everywhere in scikit-learn; pandas would go by the index."""
+    own: Any = getattr(X, "index", None)
+    other: Any = getattr(y, "index", None)
+    if not hasattr(own, "equals") or not hasattr(other, "equals") or own.equals(other):
+        return
+    if set(own) == set(other):
+        warn_user(
+            "y has the index of the table in another order, and is taken row by row, whatever the "
+            "index says; give table.loc[y.index], or y.loc[table.index], if that is not meant"
+        )
 
 
 def one_sequence(tagger: Any, x: Any) -> Any:
@@ -125,6 +142,7 @@ def takes_tables(answer: Answer) -> Callable[[Method], Method]:
                 return method(self, X, *args, **options)
             given = signature.bind(self, sequences, *args, **options).arguments
             if given.get("y") is not None:
+                _warn_of_another_order(X, given["y"])
                 given["y"] = layout.labels(given["y"])
             if given.get("allowed") is not None:
                 given["allowed"] = layout.given(given["allowed"], "allowed")
