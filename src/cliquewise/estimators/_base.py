@@ -82,7 +82,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """The solver to train with: a name or an instance."""
         return self.solver
 
-    def _most_epochs(self, solver: Any) -> float:
+    def _most_epochs(self, solver: Any, problem: Problem) -> float:
         """Passes after which training by a solver stops, whatever it has reached."""
         return self.max_epochs
 
@@ -101,7 +101,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 problem,
                 choice.solver,
                 tol=self.tol,
-                max_epochs=self._most_epochs(choice.fallback or choice.solver),
+                max_epochs=self._most_epochs(choice.fallback or choice.solver, problem),
                 max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
                 random_state=self.random_state,
                 callback=Watch(line, monitor),

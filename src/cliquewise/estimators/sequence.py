@@ -80,7 +80,7 @@ class SequenceTagger(ChainTraining, Estimator):
         Stop at this relative duality gap.
     max_epochs : float, default=100
         With a ``device``, and by ``lbfgs`` and ``owlqn``, to which ``auto`` may turn, the default
-        is 1000: passes are quick, and prove less.
+        is 1000 (if every label is known): passes are quick, and prove less.
     max_seconds : float, optional
         Stop earlier, with a ``ConvergenceWarning`` that states the gap.
     feature_pairs : {"all", "seen"}, default="all"
@@ -415,11 +415,12 @@ class SequenceTagger(ChainTraining, Estimator):
             )
         return replace(given, dtype="float32")
 
-    def _most_epochs(self, solver: Any) -> float:
+    def _most_epochs(self, solver: Any, problem: Any) -> float:
         """The default is that of the dual solvers, which prove more in a pass."""
         is_default = self.max_epochs == SequenceTagger.max_epochs
         proves_less = self.device is not None or isinstance(solver, LBFGS | OWLQN)
-        return 10 * self.max_epochs if proves_less and is_default else self.max_epochs
+        more = proves_less and is_default and problem.is_convex
+        return 10 * self.max_epochs if more else self.max_epochs
 
     def _fit_like(self, other: SequenceTagger, callback: Callable[..., Any] | None) -> None:
         """Train on the examples of another tagger, from where its training ended."""
