@@ -294,6 +294,7 @@ def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
         ({"w": 1, "t": ["A", "A"]}, "t", "w", "'w' of the table is no list"),
         ({"w": "ab", "t": ["A", "A"]}, "t", "w", "'w' of the table is no list"),
         ({"s": [1, 2], "t": ["A", "B"]}, "t", "s", "no column describes the tokens"),
+        ({"s": [], "w": []}, [], "s", "y has no labels"),
         ({"s": [1, 2], "w": ["a", "b"], "t": [0.3, 0.7]}, "t", "s", "a label is 0.3"),
         ({"w": [["a", "b"]], "t": [[-100, 1]]}, "t", None, "a label is -100"),
         ({"s": [1], **{n: c[:1] for n, c in WIDE.items()}}, "tags", "s", "leave out by"),

@@ -73,7 +73,7 @@ def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
             f"no column describes the tokens: the table has {', '.join(table.names)} alone"
         )
     for name in layout.columns:
-        if label is None and layout.given(name, name) == labels:
+        if label is None and labels and layout.given(name, name) == labels:
             raise DataError(
                 f"column {name!r} holds the labels themselves; give its name, fit(table, {name!r}),"
                 " or leave it out of the table"
