@@ -334,6 +334,23 @@ def test_labels_in_another_order_than_the_table_are_warned_about():
         assert tagger.score(rows[::-1], turned) == tagger.score(rows[::-1], turned.tolist())
 
 
+def test_a_column_that_has_become_text_or_is_no_longer_is_refused(tmp_path):
+    table = {
+        "s": [1, 1, 2],
+        "n": [1.5, -1.0, 2.0],
+        "code": ["01", "02", "01"],
+        "t": ["A", "B", "A"],
+    }
+    tagger = make(by="s").fit(table, "t")
+    tagger.save(tmp_path / "m.cw")
+    for known in (tagger, cw.load(tmp_path / "m.cw")):
+        assert list(known.predict(table)) == table["t"]
+        with pytest.raises(DataError, match=r"'n' was no text in training, and now it is.*float"):
+            known.predict({**table, "n": ["1.5", "-1.0", "2.0"]})
+        with pytest.raises(DataError, match=r"'code' was text in training, and now it is not.*str"):
+            known.score({**table, "code": [1, 2, 1]}, "t")
+
+
 def test_a_table_that_is_not_there_yet_is_refused():
     polars = pytest.importorskip("polars", reason="polars is not installed")
     with pytest.raises(DataError, match=r"LazyFrame cannot be read; call its collect\(\)"):

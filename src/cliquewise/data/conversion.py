@@ -48,6 +48,8 @@ class SequenceEncoder:
         self.writing: dict[str, str] = {}
         #: Columns of the table that was learned from, and the name of the labels; None without one.
         self.columns: list[str] | None = None
+        #: Which of them were text, and which something else.
+        self.kinds: dict[str, str] = {}
         self.label: str | None = None
         self._builtin = template if isinstance(template, str) and template in BUILTIN else None
         if template is None:
@@ -60,7 +62,7 @@ class SequenceEncoder:
         """Around an encoder that is fitted already."""
         made = cls.__new__(cls)
         made.inner, made.n_columns, made._builtin = inner, n_columns, None
-        made.writing, made.columns, made.label = {}, None, None
+        made.writing, made.columns, made.label, made.kinds = {}, None, None, {}
         return made
 
     def _prepared(self, X: Any) -> Any:
@@ -157,7 +159,7 @@ class SequenceEncoder:
         """The same with another state inside."""
         made = SequenceEncoder.of(type(self.inner).from_state(state), self.n_columns)
         made.writing = self.writing
-        made.columns, made.label = self.columns, self.label
+        made.columns, made.label, made.kinds = self.columns, self.label, self.kinds
         return made
 
     def widened(self, data: Dataset) -> Dataset:

@@ -282,6 +282,15 @@ class Layout:
                 )
         return found
 
+    def kinds(self) -> dict[str, str]:
+        """Which columns are text, and which are something else; without those that are both."""
+        found = {name: {v is str for v in map(type, c)} for name, c in self.cells().items()}
+        return {
+            n: "text" if min(is_text) else "other"
+            for n, is_text in found.items()
+            if len(is_text) == 1
+        }
+
     def tokens(self, as_text: bool | None = None) -> tuple[Any, bool]:
         """Columns of text, or sequences of dicts; by default the former if all is text."""
         cells = self.cells()

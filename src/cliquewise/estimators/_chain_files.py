@@ -66,7 +66,11 @@ def pack_chain(
             "state": state,
             "n_columns": encoder.n_columns,
             "writing": encoder.writing,
-            "table": {"columns": encoder.columns, "label": encoder.label},
+            "table": {
+                "columns": encoder.columns,
+                "label": encoder.label,
+                "kinds": encoder.kinds,
+            },
         },
         "n_attributes": model.n_attributes,
         "n_edge_attributes": model.n_edge_attributes,
@@ -131,7 +135,7 @@ def _encoder(arrays: Arrays, about: dict[str, Any]) -> SequenceEncoder:
             raise DataError("its names do not fit its number of names")
     encoder = SequenceEncoder.of(inner, _n_columns(about["n_columns"], inner))
     encoder.writing = _writing(about.get("writing", {}))
-    encoder.columns, encoder.label = _table(about.get("table", {}))
+    encoder.columns, encoder.label, encoder.kinds = _table(about.get("table", {}))
     return encoder
 
 
@@ -145,14 +149,18 @@ def _names(name: str, arrays: Arrays) -> Any:
     return words
 
 
-def _table(given: Any) -> tuple[list[str] | None, str | None]:
-    """Columns of the table that it was trained on, and the name of the labels."""
+def _table(given: Any) -> tuple[list[str] | None, str | None, dict[str, str]]:
+    """Columns of the table that it was trained on, the name of the labels, and what is text."""
     said = given if isinstance(given, dict) else {"columns": given}
-    columns, label = said.get("columns"), said.get("label")
+    columns, label, kinds = said.get("columns"), said.get("label"), said.get("kinds", {})
     is_list = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
-    if not (columns is None or is_list) or not (label is None or isinstance(label, str)):
+    if (
+        not (columns is None or is_list)
+        or not (label is None or isinstance(label, str))
+        or not isinstance(kinds, dict)
+    ):
         raise DataError("what it says of the table that it was trained on is no names")
-    return columns, label
+    return columns, label, kinds
 
 
 def _writing(given: Any) -> dict[str, str]:

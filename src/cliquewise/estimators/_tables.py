@@ -41,6 +41,7 @@ class Learned(NamedTuple):
     given: Given
     columns: list[str] | None = None
     label: str | None = None
+    kinds: dict[str, str] | None = None
 
 
 def _table(tagger: Any, X: Any) -> Table | None:
@@ -80,7 +81,8 @@ def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
             )
     tokens, _ = layout.tokens(None if tagger.template is None else True)
     given = given.by_sequence(layout)
-    return Learned(tokens, labels, given, layout.columns, named if isinstance(named, str) else None)
+    name_of_y = named if isinstance(named, str) else None
+    return Learned(tokens, labels, given, layout.columns, name_of_y, layout.kinds())
 
 
 def laid_out(tagger: Any, X: Any) -> tuple[Layout | None, Any]:
@@ -91,7 +93,21 @@ def laid_out(tagger: Any, X: Any) -> tuple[Layout | None, Any]:
     tagger._check_fitted()
     encoder: SequenceEncoder = tagger.encoder_
     layout = Layout.of(table, tagger.by, encoder.columns)
-    return layout, layout.tokens(isinstance(encoder.inner, TemplateEncoder))[0]
+    is_text = isinstance(encoder.inner, TemplateEncoder)
+    if not is_text:
+        _check_kinds(layout, encoder.kinds)
+    return layout, layout.tokens(is_text)[0]
+
+
+def _check_kinds(layout: Layout, known: dict[str, str]) -> None:
+    """Refuse numbers that have become text, or text numbers: no weight would fit them."""
+    for name, kind in layout.kinds().items():
+        if known.get(name, kind) != kind:
+            was, now = ("no text", "is") if kind == "text" else ("text", "is not")
+            raise DataError(
+                f"column {name!r} was {was} in training, and now it {now}: convert it "
+                f"(table[{name!r}].astype({'float' if kind == 'text' else 'str'}))"
+            )
 
 
 def labeled(tagger: Any, X: Any, y: Any) -> tuple[Any, Any]:

@@ -273,9 +273,9 @@ class SequenceTagger(ChainTraining, Estimator):
         self._check_parameters()
         if self.loss == "log" and self.device is None and self.dtype == "float64":
             compile_ahead("chain.plan")
-        X, y, given, columns, label = learned(self, X, y, given)
+        X, y, given, columns, label, kinds = learned(self, X, y, given)
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
-        encoder.columns, encoder.label = columns, label
+        encoder.columns, encoder.label, encoder.kinds = columns, label, kinds or {}
         data = encoder.fit_transform(X)
         labels = Labels.fit(y) if classes is None else Labels(classes)
         labeled = self._labeled(data, labels, y, given)
