@@ -1,4 +1,4 @@
-"""The commands fit, predict, evaluate and inspect: from files to tags."""
+"""The commands fit, update, predict, evaluate and inspect: from files to tags."""
 
 from __future__ import annotations
 
@@ -329,6 +329,37 @@ def test_other_commands_refuse_with_one_line(folder, tmp_path):
 def _write(path, text):
     path.write_text(text)
     return path
+
+
+# ---- update
+
+
+def test_update_adds_sentences_and_reaches_the_optimum_of_all(tmp_path):
+    news = "Anna NNP B-PER\nsleeps VB B-VP\n\nthe DT B-NP\ndog NN I-NP\n"
+    first, more = _write(tmp_path / "first", TRAIN), _write(tmp_path / "more", news)
+    whole = _write(tmp_path / "whole", TRAIN + news)
+    model, new, at_once = tmp_path / "m.cw", tmp_path / "new.cw", tmp_path / "whole.cw"
+    good("fit", first, "--model", model, "--tol", "1e-6")
+    before = model.read_bytes()
+    assert "train it by cliquewise fit --with-state" in bad("update", more, "--model", model)
+    assert model.read_bytes() == before
+    good("fit", first, "--model", model, "--tol", "1e-6", "--with-state")
+    good("fit", whole, "--model", at_once, "--tol", "1e-6")
+    before = model.read_bytes()
+    said = good("update", more, "--model", model, "--out", new, "--quiet")
+    assert "2 with 4 tokens" in said and "new labels   B-PER" in said
+    assert model.read_bytes() == before
+    own, other = cw.load(new).certificate_, cw.load(at_once).certificate_
+    assert own.gap <= 1e-6 and own.dual <= other.primal and other.dual <= own.primal
+    assert "new labels" not in good("update", first, "--model", new)
+    assert good("predict", "--model", new, first) == good("predict", "--model", at_once, first)
+    assert "trained on 2" in bad("update", _write(tmp_path / "one", "a O\n"), "--model", new)
+
+
+def test_a_state_is_not_kept_of_data_on_disk_and_says_so_before_training(folder):
+    train = folder / "train"
+    said = bad("fit", train, "--model", folder / "n.cw", "--with-state", "--cache", folder / "c")
+    assert "--with-state keeps no sentences" in said and not (folder / "c").exists()
 
 
 # ---- prune

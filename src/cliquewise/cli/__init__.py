@@ -22,6 +22,7 @@ from cliquewise import __version__
 COMMANDS = {
     "demo": "Train on handwritten digits and show what a certificate is.",
     "fit": "Train a sequence tagger on a column file.",
+    "update": "Add sentences to a trained model, which goes on from where it stood.",
     "predict": "Tag a file or a stream with a trained model.",
     "evaluate": "Accuracy and F1 of a model, or of a file of true and predicted labels.",
     "report": "A page that shows a model, its scores and its errors, as one HTML file.",

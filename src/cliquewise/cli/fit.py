@@ -25,7 +25,7 @@ from cliquewise.cli.tagging import (
 @click.command(
     cls=GroupedCommand,
     groups={
-        "Files": "model form template tabs comment encoding",
+        "Files": "model with_state form template tabs comment encoding",
         "Model": "loss C l1_ratio feature_pairs transitions n_hash min_count no_intercept "
         "no_boundaries",
         "Training": "tol solver max_epochs max_seconds seed jobs device dtype",
@@ -36,6 +36,7 @@ from cliquewise.cli.tagging import (
 @click.option(
     "--model", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="File to write."
 )
+@click.option("--with-state", is_flag=True, help="Keep the sentences in it, for update.")
 @click.option(
     "--format",
     "form",
@@ -123,6 +124,7 @@ from cliquewise.cli.tagging import (
 def command(
     train: str,
     model: str,
+    with_state: bool,
     form: str,
     template: str | None,
     no_intercept: bool,
@@ -141,7 +143,8 @@ def command(
     label comes first, then attributes, separated by tabs. A template FILE is one of CRF++ or
     Wapiti. The transitions BIO and BIOES forbid what is impossible in these schemes. Ctrl-C
     ends training early and keeps the model so far. With --cache, data and dual variables
-    beyond --max-memory stay on disk.
+    beyond --max-memory stay on disk. A model --with-state takes more sentences later, by
+    cliquewise update.
     """
     from sklearn.exceptions import ConvergenceWarning
 
@@ -155,6 +158,8 @@ def command(
         raise click.UsageError("--resume needs --checkpoint FILE or --cache DIR")
     if form == "crfsuite" and template is not None:
         raise click.UsageError("CRFsuite's files hold attributes already; --template has no use")
+    if with_state and (cache or parameters["device"]):
+        raise click.UsageError("--with-state keeps no sentences of a --cache or a --device")
     check_target(model, "the model")
     writing = writing.of()
     encoding = writing.encoding or "utf-8"
@@ -192,8 +197,10 @@ def command(
         "tabs": "yes" if writing.tabs else "no",
         "separator": next(filter(None, map(separator_of, first)), " "),
     } | ({"comment": writing.comment} if writing.comment else {})
-    tagger.save(model)
-    _report(tagger, data, template, model, seconds)
+    tagger.save(model, with_state=with_state)
+    sequences, tokens = data.counts
+    click.echo(f"sequences    {sequences} with {counted(tokens, 'token')}")
+    report(tagger, template, model, seconds)
     if len(tagger.classes_) == 1:
         click.echo(
             f"warning: every label is {tagger.classes_[0]!r}: there is nothing to learn; "
@@ -210,11 +217,9 @@ def _argument(name: str) -> click.Parameter:
     return next(p for p in command.params if p.name == name)
 
 
-def _report(tagger: Any, data: Any, template: str | None, path: str, seconds: float) -> None:
+def report(tagger: Any, template: str | None, path: str, seconds: float) -> None:
     """What was trained and what is proved about it."""
     c, m = tagger.certificate_, tagger.model_
-    sequences, tokens = data.counts
-    click.echo(f"sequences    {sequences} with {counted(tokens, 'token')}")
     click.echo(f"labels       {len(tagger.classes_)}: {_some(tagger.classes_)}")
     features = f"{tagger.encoder_.n_features} attributes, {m.dimension} weights"
     if tagger.l1_ratio > 0:

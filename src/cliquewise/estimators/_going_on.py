@@ -129,6 +129,12 @@ class ChainTraining(ChainPruning):
         labels = Labels([*self.classes_, *new]) if new else self.labels_
         return self.encoder_.extended(X), labels
 
+    @property
+    def has_state(self) -> bool:
+        """Whether it has kept what ``partial_fit`` goes on from: the examples and their duals."""
+        kept = self.__dict__.get("_training")
+        return "_stored" in self.__dict__ if kept is None else isinstance(kept[0], Dataset)
+
     def _kept(self, what: str) -> Any:
         """The examples and the state of the training before."""
         if "_training" not in self.__dict__ and "_stored" in self.__dict__:
