@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,26 @@ def test_directions_have_tables_of_their_own():
 def test_bad_images_are_errors_that_say_so(call, message):
     with pytest.raises(DataError, match=message):
         call()
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("uint8", 255), ("uint16", 65535)])
+def test_brightness_in_bytes_is_from_zero_to_one_and_all_else_as_it_is(dtype, most):
+    image = np.array([[0, most], [most // 5, 3]])
+    expected = np.array([0, most, most // 5, 3]) / most
+    bytes_ = cw.data.images.grid(image.astype(dtype), differences=True)
+    np.testing.assert_allclose(bytes_["features"].ravel(), expected)
+    np.testing.assert_allclose(bytes_["edge_features"][0, -1], 1.0)
+    for other in (image, image.astype(float), image.tolist()):
+        np.testing.assert_array_equal(cw.data.images.grid(other)["features"], image.reshape(4, 1))
+    on = np.array([[True, False]])
+    np.testing.assert_array_equal(cw.data.images.grid(on)["features"].ravel(), [1.0, 0.0])
+
+
+def test_zeros_and_ones_in_bytes_are_warned_about():
+    mask, dark = np.eye(2, dtype=np.uint8), np.zeros((2, 2), dtype=np.uint8)
+    with pytest.warns(UserWarning, match=r"image.astype\(float\)"):
+        cw.data.images.grids([mask, dark])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cw.data.images.grids([mask, dark + 7])
+        cw.data.images.grids([dark])

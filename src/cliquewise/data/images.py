@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, warn_user
 from cliquewise.ragged import Floats, Ints
 
 #: Steps (down, right) from the first end of an edge to the second, one per direction.
 DIRECTIONS = {4: ((0, 1), (1, 0)), 8: ((0, 1), (1, 0), (1, 1), (1, -1))}
+#: Types of brightness from 0 to the largest number of the type.
+SCALED = (np.uint8, np.uint16)
 
 
 def grid(image: Any, neighbors: int = 4, differences: bool = False) -> dict[str, Any]:
@@ -22,7 +24,9 @@ def grid(image: Any, neighbors: int = 4, differences: bool = False) -> dict[str,
     Parameters
     ----------
     image : array (H, W, d) or (H, W)
-        Features of the pixels; the nodes are the pixels row by row.
+        Features of the pixels; the nodes are the pixels row by row. Those of type uint8 or uint16
+        are divided by the largest number of their type, 255 or 65535, as by scikit-image; all
+        others are taken as they are.
     neighbors : {4, 8}, default=4
         With or without the diagonals.
     differences : bool, default=False
@@ -43,6 +47,11 @@ def grid(image: Any, neighbors: int = 4, differences: bool = False) -> dict[str,
     >>> example["edge_features"][:, -1]
     array([1., 5., 0., 4.])
     """
+    _warn_of_switches([image])
+    return _grid(image, neighbors, differences)
+
+
+def _grid(image: Any, neighbors: int, differences: bool) -> dict[str, Any]:
     pixels = _pixels(image, "the image")
     height, width, depth = pixels.shape
     edges, directions = _edges(height, width, _known(neighbors))
@@ -71,7 +80,9 @@ def grids(
     array([[1, 1],
            [0, 0]])
     """
-    return [grid(image, neighbors, differences) for image in images]
+    listed = list(images)
+    _warn_of_switches(listed)
+    return [_grid(image, neighbors, differences) for image in listed]
 
 
 def to_image(labels: Any, image: Any) -> NDArray[Any]:
@@ -112,9 +123,21 @@ def _known(neighbors: Any) -> int:
     return int(neighbors)
 
 
+def _warn_of_switches(images: list[Any]) -> None:
+    """Zeros and ones in bytes are no brightness, and would be made very small."""
+    highest = [np.max(x) for x in images if getattr(x, "dtype", None) in SCALED and np.size(x)]
+    if highest and max(highest) == 1:
+        warn_user(
+            "these images have no numbers but 0 and 1, in uint8 or uint16, which are divided by "
+            "255 or 65535; take image.astype(float) if they are no brightness"
+        )
+
+
 def _pixels(image: Any, what: str) -> Floats:
     try:
         pixels = np.asarray(image, dtype=np.float64)
+        if getattr(image, "dtype", None) in SCALED:
+            pixels = pixels / np.iinfo(image.dtype).max
     except (TypeError, ValueError):
         raise DataError(f"{what} must be an array of numbers, H x W or H x W x d") from None
     if pixels.ndim == 2:
