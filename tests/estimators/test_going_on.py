@@ -203,6 +203,23 @@ def test_going_on_with_another_loss_begins_anew_where_its_examples_are_others():
             assert whole.dual <= tagger.certificate_.primal + 1e-9
 
 
+@pytest.mark.parametrize("loss", ["softmax_margin", "hinge", "pseudo_likelihood"])
+@pytest.mark.parametrize("how", ["partial_fit", "warm_start"])
+def test_a_loaded_tagger_goes_on_with_another_loss_and_C_as_one_in_memory_does(loss, how, tmp_path):
+    best = tight(loss=loss, C=0.3, tol=1e-4).fit(X, Y).certificate_
+    copy = reloaded(tight(tol=1e-4).fit(X[:CUT], Y[:CUT]), tmp_path)
+    copy.set_params(loss=loss, C=0.3)
+    with pytest.raises(DataError, match="before you save it"):
+        copy.save(tmp_path / "n.cw", with_state=True)
+    if how == "partial_fit":
+        copy.partial_fit(X[CUT:], Y[CUT:])
+    else:
+        copy.fit(X, Y, warm_start=True)
+    assert copy.certificate_.gap <= 1e-4
+    assert copy.certificate_.dual <= best.primal and best.dual <= copy.certificate_.primal
+    copy.save(tmp_path / "n.cw", with_state=True)
+
+
 def test_weights_of_classes_are_in_the_file_and_balanced_ones_are_not_added_to(tmp_path):
     given = {"A": 0.25, "C": 3.0}
     copy = reloaded(tight(class_weight=given).fit(X[:9], Y[:9]), tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import zlib
@@ -128,6 +129,44 @@ def test_pruning_on_given_data_takes_weights_of_tokens_and_sequences(loss, tmp_p
     assert copy.pruned_.objective_before == pytest.approx(tagger.pruned_.objective_before, rel=1e-9)
     assert copy.pruned_.objective == pytest.approx(tagger.pruned_.objective, rel=1e-9)
     assert copy.certificate_.dual <= tagger.pruned_.objective_before
+
+
+@pytest.mark.parametrize("changed", [{"C": 50.0}, {"l1_ratio": 0.7}])
+def test_what_was_proved_for_other_parameters_is_not_said_of_the_present_ones(changed, tmp_path):
+    data, tagger = fitted("all pairs")
+    tagger.save(tmp_path / "m.cw", with_state=True)
+    proved = tagger.certificate_
+    for model in (cw.load(tmp_path / "m.cw"), pickle.loads(pickle.dumps(tagger)), tagger):
+        model.set_params(**changed)
+        for options in ({}, {"dtype": "float16"}):
+            model.save(tmp_path / "changed.cw", **options)
+            assert cw.load(tmp_path / "changed.cw").certificate_.status == "none"
+        if model is not tagger:
+            continue
+        model.save(tmp_path / "changed.cw", with_state=True)
+        loaded = cw.load(tmp_path / "changed.cw")
+        loaded.save(tmp_path / "again.cw", with_state=True)
+        assert loaded.certificate_.status == "none"
+        with pytest.raises(DataError, match="give X and y"):
+            model.prune(keep=0.5)
+        assert model.certificate_ == proved
+        model.prune(0.0, X=data, y=Y)
+        best = cw.SequenceTagger(**{**model.get_params(), "tol": 1e-5}).fit(data, Y)
+        assert model.certificate_.primal == pytest.approx(model.pruned_.objective)
+        assert model.certificate_.dual <= best.certificate_.primal
+    loaded = cw.load(tmp_path / "m.cw").set_params(**changed)
+    loaded.save(tmp_path / "again.cw", with_state=True)
+    with pytest.raises(DataError, match="give X and y"):
+        loaded.prune(keep=0.5)
+
+
+def test_graph_labelers_do_not_save_what_was_proved_for_another_C(tmp_path):
+    graphs = [(np.eye(2), [(0, 1)]), (np.eye(2), [])]
+    labeler = cw.GraphLabeler(random_state=0).fit(graphs, [["a", "b"], ["b", "b"]])
+    labeler.save(tmp_path / "m.cw")
+    assert cw.load(tmp_path / "m.cw").certificate_ == labeler.certificate_
+    labeler.set_params(C=9.0).save(tmp_path / "m.cw")
+    assert cw.load(tmp_path / "m.cw").certificate_.status == "none"
 
 
 def test_a_pruned_tagger_has_not_kept_the_state_of_its_file(tmp_path):

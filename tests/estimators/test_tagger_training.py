@@ -41,6 +41,17 @@ def test_a_certificate_brackets_the_optimum_of_another_solver():
     assert tagger.certificate_.gap <= 1e-6
 
 
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+def test_a_warning_that_is_an_error_leaves_the_certificate_of_the_weights_that_are_there():
+    tagger = SequenceTagger(random_state=0).fit(X, Y)
+    weights, proved, trace = tagger.coef_, tagger.certificate_, tagger.trace_
+    tagger.set_params(C=100.0, max_epochs=1)
+    with pytest.raises(ConvergenceWarning):
+        tagger.fit(X[:5], Y[:5])
+    assert tagger.coef_ is weights
+    assert tagger.certificate_ is proved and tagger.trace_ is trace
+
+
 def test_a_converged_run_warns_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

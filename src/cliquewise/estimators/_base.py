@@ -31,6 +31,8 @@ from cliquewise.trace import Trace
 #: The site, as `[project.urls]` of pyproject.toml names it.
 DOCUMENTATION = "https://cliquewise.readthedocs.io/"
 _PLAIN = str | bool | int | float | None
+#: Parameters that the objective depends on, beside those that the data and the model hold.
+OBJECTIVE = ("loss", "C", "l1_ratio", "gamma", "entropy", "smoother", "cost")
 
 
 @dataclass(eq=False, repr=False)
@@ -108,12 +110,28 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 fallback=choice.fallback,
                 **options,
             )
+        # First: where warnings are errors, what is known of the weights before stays.
+        if not fit.converged and not (monitor is not None and monitor.stopped):
+            warn_user(_shortfall(fit, self.tol), ConvergenceWarning)
         # scikit-learn's is a whole number; the trace has the epochs to the digit
         self.solver_, self.n_iter_ = fit.solver, math.ceil(fit.epochs - 1e-9)
         self.certificate_, self.trace_ = fit.certificate, fit.trace
-        if not fit.converged and not (monitor is not None and monitor.stopped):
-            warn_user(_shortfall(fit, self.tol), ConvergenceWarning)
+        self._objective = self._settings()
         return fit
+
+    def _settings(self) -> dict[str, Any]:
+        """What the objective depends on beside the data."""
+        given = {n: v for n, v in self.get_params(deep=False).items() if n in OBJECTIVE}
+        plain = (str, bool, int, float, dict)
+        return {
+            n: v if v is None or isinstance(v, plain) else np.asarray(v).tolist()
+            for n, v in given.items()
+        }
+
+    @property
+    def _has_own_certificate(self) -> bool:
+        """Whether ``certificate_`` is of the objective that the parameters say."""
+        return self.__dict__.get("_objective") in (None, self._settings())
 
     # ---- reports
 
@@ -170,7 +188,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         dtype : {"float64", "float32", "float16"}, default="float64"
             What the weights are rounded to in the file; they are float64 again once loaded. The
             certificate in the file is that of the rounded weights where the training data are at
-            hand (a tagger that was trained in this process), and otherwise proves nothing.
+            hand (a tagger that was trained in this process), and otherwise proves nothing. Nor does
+            it where parameters of the objective, such as ``C``, were changed after training.
         """
         check_is_fitted(self, "coef_")
         self._write(path, dtype, *self._to_file())
@@ -178,7 +197,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _write(self, path: str | Path, dtype: str, arrays: Arrays, header: Header) -> None:
         """Write what an estimator has, and what all share."""
         check_target(path, "the model")
-        certificate = self.certificate_
+        certificate = self.certificate_ if self._has_own_certificate else Certificate(math.nan)
         if dtype != "float64":
             arrays["coef"] = rounded(arrays["coef"], dtype)
             certificate = self._certificate_of(rounded(self.coef_, dtype).astype(np.float64))
@@ -223,6 +242,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 raise DataError("the names of its features are no list of strings")
             estimator.feature_names_in_ = names
         estimator._from_file({**arrays, "coef": restored_weights(arrays, header)}, header)
+        estimator._objective = estimator._settings()
         if "feature_names" in header and len(names) != estimator.n_features_in_:
             raise DataError(f"{len(names)} names for {estimator.n_features_in_} features")
         return estimator

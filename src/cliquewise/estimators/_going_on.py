@@ -48,7 +48,6 @@ class ChainTraining(ChainPruning):
     class_weight: Any
     solver_: str
     _training: tuple[Any, Any, Any]
-    _objective: dict[str, Any]
     _stored: tuple[Arrays, Header]
     _to_file: Callable[[], tuple[Arrays, Header]]
     _begin: Callable[..., Any]
@@ -138,7 +137,7 @@ class ChainTraining(ChainPruning):
     def _kept(self, what: str) -> Any:
         """The examples and the state of the training before."""
         if "_training" not in self.__dict__ and "_stored" in self.__dict__:
-            self._training, self._objective = self._unpacked(*self._stored), self._settings()
+            self._training = self._unpacked(*self._stored)
             del self._stored
         if "_training" not in self.__dict__:
             what, then = (
@@ -185,7 +184,8 @@ class ChainTraining(ChainPruning):
         dtype : {"float64", "float32", "float16"}, default="float64"
             What the weights are rounded to in the file; they are float64 again once loaded. The
             certificate in the file is that of the rounded weights where the training data are at
-            hand (a tagger that was trained in this process), and otherwise proves nothing.
+            hand (a tagger that was trained in this process), and otherwise proves nothing. Nor does
+            it where parameters of the objective, such as ``C``, were changed after training.
         with_state : bool, default=False
             Also the training examples, as numbers, and the solver's state: the tagger that is
             loaded goes on with ``partial_fit`` or ``fit(..., warm_start=True)``. Whoever has the
@@ -198,6 +198,11 @@ class ChainTraining(ChainPruning):
             if partial is not None or not isinstance(state, State) or state.origin is None:
                 raise DataError(
                     "with_state=True needs a tagger that was trained on whole labels, on the CPU"
+                )
+            if self.loss != (before := self._objective["loss"]):
+                raise DataError(
+                    f'the state is that of loss="{before}", and loss is "{self.loss}" now: call '
+                    "fit(..., warm_start=True) before you save it, or save it before the change"
                 )
             model, encoder = self.model_, self.encoder_
             arrays, header = pack_chain(model, encoder, self.coef_, whole=True)
@@ -226,7 +231,8 @@ class ChainTraining(ChainPruning):
             raise DataError("the labels in the file are not those of the model")
         if data.allowed is not None and data.allowed.shape[1] != n_labels:
             raise DataError("the allowed labels in the file are not those of the model")
-        problem = self._chain_problem(self.model_, data, None)
+        trained = type(self)(**{**self.get_params(deep=False), **self._objective})  # type: ignore[attr-defined]
+        problem = trained._chain_problem(self.model_, data, None)
         solver = get(str(header["solver"]), "chain")
         if header["dtype"] == "float32" and isinstance(solver, SDCA):
             solver = replace(solver, dtype="float32")

@@ -18,9 +18,6 @@ from cliquewise.estimators._tables import Given, laid_out
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
 
-#: Parameters that the objective depends on.
-OBJECTIVE = ("loss", "C", "l1_ratio", "gamma", "smoother", "cost")
-
 
 class Pruned(NamedTuple):
     """What pruning did.
@@ -53,7 +50,9 @@ class ChainPruning(ChainInspection):
 
     pruned_: Pruned
     certificate_: Certificate
-    get_params: Callable[..., dict[str, Any]]
+    _objective: dict[str, Any]
+    _has_own_certificate: bool
+    _settings: Callable[[], dict[str, Any]]
     _labeled: Callable[..., Any]
     _chain_problem: Callable[..., ChainProblem]
     _set: Callable[..., None]
@@ -103,7 +102,7 @@ class ChainPruning(ChainInspection):
                 )
             before, certificate = self.certificate_.primal, self._certificate_of(weights)
         old = self._sizes(self.coef_)
-        changes = not np.array_equal(weights, self.coef_)
+        changes = not np.array_equal(weights, self.coef_) or not self._has_own_certificate
         parts = without_zeros(self.model_, self.encoder_, weights)
         for name in ("_training", "_stored"):  # whose numbers of attributes are others
             self.__dict__.pop(name, None)
@@ -112,7 +111,7 @@ class ChainPruning(ChainInspection):
         new = self._sizes(left)
         self.pruned_ = Pruned(old[0], new[0], old[1], new[1], before, certificate.primal)
         if changes:
-            self.certificate_ = certificate
+            self.certificate_, self._objective = certificate, self._settings()
         return self
 
     def _problem_on(self, X: Any, y: Any, given: Given) -> ChainProblem:
@@ -168,11 +167,6 @@ class ChainPruning(ChainInspection):
         if not isinstance(data, Dataset) or self.__dict__.get("_objective") != self._settings():
             return None
         return self._chain_problem(self.model_, data, partial)
-
-    def _settings(self) -> dict[str, Any]:
-        """What the objective depends on beside the data."""
-        given = {n: v for n, v in self.get_params(deep=False).items() if n in OBJECTIVE}
-        return {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in given.items()}
 
     def _certificate_of(self, weights: Floats) -> Certificate:
         """The dual value bounds the objective, whatever the weights are."""

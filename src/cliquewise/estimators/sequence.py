@@ -339,7 +339,7 @@ class SequenceTagger(ChainTraining, Estimator):
         self._set(encoder, labels, model, fit.weights)
         # A state on a device would keep its memory.
         state = fit.state if self.device is None else Start(fit.weights)
-        self._training, self._objective = (data, partial, state), self._settings()
+        self._training = data, partial, state
         self.__dict__.pop("_stored", None)
         if early is not None and early.best is not None:
             self.certificate_ = self._certificate_of(early.best)
@@ -490,6 +490,6 @@ class SequenceTagger(ChainTraining, Estimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        for name in ("_training", "_objective", "_stored", *CACHED):
+        for name in ("_training", "_stored", *CACHED):
             state.pop(name, None)
         return state
