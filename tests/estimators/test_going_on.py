@@ -97,6 +97,15 @@ def test_new_labels_and_attributes_are_taken_in(parameters, tmp_path):
     assert warm.certificate_.gap <= warm.tol
 
 
+@pytest.mark.parametrize("token", [["w1", "w1"], [("w1", 0.5)], {"length": 7}])
+def test_examples_without_values_are_added_to_by_some_that_have_values(token, tmp_path):
+    tagger = reloaded(tight().fit(X[:CUT], Y[:CUT]), tmp_path)
+    best = tight().fit([*X[:CUT], [token]], [*Y[:CUT], ["A"]]).certificate_
+    one = tagger.partial_fit([[token]], [["A"]]).certificate_
+    assert one.gap <= 1e-7
+    assert one.dual <= best.primal + 1e-9 and best.dual <= one.primal + 1e-9
+
+
 def test_examples_are_known_again_however_their_attributes_are_written(tmp_path):
     data = [[{"w": t[0], t[1]: True, "odd": t[0] in ("w1", "w3")} for t in x] for x in X]
     tagger = reloaded(tight(tol=1e-4).fit(data, Y), tmp_path)

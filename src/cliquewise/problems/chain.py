@@ -149,7 +149,9 @@ class ChainProblem(ChainSizes):
             yield "features", part.offsets[: n + 1]
             yield "features", part.indptr[: tokens + 1]
             yield "features", part.indices[entries]
-            yield "features", np.empty(0) if part.values is None else part.values[entries]
+            values = np.empty(0) if part.values is None else part.values[entries]
+            # Values of 1 need not be written down, but are where another example has others.
+            yield "features", np.empty(0) if (values == 1.0).all() else values
         yield "labels", c.labels[:tokens]
         if self.partial is not None:
             yield "labels", self.partial[:tokens]
