@@ -158,6 +158,60 @@ def test_empty_tables_and_empty_sequences_have_empty_answers(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by", ["start", "end", "type", "probability"])
+def test_ids_of_sequences_are_not_lost_among_the_columns_of_spans(kind, by):
+    table = KINDS[kind]({by: LONG["sentence"], "word": LONG["word"], "tag": LONG["tag"]})
+    spans = columns_of(make(by=by).fit(table, "tag").predict_spans(table, proba=True))
+    usual = columns_of(make(by="sentence").fit(LONG, "tag").predict_spans(LONG, proba=True))
+    assert list(spans) == ["sequence", "start", "end", "type", "probability"]
+    assert list(spans.values()) == list(usual.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, {"proba": True}, {"threshold": 0.5}, {"k": 1}])
+def test_where_there_are_no_spans_the_table_has_the_columns_that_others_have(kind, options):
+    tagger = make(by="sentence").fit(LONG, "tag")
+    some, none = (
+        tagger.predict_spans(KINDS[kind]({"sentence": ["a"], "word": [word]}), **options)
+        for word in ("Rome", "rains")
+    )
+    assert list(columns_of(none)) == list(columns_of(some))
+    assert set(map(len, columns_of(none).values())) == {0}
+    if kind in ("polars", "pyarrow"):
+        assert none.schema == some.schema
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_that_are_written_alike_do_not_share_a_column(kind):
+    tagger = make(by="sentence").fit(LONG, [1 if t == "O" else "1" for t in LONG["tag"]])
+    with pytest.raises(DataError, match="several labels are written '1'"):
+        tagger.predict_marginals(KINDS[kind](LONG))
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_weights_and_allowed_labels_of_the_table_do_not_describe_its_tokens(kind):
+    weights = [1.0 if tag == "O" else 2.0 for tag in LONG["tag"]]
+    table = KINDS[kind]({**LONG, "length": [len(w) for w in LONG["word"]], "weight": weights})
+    own = {"token_weight": table["weight"]}
+    for given in (own, {"token_weight": "weight"}):
+        tagger = make(by="sentence", loss="softmax_margin").fit(table, "tag", **given)
+        assert tagger.encoder_.columns == ["word", "length"]
+    tagger.fit(table, "tag", token_weight=2 * table["length"])
+    assert tagger.encoder_.columns == ["word", "length", "weight"]
+    table = KINDS[kind]({**LONG, "may": [[tag, "O"] for tag in LONG["tag"]]})
+    for may in ("may", table["may"]):
+        tagger = make(by="sentence").fit(table, "tag", allowed=may)
+        assert tagger.encoder_.columns == ["word"]
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_a_table_of_one_column_is_told_apart_from_the_column(kind):
+    table = KINDS[kind](LONG)
+    with pytest.raises(DataError, match="a column is wanted"):
+        make(by="sentence").fit(table, table[["tag"]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_missing_labels_are_unknown(kind):
     tags = [None if at == 2 else tag for at, tag in enumerate(LONG["tag"])]
     tagger = make(by="sentence").fit(KINDS[kind]({**LONG, "tag": tags}), "tag")

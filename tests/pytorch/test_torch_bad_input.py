@@ -158,6 +158,19 @@ def test_nothing_is_decoded_or_drawn_from_nan():
         crf.sample(emissions)
 
 
+def test_nothing_is_decoded_where_no_labeling_is_possible():
+    crf = cwt.ChainCRF.from_scheme("BIOES", ["B-X", "I-X", "E-X"], batch_first=True)
+    emissions, mask = torch.zeros(3, 2, 3), torch.tensor([[1, 1], [0, 1], [0, 0]])
+    for answer in (crf.decode, crf.predict):
+        with pytest.raises(DataError, match="sequence 1 has no possible labeling"):
+            answer(emissions, mask)
+    mask[1, 1] = 0
+    assert crf.decode(emissions, mask) == [[0, 2], [], []]
+    emissions[0, 1] = -torch.inf
+    with pytest.raises(DataError, match="sequence 0 has no possible labeling"):
+        crf.decode(emissions)
+
+
 def test_a_loss_of_nan_scores_is_nan():
     nodes = torch.zeros(2, 3, 2)
     nodes[0, 1, 1] = NAN

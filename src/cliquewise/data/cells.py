@@ -53,9 +53,10 @@ def as_narwhals(x: Any, **options: bool) -> Any:
             f"a table has one column per name, and this has several {twice!r}"
         ) from None
     except TypeError:
-        if options and hasattr(x, "columns"):
+        if options and hasattr(type(x), "columns"):
             raise DataError(
-                "a whole table stands where a column should; take one column of it, table['tag']"
+                f"a column is wanted, and this is a table of them ({type(x).__name__}): take "
+                'table["tag"], not table[["tag"]]'
             ) from None
         collect = "; call its collect()" if hasattr(type(x), "collect") else ""
         raise DataError(

@@ -85,7 +85,8 @@ class SpanPrediction(ChainPrediction):
         -------
         list of lists of (start, end, type) or (start, end, type, probability)
             Named tuples; ``end`` is the token after the last. In the order of the text, or with
-            ``k`` the most probable first. For a table one of its library, with a row per span.
+            ``k`` the most probable first. For a table one of its library, with a row per span; the
+            column that tells sequences apart is called ``sequence`` where its name is taken.
 
         Examples
         --------

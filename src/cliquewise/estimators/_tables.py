@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from cliquewise.data.cells import plain_cells
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.frames import Layout, Table
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError, warn_user
 
-Answer = Callable[[Layout, Any, Any], Any]
+Answer = Callable[[Layout, Any, Any, dict[str, Any]], Any]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -65,8 +66,8 @@ def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
         raise DataError('give y: the name of the column of labels, fit(table, "tag"), or a column')
     named = y if isinstance(y, str) else getattr(y, "name", None)
     label = named if named in table.names else None
-    weight = given.token_weight if isinstance(given.token_weight, str) else None
-    layout = Layout.of(table, tagger.by, None, label, weight)
+    others = (_named(table, column) for column in (given.token_weight, given.allowed))
+    layout = Layout.of(table, tagger.by, None, label, *others)
     _warn_of_another_order(X, y)
     labels = layout.labels(y)
     if not layout.columns:
@@ -83,6 +84,15 @@ def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
     given = given.by_sequence(layout)
     name_of_y = named if isinstance(named, str) else None
     return Learned(tokens, labels, given, layout.columns, name_of_y, layout.kinds())
+
+
+def _named(table: Table, column: Any) -> str | None:
+    """The name of a column of the table, which is given by it or as the column itself."""
+    if column is None or isinstance(column, str):
+        return column
+    name = getattr(column, "name", None)
+    is_own = name in table.names and plain_cells(column) == table.cells(name)
+    return name if is_own else None
 
 
 def laid_out(tagger: Any, X: Any) -> tuple[Layout | None, Any]:
@@ -162,23 +172,29 @@ def takes_tables(answer: Answer) -> Callable[[Method], Method]:
                 given["y"] = layout.labels(given["y"])
             if given.get("allowed") is not None:
                 given["allowed"] = layout.given(given["allowed"], "allowed")
-            return answer(layout, method(**given), self)
+            return answer(layout, method(**given), self, given)
 
         return with_tables  # type: ignore[return-value]
 
     return decorate
 
 
-def as_labels(layout: Layout, answer: Any, tagger: Any) -> Any:
+def as_labels(layout: Layout, answer: Any, tagger: Any, given: dict[str, Any]) -> Any:
     """A column of labels, one per row (or a list per row), with the name of that of training."""
     return layout.table.column(layout.scattered(answer), tagger.encoder_.label or "label")
 
 
-def as_probabilities(layout: Layout, answer: Any, tagger: Any) -> Any:
+def as_probabilities(layout: Layout, answer: Any, tagger: Any, given: dict[str, Any]) -> Any:
     """A table with a column per label. Pairs of neighbors and dicts stay what they are."""
     if any(not isinstance(part, np.ndarray) for part in answer):
         return answer
     names = [str(label) for label in tagger.classes_]
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(
+            f"several labels are written {twice!r}, and a table has one column per name: make all "
+            "labels strings, or call predict_marginals with lists"
+        )
     if layout.order is not None:
         by_row = np.empty((len(names), len(layout.order)))
         if answer:
@@ -191,15 +207,25 @@ def as_probabilities(layout: Layout, answer: Any, tagger: Any) -> Any:
     return layout.table.frame(columns, same_rows=True)
 
 
-def as_spans(layout: Layout, answer: Any, tagger: Any) -> Any:
+#: Columns of spans, and what is in them where there are none.
+SPANS = {"start": np.int64, "end": np.int64, "type": np.str_, "probability": np.float64}
+
+
+def as_spans(layout: Layout, answer: Any, tagger: Any, given: dict[str, Any]) -> Any:
     """A table with a row per span: its sequence, its place among the tokens of this, its type."""
-    named = [(own, *span) for own, spans in zip(layout.ids, answer, strict=True) for span in spans]
-    fields = ["start", "end", "type", "probability"][: len(named[0]) - 1 if named else None]
-    cells = zip(*named, strict=True) if named else [[] for _ in range(len(fields) + 1)]
-    names = ["sequence" if tagger.by is None else str(tagger.by), *fields]
-    return layout.table.frame(dict(zip(names, map(list, cells), strict=True)), same_rows=False)
+    scored = given.get("proba") or given.get("candidates") == "all"
+    scored = scored or not (given.get("threshold") is None is given.get("k"))
+    fields = list(SPANS) if scored else list(SPANS)[:3]
+    own = "sequence" if tagger.by is None or tagger.by in SPANS else str(tagger.by)
+    alike = {*map(type, layout.ids)} in ({int}, {float}, {str})
+    columns: dict[str, Any] = {own: np.array(layout.ids[:1])[:0] if alike else []}
+    columns |= {name: np.empty(0, SPANS[name]) for name in fields}
+    named = [(one, *span) for one, spans in zip(layout.ids, answer, strict=True) for span in spans]
+    if named:
+        columns = dict(zip(columns, map(list, zip(*named, strict=True)), strict=True))
+    return layout.table.frame(columns, same_rows=False)
 
 
-def as_it_is(layout: Layout, answer: Any, tagger: Any) -> Any:
+def as_it_is(layout: Layout, answer: Any, tagger: Any, given: dict[str, Any]) -> Any:
     """Numbers, and lists of answers in the order of the sequences."""
     return answer

@@ -274,8 +274,9 @@ class ChainCRF(nn.Module):
     def predict(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         """Best labels as a tensor (B, T), whatever ``batch_first``; -100 where the mask is False.
 
-        What `transformers.Trainer` and metrics on padded arrays want. Scores that are NaN have no
-        best labels: that is an error, or, on a GPU, which is not waited for, all are -100.
+        What `transformers.Trainer` and metrics on padded arrays want. Scores that are NaN, or that
+        forbid every labeling, have no best labels: that is an error, or, on a GPU, which is not
+        waited for, all are -100.
         ``torch.export`` gets the operations of :meth:`decoder`.
         """
         if exporting():
@@ -291,7 +292,8 @@ class ChainCRF(nn.Module):
         if scores.mask is not None:
             labels = labels.masked_fill(~scores.mask, _scores.IGNORED)
         if value.is_cuda:
-            return labels.masked_fill(value.isnan().unsqueeze(1), _scores.IGNORED)
+            none = value.isnan() | (value == -torch.inf)
+            return labels.masked_fill(none.unsqueeze(1), _scores.IGNORED)
         _check_numbers(value)
         return labels
 
@@ -331,13 +333,20 @@ class ChainCRF(nn.Module):
 
 
 def _check_numbers(value: Tensor) -> None:
-    """Refuse best scores that are no numbers."""
+    """Refuse best scores that are no numbers, or those of labelings that cannot be."""
     wrong = value.isnan()
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0, 0])
         raise DataError(
             f"the scores of sequence {row} contain NaN: nothing is best (look at the "
             "emissions, or at the weights, which a step that diverged leaves so)"
+        )
+    never = value == -torch.inf
+    if bool(never.any()):
+        row = int(never.nonzero()[0, 0])
+        raise DataError(
+            f"sequence {row} has no possible labeling: emissions of -inf, or what is forbidden, "
+            "leave none"
         )
 
 
