@@ -160,13 +160,27 @@ def test_what_was_proved_for_other_parameters_is_not_said_of_the_present_ones(ch
         loaded.prune(keep=0.5)
 
 
-def test_graph_labelers_do_not_save_what_was_proved_for_another_C(tmp_path):
-    graphs = [(np.eye(2), [(0, 1)]), (np.eye(2), [])]
-    labeler = cw.GraphLabeler(random_state=0).fit(graphs, [["a", "b"], ["b", "b"]])
-    labeler.save(tmp_path / "m.cw")
-    assert cw.load(tmp_path / "m.cw").certificate_ == labeler.certificate_
-    labeler.set_params(C=9.0).save(tmp_path / "m.cw")
+GRAPHS = [(np.eye(2), [(0, 1)]), (np.eye(2), [])], [[3, 4], [4, 4]]
+OTHERS = [(cw.GraphLabeler, *GRAPHS), (cw.MulticlassClassifier, np.eye(3), [3, 4, 4])]
+
+
+@pytest.mark.parametrize(("kind", "data", "truth"), OTHERS)
+def test_other_models_do_not_save_what_was_proved_for_another_C(kind, data, truth, tmp_path):
+    model = kind(random_state=0).fit(data, truth)
+    model.save(tmp_path / "m.cw")
+    assert cw.load(tmp_path / "m.cw").certificate_ == model.certificate_
+    model.set_params(C=9.0).save(tmp_path / "m.cw")
     assert cw.load(tmp_path / "m.cw").certificate_.status == "none"
+
+
+@pytest.mark.parametrize(("kind", "data", "truth"), OTHERS)
+def test_weights_of_classes_are_in_the_files_of_other_models(kind, data, truth, tmp_path):
+    model = kind(random_state=0, class_weight={4: 3.0}).fit(data, truth)
+    model.save(tmp_path / "m.cw")
+    copy = cw.load(tmp_path / "m.cw")
+    assert copy.class_weight == {3: 1.0, 4: 3.0}
+    again = copy.set_params(random_state=0).fit(data, truth)
+    assert again.certificate_.primal == pytest.approx(model.certificate_.primal, rel=2e-3)
 
 
 def test_a_pruned_tagger_has_not_kept_the_state_of_its_file(tmp_path):

@@ -59,6 +59,13 @@ def listed_classes(classes: Any) -> Labels:
     return Labels(plain_classes(classes))
 
 
+def saved_weights(class_weight: Any, classes: Any) -> Header:
+    """What a file says of a dict of weights, whose keys may be no text: a weight per class."""
+    if not isinstance(class_weight, dict):
+        return {}
+    return {"class_weight": [float(class_weight.get(c, 1.0)) for c in classes]}
+
+
 def listed_weights(given: Any, classes: list[Any]) -> dict[Any, float]:
     """Weights of the classes in a file, by class."""
     fine = isinstance(given, list) and len(given) == len(classes)

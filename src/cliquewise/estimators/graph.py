@@ -20,7 +20,14 @@ from cliquewise.estimators._inputs import (
     listed,
     mean_by_example,
 )
-from cliquewise.estimators._stored import Arrays, Header, listed_classes, plain_classes
+from cliquewise.estimators._stored import (
+    Arrays,
+    Header,
+    listed_classes,
+    listed_weights,
+    plain_classes,
+    saved_weights,
+)
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.quick import quick_map
@@ -312,7 +319,8 @@ class GraphLabeler(GraphEstimator):
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = super()._to_file()
         classes = [plain_classes(labels.classes) for labels in self.labels_]
-        return arrays, {**header, "state": {"classes": classes}}
+        header = {**header, "state": {"classes": classes}}
+        return arrays, header | saved_weights(self.class_weight, classes[0])
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
         super()._from_file(arrays, header)
@@ -323,6 +331,9 @@ class GraphLabeler(GraphEstimator):
         if n == 0 or len(self.model_.pair_list) != n * (n + 1) // 2:
             raise DataError("its pairs of node types are not all there are")
         self._name_classes()
+        if "class_weight" in header:
+            given = listed_weights(header["class_weight"], self.labels_[0].classes)
+            self.class_weight = given
 
 
 def _in_line(labels: Any) -> Any:

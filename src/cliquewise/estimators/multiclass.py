@@ -15,7 +15,14 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.estimators._base import Estimator
 from cliquewise.estimators._inputs import check_sample_weight, checked_rows, class_weights
-from cliquewise.estimators._stored import Arrays, Header, listed_classes, plain_classes
+from cliquewise.estimators._stored import (
+    Arrays,
+    Header,
+    listed_classes,
+    listed_weights,
+    plain_classes,
+    saved_weights,
+)
 from cliquewise.estimators.sequence import SequenceTagger
 from cliquewise.ragged import Floats
 
@@ -74,6 +81,7 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         self.tagger_ = tagger
         self.certificate_, self.solver_ = tagger.certificate_, tagger.solver_
         self.trace_, self.n_iter_ = tagger.trace_, tagger.n_iter_
+        self._objective = self._settings()
         k, d = len(self.classes_), self.n_features_in_
         weights = tagger.model_.emissions(tagger.coef_)
         self.coef_ = weights[:d].T.copy()
@@ -121,16 +129,20 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = self.tagger_._to_file()
         classes = plain_classes(self.classes_.tolist())
-        return arrays, header | {"classes": classes, "dtype": self.classes_.dtype.str}
+        header |= {"classes": classes, "dtype": self.classes_.dtype.str}
+        return arrays, header | saved_weights(self.class_weight, classes)
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
         self.classes_ = _classes(listed_classes(header["classes"]).classes, header.get("dtype"))
+        if "class_weight" in header:
+            self.class_weight = listed_weights(header["class_weight"], self.classes_.tolist())
         tagger = self._tagger()
         tagger.certificate_, tagger.solver_ = self.certificate_, self.solver_
         tagger.trace_, tagger.n_iter_ = self.trace_, self.n_iter_
         params = header["params"] | {"boundaries": False}
         own = {"classes": list(range(len(self.classes_))), "params": params}
-        tagger._from_file(arrays, header | own)
+        left = {name: part for name, part in header.items() if name != "class_weight"}
+        tagger._from_file(arrays, left | own)
         model = tagger.model_
         if tagger.encoder_.n_features_in is None:
             raise DataError("its features are no numbers")

@@ -37,6 +37,7 @@ from cliquewise.estimators._stored import (
     Header,
     listed_weights,
     plain_classes,
+    saved_weights,
 )
 from cliquewise.estimators._tables import Given, learned
 from cliquewise.models.chain import ChainModel
@@ -468,10 +469,8 @@ class SequenceTagger(ChainTraining, Estimator):
 
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = pack_chain(self.model_, self.encoder_, self.coef_)
-        if isinstance(self.class_weight, dict):  # whose keys may be no text
-            given = [float(self.class_weight.get(c, 1.0)) for c in self.classes_]
-            header["class_weight"] = given
-        return arrays, {"classes": plain_classes(self.classes_), **header}
+        own = {"classes": plain_classes(self.classes_)}
+        return arrays, own | header | saved_weights(self.class_weight, self.classes_)
 
     def _plain_parameters(self) -> dict[str, Any]:
         return super()._plain_parameters() | saved_cost(self.cost, self.classes_)
