@@ -229,6 +229,27 @@ def test_a_loaded_tagger_goes_on_with_another_loss_and_C_as_one_in_memory_does(l
     copy.save(tmp_path / "n.cw", with_state=True)
 
 
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"loss": "softmax_margin"}, {"cost": {"A": 5.0}}),
+        ({"loss": "hinge", "cost": {"A": 5.0}}, {"cost": None}),
+        ({}, {"class_weight": {"A": 5.0}}),
+        ({"class_weight": {"A": 5.0}}, {"loss": "pseudo_likelihood"}),
+        ({"loss": "pseudo_likelihood", "class_weight": {"A": 5.0}}, {"loss": "log"}),
+    ],
+)
+def test_examples_are_not_added_under_other_costs_or_weights_of_classes(first, then, tmp_path):
+    whole = tight(**first | {"tol": 1e-3} | then).fit(X, Y).certificate_
+    tagger = tight(**first | {"tol": 1e-3}).fit(X[:CUT], Y[:CUT])
+    for one in (reloaded(tagger, tmp_path), tagger):
+        one.set_params(**then)
+        with pytest.raises(DataError, match="warm_start=True"):
+            one.partial_fit(X[CUT:], Y[CUT:])
+        proved = one.fit(X, Y, warm_start=True).certificate_
+        assert proved.dual <= whole.primal and whole.dual <= proved.primal
+
+
 def test_weights_of_classes_are_in_the_file_and_balanced_ones_are_not_added_to(tmp_path):
     given = {"A": 0.25, "C": 3.0}
     copy = reloaded(tight(class_weight=given).fit(X[:9], Y[:9]), tmp_path)

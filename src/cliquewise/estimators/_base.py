@@ -31,8 +31,8 @@ from cliquewise.trace import Trace
 #: The site, as `[project.urls]` of pyproject.toml names it.
 DOCUMENTATION = "https://cliquewise.readthedocs.io/"
 _PLAIN = str | bool | int | float | None
-#: Parameters that the objective depends on, beside those that the data and the model hold.
-OBJECTIVE = ("loss", "C", "l1_ratio", "gamma", "entropy", "smoother", "cost")
+#: Parameters that the objective depends on, beside those of the model.
+OBJECTIVE = ("loss", "C", "l1_ratio", "gamma", "entropy", "smoother", "cost", "class_weight")
 
 
 @dataclass(eq=False, repr=False)

@@ -88,6 +88,7 @@ class ChainTraining(ChainPruning):
                 "dict of weights to partial_fit, or fit(..., warm_start=True) on all examples"
             )
         old, partial, state = self._kept_examples("partial_fit")
+        self._check_same_weights(old)
         layout, X = laid_out(self, X)
         y = y if layout is None else layout.labels(y)
         encoder, labels = self._grown(X, y, classes)
@@ -106,6 +107,20 @@ class ChainTraining(ChainPruning):
                     "or with costs: fit anew, on all examples"
                 )
         return self._fit(encoder, labels, (Dataset.concat([old, new]), None), warm)  # type: ignore[no-any-return]
+
+    def _check_same_weights(self, old: Dataset) -> None:
+        """Refuse new weights and costs of mistakes: the examples that are kept have the old."""
+        now, before = self._settings(), self._objective
+        changed = [name for name in ("cost", "class_weight") if now[name] != before[name]]
+        by_token = (now["loss"] == PSEUDO) != (before["loss"] == PSEUDO)
+        if by_token and (self.class_weight is not None or old.token_weights is not None):
+            weighted = old.token_weights is None or bool((old.token_weights != 1.0).any())
+            changed += ["loss"] if weighted else []
+        if changed:
+            raise DataError(
+                f"{changed[0]} was changed, and the examples of before have their weights or costs "
+                "by the old one: call fit(..., warm_start=True) with all examples"
+            )
 
     def _fit_known(self, X: Any, y: Any, given: Given, callback: Any) -> Self:
         """Train on examples of which some are known, from the dual variables of these."""
