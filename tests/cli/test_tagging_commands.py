@@ -375,7 +375,11 @@ def test_prune_writes_a_smaller_model_and_says_what_it_costs(folder):
     assert small.stat().st_size < model.stat().st_size
     assert f"{before.certificate_.primal:.8g}" in said.split("before ")[1]
     shown = good("inspect", "--model", small)
-    assert "C = 1, nothing is proved of these weights\n" in shown and "nan" not in shown
+    assert f"relative gap {after.certificate_.gap:.2e} (exact)" in shown and "nan" not in shown
+    cut = folder / "cut.cw"
+    after.set_params(C=2.0).save(cut)
+    shown = good("inspect", "--model", cut)
+    assert "C = 2, nothing is proved of these weights\n" in shown and "nan" not in shown
     rounded = folder / "rounded.cw"
     good("prune", train, "--model", model, "--out", rounded, "--dtype", "float32")
     assert good("predict", train, "--model", rounded) == good("predict", train, "--model", model)

@@ -362,7 +362,7 @@ def test_tables_that_cannot_be_learned_say_why(table, y, by, message):
 def test_what_is_no_column_is_told_so():
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     table = pandas.DataFrame(LONG)
-    with pytest.raises(DataError, match=r"take one column of it, table\['tag'\]"):
+    with pytest.raises(DataError, match=r'take table\["tag"\], not'):
         make(by="sentence").fit(table.drop(columns="tag"), table[["tag"]])
     with pytest.raises(DataError, match="by is the name of a column of the table, not the Series"):
         make(by=table["sentence"]).fit(table, "tag")

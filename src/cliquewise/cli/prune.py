@@ -62,7 +62,7 @@ def command(
     data = read_labeled(file, format_of(tagger), writing.of(tagger))
     check_columns(tagger, data.X, file)
     before = size_of(model)
-    tagger.prune(threshold, keep=keep, X=data.X, y=data.y, sample_weight=data.weights)
+    tagger.prune(threshold, keep=keep, dtype=dtype, X=data.X, y=data.y, sample_weight=data.weights)
     tagger.save(out, dtype=dtype)
     told = tagger.pruned_
     click.echo(f"weights      {told.weights} of {told.weights_before}")

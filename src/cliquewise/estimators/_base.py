@@ -200,7 +200,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         certificate = self.certificate_ if self._has_own_certificate else Certificate(math.nan)
         if dtype != "float64":
             arrays["coef"] = rounded(arrays["coef"], dtype)
-            certificate = self._certificate_of(rounded(self.coef_, dtype).astype(np.float64))
+            weights = rounded(self.coef_, dtype).astype(np.float64)
+            if not np.array_equal(weights, self.coef_):
+                certificate = self._certificate_of(weights)
         parameters = self._plain_parameters()
         check_parameters(parameters, self._get_param_names(), self._losses)
         columns = self.trace_.columns

@@ -14,6 +14,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.estimators._chain_files import without_zeros
 from cliquewise.estimators._inspection import ChainInspection
+from cliquewise.estimators._stored import rounded
 from cliquewise.estimators._tables import Given, laid_out
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
@@ -58,8 +59,9 @@ class ChainPruning(ChainInspection):
     _set: Callable[..., None]
 
     def prune(
-        self, threshold: float | None = None, *, keep: float | None = None, X: Any = None,
-        y: Any = None, sample_weight: Any = None, token_weight: Any = None,
+        self, threshold: float | None = None, *, keep: float | None = None,
+        dtype: str = "float64", X: Any = None, y: Any = None, sample_weight: Any = None,
+        token_weight: Any = None,
     ) -> Self:  # fmt: skip
         """Set small weights to zero, and drop attributes without any other.
 
@@ -73,6 +75,9 @@ class ChainPruning(ChainInspection):
             Weights up to this size go.
         keep : int or float, optional
             Or: so many weights stay, the largest ones; up to 1.0, this share of them.
+        dtype : {"float64", "float32", "float16"}, default="float64"
+            Round those that stay, too: ``save`` with the same ``dtype`` then changes none of them,
+            so that the file has the certificate.
         X, y, sample_weight, token_weight : optional
             Data that the objective is computed on, as in ``fit``; a tagger that was trained in this
             process has its own. The certificate is then one for these data and for the attributes
@@ -89,7 +94,7 @@ class ChainPruning(ChainInspection):
         True
         """
         check_is_fitted(self, "coef_")
-        weights = self._without_small(threshold, keep)
+        weights = rounded(self._without_small(threshold, keep), dtype).astype(np.float64)
         if X is not None:
             problem = self._problem_on(X, y, Given(sample_weight, token_weight))
             before, certificate = problem.primal(self.coef_), problem.certificate(weights)
