@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cliquewise.errors import TooLargeError
+from cliquewise.errors import TooLargeError, UnsupportedError
 from cliquewise.graph import FactorGraph
-from cliquewise.oracles.base import Oracle, registered
+from cliquewise.oracles.base import ELSEWHERE, Oracle, get, registered
 from cliquewise.oracles.choice import choose
 
 
@@ -56,3 +56,18 @@ def test_limits_among_the_options_count_each_time() -> None:
     with pytest.raises(TooLargeError, match="junction-tree"):
         choose(graph, "max_marginals", options={"max_memory": 1.0})
     assert choose(graph, "max_marginals").oracle.name == "junction-tree"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("junction_tree", "junction-tree"), ("Viterbi", "chain"), ("bp", "trw-bp"), ("gibs", "gibbs")],
+)
+def test_a_method_by_another_name_is_answered_with_the_one_that_is_meant(name, meant):
+    with pytest.raises(UnsupportedError, match=f"unknown method '{name}', perhaps '{meant}'; "):
+        FactorGraph([2], []).map(name)
+
+
+def test_every_name_of_another_tool_leads_to_a_method_that_is_there():
+    assert {get(name).name for name in ELSEWHERE.values()} == set(ELSEWHERE.values())
+    with pytest.raises(UnsupportedError, match="unknown method 'zzz'; the methods are: auto"):
+        FactorGraph([2], []).map("zzz")

@@ -12,6 +12,7 @@ import importlib
 import math
 import pkgutil
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -37,6 +38,15 @@ HURRY = 20.0
 
 #: The questions, in the words of ``Oracle.provides``.
 QUESTIONS = ("map", "marginals", "max_marginals", "top_k", "sample")
+
+#: What other tools, and answers that say how they were found, call a method.
+ELSEWHERE = {
+    "bp": "trw-bp", "lbp": "trw-bp", "loopy-bp": "anytime", "belief-propagation": "trw-bp",
+    "trbp": "trw-bp", "trws": "trw-s", "viterbi": "chain", "forward-backward": "chain",
+    "jt": "junction-tree", "variable-elimination": "junction-tree", "ve": "junction-tree",
+    "mbe": "mini-buckets", "alpha-expansion": "expansion", "ilp": "milp", "lp": "relaxed",
+    "qpbo": "graph-cut", "mcmc": "gibbs", "ad3": "relaxed", "exhaustive": "brute-force",
+}  # fmt: skip
 
 #: What answers are worth: the true one, one with a bound, or neither.
 PROVED, BOUNDED, NEITHER = "proved", "bounded", "neither"
@@ -313,6 +323,12 @@ def get(name: str) -> Oracle:
     """
     _load_all()
     if name not in _registry:
-        names = ", ".join(o.name for o in registered())
-        raise UnsupportedError(f"unknown method {name!r}; the methods are: auto, {names}")
+        names = [o.name for o in registered()]
+        plain = str(name).lower().replace("_", "-").replace(" ", "-")
+        close = get_close_matches(plain, names, n=1, cutoff=0.75)
+        meant = ELSEWHERE.get(plain, close[0] if close else None)
+        hint = "" if meant is None else f", perhaps {meant!r}"
+        raise UnsupportedError(
+            f"unknown method {name!r}{hint}; the methods are: auto, {', '.join(names)}"
+        )
     return _registry[name]
