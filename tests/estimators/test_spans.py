@@ -15,9 +15,9 @@ import cliquewise as cw
 from cliquewise.data import read_spans
 from cliquewise.data.spans import ScoredSpan, Span, SpanLabels
 from cliquewise.errors import DataError, TooLargeError, UnsupportedError
-from cliquewise.estimators import _spans
 from cliquewise.models.chain import ChainModel
 from cliquewise.models.label_schemes import scheme_masks
+from cliquewise.oracles import _chain_spans
 
 SCHEMES = {
     "BIO": ["O", "B-X", "I-X", "B-Y", "I-Y"],
@@ -174,7 +174,7 @@ def test_bad_questions_are_refused(monkeypatch):
         tagger.predict_spans([x], k=0)
     with pytest.raises(DataError, match="'N' is no span label"):
         tagger_of(["N", "V"]).predict_spans([np.zeros((1, 2))])
-    monkeypatch.setattr(_spans, "SPAN_BYTES", 1e12)
+    monkeypatch.setattr(_chain_spans, "SPAN_BYTES", 1e12)
     with pytest.raises(TooLargeError, match="raise the threshold"):
         tagger.predict_spans([x], candidates="all", threshold=0.0)
     tagger.loss = "hinge"

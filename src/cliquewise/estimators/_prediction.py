@@ -29,7 +29,7 @@ from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import ChainModel
 from cliquewise.models.chain_form import PADDING
 from cliquewise.models.links import is_sparse, may_be_sparse, transition_lists
-from cliquewise.oracles._leveled import PLAIN, RESOLVED, check_resolved, level_chains
+from cliquewise.oracles._leveled import PLAIN, check_chains_resolved, level_chains
 from cliquewise.ragged import Floats, Ints, offsets_of
 
 #: Numbers in one block of scores: bounds the memory of prediction (64 MB).
@@ -195,11 +195,7 @@ class ChainPrediction:
     def _check_probable(self, log_z: Floats, first: int) -> None:
         """Refuse what is impossible, and what float64 cannot tell apart."""
         self._check_feasible(log_z, first)
-        # Large scores are lowered by their peaks, so that log Z is what the best one loses.
-        lost = ~(log_z >= -RESOLVED)
-        if lost.any():
-            i = int(np.argmax(lost))
-            check_resolved(float(log_z[i]), f"sequence {first + i}: ")
+        check_chains_resolved(log_z, first)
 
     @takes_tables(as_labels)
     def predict(self, X: Any, allowed: Any = None, *, decoding: str = "viterbi") -> list[list[Any]]:

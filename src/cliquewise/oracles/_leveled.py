@@ -170,6 +170,15 @@ def check_resolved(loss: float, whose: str = "") -> None:
         )
 
 
+def check_chains_resolved(log_z: Floats, first: int = 0) -> None:
+    """`check_resolved` of chains, numbered from ``first`` on, that `level_chains` has seen."""
+    # Large scores are lowered by their peaks, so that log Z is what the best one loses.
+    lost = ~(log_z >= -RESOLVED)
+    if lost.any():
+        i = int(np.argmax(lost))
+        check_resolved(float(log_z[i]), f"sequence {first + i}: ")
+
+
 def level_chains(nodes: Floats, trans: Floats) -> tuple[Floats, Floats]:
     """Scores of chains with every row and table lowered by its peak, where they are large.
 

@@ -279,6 +279,24 @@ def check_examples(count: int) -> None:
         )
 
 
+def check_numbers(value: Tensor) -> None:
+    """Refuse best scores that are no numbers, or those of labelings that cannot be."""
+    wrong = value.isnan()
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0, 0])
+        raise DataError(
+            f"the scores of sequence {row} contain NaN: nothing is best (look at the "
+            "emissions, or at the weights, which a step that diverged leaves so)"
+        )
+    never = value == -torch.inf
+    if bool(never.any()):
+        row = int(never.nonzero()[0, 0])
+        raise DataError(
+            f"sequence {row} has no possible labeling: emissions of -inf, or what is forbidden, "
+            "leave none"
+        )
+
+
 def check_tags(scores: Scores, tags: Tensor) -> None:
     """Refuse tags of another shape, type or device."""
     check_tensor("tags", tags, scores.nodes)

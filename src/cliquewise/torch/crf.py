@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.label_schemes import scheme_masks
 from cliquewise.torch import _scores
+from cliquewise.torch._tags import label_names, mask_of, tags_of
 from cliquewise.torch.chain import ChainMarginals, decode, log_likelihood, probabilities
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class ChainCRF(nn.Module):
     ----------
     start_transitions, end_transitions : Parameter of shape (num_tags,)
     transitions : Parameter of shape (num_tags, num_tags)
+    labels : list of str or None
+        The names of the tags, which :meth:`from_scheme` knows.
 
     Examples
     --------
@@ -88,6 +91,7 @@ class ChainCRF(nn.Module):
     [4, 4]
     """
 
+    labels: list[str] | None = None
     forbidden: Tensor | None
     forbidden_starts: Tensor | None
     forbidden_ends: Tensor | None
@@ -109,9 +113,9 @@ class ChainCRF(nn.Module):
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         # Not in the state_dict: old weights have no such entry.
-        self.register_buffer("forbidden", _mask_of(forbidden, num_tags), persistent=False)
+        self.register_buffer("forbidden", mask_of(forbidden, num_tags), persistent=False)
         for name, tags in (("starts", forbidden_starts), ("ends", forbidden_ends)):
-            mask = _tags_of(f"forbidden_{name}", tags, num_tags)
+            mask = tags_of(f"forbidden_{name}", tags, num_tags)
             self.register_buffer(f"forbidden_{name}", mask, persistent=False)
         self.reset_parameters()
 
@@ -141,9 +145,11 @@ class ChainCRF(nn.Module):
         names = label_names(labels)
         masks = (torch.from_numpy(~mask) for mask in scheme_masks(scheme, names))
         follow, first, last = masks
-        return cls(
+        crf = cls(
             len(names), batch_first, forbidden=follow, forbidden_starts=first, forbidden_ends=last
         )
+        crf.labels = names
+        return crf
 
     def reset_parameters(self) -> None:
         """Draw all weights from a uniform distribution between -0.1 and 0.1."""
@@ -265,7 +271,7 @@ class ChainCRF(nn.Module):
         scores = self.scores(emissions, mask)
         value, labels = decode(scores, placed=False)
         rows: list[list[int]] = labels.tolist()
-        _check_numbers(value)
+        _scores.check_numbers(value)
         if scores.mask is None:
             return rows
         lengths: list[int] = scores.mask.sum(1).tolist()
@@ -294,8 +300,63 @@ class ChainCRF(nn.Module):
         if value.is_cuda:
             none = value.isnan() | (value == -torch.inf)
             return labels.masked_fill(none.unsqueeze(1), _scores.IGNORED)
-        _check_numbers(value)
+        _scores.check_numbers(value)
         return labels
+
+    @_untraced
+    def predict_spans(
+        self,
+        emissions: Tensor,
+        mask: Tensor | None = None,
+        *,
+        labels: Sequence[str] | Mapping[int, str] | None = None,
+        proba: bool = False,
+        candidates: str = "best",
+        threshold: float | None = None,
+        k: int | None = None,
+    ) -> list[list[Any]]:
+        """The spans (entities, chunks) of every sequence, as `SequenceTagger.predict_spans`.
+
+        Parameters
+        ----------
+        emissions, mask
+            As in :meth:`decode`, on any device; probabilities are computed on the CPU, in float64.
+        labels : sequence of str, or mapping from int to str, optional
+            The names of the tags, ``O`` or ``<prefix>-<type>``; by default those that
+            :meth:`from_scheme` was given.
+        proba : bool, default=False
+            Add the probability that exactly this span with this type is there. ``threshold``,
+            ``k`` and ``candidates="all"`` imply it.
+        candidates : {"best", "all"}, default="best"
+            The spans of the best labeling, or all that are possible: these may overlap, and need
+            a ``threshold`` or a ``k``.
+        threshold : float, optional
+            Leave out less probable spans.
+        k : int, optional
+            Leave out all but the k most probable spans of each sequence, which then come first.
+
+        Returns
+        -------
+        list of lists of (start, end, type) or (start, end, type, probability)
+            Named tuples. Positions are those of the emissions, gaps of the mask counted; ``end``
+            is the one after the last that the mask has, whatever gap follows.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from cliquewise.torch import ChainCRF
+        >>> crf = ChainCRF.from_scheme("BIO", ["O", "B-PER", "I-PER"], batch_first=True)
+        >>> emissions = torch.tensor([[[0.0, 9.0, 0.0], [5.0, 5.0, 5.0], [0.0, 0.0, 9.0]]])
+        >>> mask = torch.tensor([[1, 0, 1]])
+        >>> crf.predict_spans(emissions, mask)
+        [[Span(start=0, end=3, type='PER')]]
+        >>> crf.predict_spans(emissions, mask, proba=True)[0][0].probability > 0.9
+        True
+        """
+        from cliquewise.torch._spans import find_spans, span_labels
+
+        names = span_labels(self.labels if labels is None else labels, self.num_tags)
+        return find_spans(self.scores(emissions, mask), names, proba, candidates, threshold, k)
 
     def decoder(self) -> ViterbiDecoder:
         """The present weights as a module of plain tensor operations, to be exported."""
@@ -330,83 +391,3 @@ class ChainCRF(nn.Module):
         from cliquewise.torch.draws import draw
 
         return draw(self.scores(emissions, mask), n, generator)
-
-
-def _check_numbers(value: Tensor) -> None:
-    """Refuse best scores that are no numbers, or those of labelings that cannot be."""
-    wrong = value.isnan()
-    if bool(wrong.any()):
-        row = int(wrong.nonzero()[0, 0])
-        raise DataError(
-            f"the scores of sequence {row} contain NaN: nothing is best (look at the "
-            "emissions, or at the weights, which a step that diverged leaves so)"
-        )
-    never = value == -torch.inf
-    if bool(never.any()):
-        row = int(never.nonzero()[0, 0])
-        raise DataError(
-            f"sequence {row} has no possible labeling: emissions of -inf, or what is forbidden, "
-            "leave none"
-        )
-
-
-def label_names(labels: Sequence[str] | Mapping[int, str]) -> list[str]:
-    """The names of the tags in their order.
-
-    Examples
-    --------
-    >>> label_names({1: "B-PER", 0: "O"})
-    ['O', 'B-PER']
-    """
-    if isinstance(labels, (int, str, set, frozenset)):
-        raise DataError(f"labels are the names of all tags, a list, not {labels!r:.80}")
-    if not isinstance(labels, Mapping):
-        return list(labels)
-    if set(labels) != set(range(len(labels))):
-        raise DataError(
-            f"the keys of labels must be the numbers 0..{len(labels) - 1}, as in a config's "
-            f"id2label, not {list(labels)!r:.80}"
-        )
-    return [labels[tag] for tag in range(len(labels))]
-
-
-def _tags_of(name: str, tags: Any, k: int) -> Tensor | None:
-    """Forbidden tags as a mask; they may be a list of tags."""
-    if tags is None:
-        return None
-    given = torch.as_tensor(tags)
-    if given.dtype == torch.bool and given.shape == (k,):
-        return given
-    whole = not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool)
-    if given.numel() and (given.dim() != 1 or not whole):
-        raise DataError(f"{name} must have shape {(k,)} and be of bool, or be a list of tags")
-    if bool(((given < 0) | (given >= k)).any()):
-        raise DataError(f"{name} names a tag that there is not; the tags are 0..{k - 1}")
-    mask = torch.zeros(k, dtype=torch.bool, device=given.device)
-    mask[given.long()] = True
-    return mask
-
-
-def _mask_of(forbidden: Any, k: int) -> Tensor | None:
-    """Forbidden transitions as a mask; they may be pairs of tags."""
-    if forbidden is None:
-        return None
-    try:
-        given = torch.as_tensor(forbidden)
-    except (TypeError, ValueError, RuntimeError):
-        given = torch.empty(())
-    if given.dtype == torch.bool and given.shape == (k, k):
-        return given
-    mask = torch.zeros(k, k, dtype=torch.bool, device=given.device)
-    if given.shape == (0,):
-        return mask
-    whole = not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool)
-    if not whole or given.dim() != 2 or given.shape[1] != 2:
-        raise DataError(
-            f"forbidden must have shape {(k, k)} and be of bool, or be a list of pairs (tag, next "
-            "tag)"
-        )
-    if bool(((given < 0) | (given >= k)).any()):
-        raise DataError(f"forbidden names a tag that there is not; the tags are 0..{k - 1}")
-    mask[given[:, 0].long(), given[:, 1].long()] = True
-    return mask

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from cliquewise.errors import DataError
 from cliquewise.torch._scores import IGNORED, check_tensor, without_ignored
-from cliquewise.torch.crf import ChainCRF, exporting, label_names
+from cliquewise.torch._tags import label_names
+from cliquewise.torch.crf import ChainCRF, exporting
 
 
 class TokenOutput(dict[str, Any]):
@@ -156,6 +157,29 @@ class TokenClassifier(nn.Module):
             scores that the chain gets; ``predictions`` (B, T, in evaluation mode): -100 where
             there is no label.
         """
+        emissions, mask = self._score(input_ids, attention_mask, labels, word_mask, others)
+        output = TokenOutput()
+        if labels is not None:
+            total = self.crf(emissions, labels, mask, reduction="sum")
+            count = num_items_in_batch
+            if count is None:
+                count = labels.numel() if mask is None else mask.sum().clamp(min=1)
+            output["loss"] = -total / count
+        output["logits"] = emissions
+        if not self.training:
+            output["predictions"] = self.crf.predict(emissions, mask)
+        # A type of its own would have to be known where an exported model runs.
+        return dict(output) if exporting() else output  # type: ignore[return-value]
+
+    def _score(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        labels: Tensor | None,
+        word_mask: Tensor | None,
+        others: dict[str, Any],
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the chain gets: emissions, and the mask of the positions that have a label."""
         if input_ids is not None:
             others["input_ids"] = input_ids
         if attention_mask is not None:
@@ -175,18 +199,63 @@ class TokenClassifier(nn.Module):
             mask = mask & attention_mask.bool()
         if labels is not None:
             mask = without_ignored(labels, mask)
-        output = TokenOutput()
-        if labels is not None:
-            total = self.crf(emissions, labels, mask, reduction="sum")
-            count = num_items_in_batch
-            if count is None:
-                count = labels.numel() if mask is None else mask.sum().clamp(min=1)
-            output["loss"] = -total / count
-        output["logits"] = emissions
-        if not self.training:
-            output["predictions"] = self.crf.predict(emissions, mask)
-        # A type of its own would have to be known where an exported model runs.
-        return dict(output) if exporting() else output  # type: ignore[return-value]
+        return emissions, mask
+
+    @torch.no_grad()
+    def predict_spans(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        *,
+        word_mask: Tensor | None = None,
+        proba: bool = False,
+        candidates: str = "best",
+        threshold: float | None = None,
+        k: int | None = None,
+        **others: Any,
+    ) -> list[list[Any]]:
+        """The spans (entities, chunks) of every row; in evaluation mode.
+
+        Parameters
+        ----------
+        input_ids, attention_mask, labels, word_mask, **others
+            As in :meth:`forward`; of ``labels`` it only counts where they are -100.
+        proba, candidates, threshold, k
+            As in :meth:`ChainCRF.predict_spans`.
+
+        Returns
+        -------
+        list of lists of (start, end, type) or (start, end, type, probability)
+            Positions are those of the pieces: ``start`` is the first piece of the first word,
+            ``end`` the one after the *first* piece of the last word, whose further pieces do not
+            count. In words these are ``word_ids[start]`` and ``word_ids[end - 1] + 1``.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from cliquewise.torch import TokenClassifier
+        >>> model = TokenClassifier(torch.nn.Identity(), ["O", "B-X", "I-X"], hidden_size=2).eval()
+        >>> model.encoder.forward = lambda input_ids: torch.zeros(*input_ids.shape, 2)
+        >>> found = model.predict_spans(torch.zeros(1, 3), candidates="all", threshold=0.0)
+        >>> [(s.start, s.end) for s in found[0]]
+        [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+        """
+        if self.training:
+            raise DataError(
+                "the model is in training mode, in which dropout changes every answer: call "
+                "model.eval() first"
+            )
+        if self.labels == [str(tag) for tag in range(len(self.labels))]:
+            raise DataError(
+                "predict_spans reads spans from the names of the labels, and this model knows only "
+                'their number: make it with TokenClassifier(encoder, ["O", "B-PER", ...])'
+            )
+        emissions, mask = self._score(input_ids, attention_mask, labels, word_mask, others)
+        return self.crf.predict_spans(
+            emissions, mask, labels=self.labels, proba=proba, candidates=candidates,
+            threshold=threshold, k=k,
+        )  # fmt: skip
 
     def names(self, predictions: Tensor) -> list[list[str]]:
         """Labels (B, T) as names, those of -100 left out."""
