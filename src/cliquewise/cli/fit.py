@@ -189,14 +189,7 @@ def command(
         else:
             tagger.fit(data.X, data.y, data.weights)
     seconds = time.perf_counter() - start
-    first = lines_of(train, encoding) if os.path.isfile(train) else iter(())  # a pipe is empty now
-    if writing.comment:
-        first = (line for line in first if not line.startswith(writing.comment))
-    tagger.encoder_.writing = {
-        "encoding": encoding,
-        "tabs": "yes" if writing.tabs else "no",
-        "separator": next(filter(None, map(separator_of, first)), " "),
-    } | ({"comment": writing.comment} if writing.comment else {})
+    tagger.encoder_.writing = _written(train, writing, encoding)
     tagger.save(model, with_state=with_state)
     sequences, tokens = data.counts
     click.echo(f"sequences    {sequences} with {counted(tokens, 'token')}")
@@ -215,6 +208,18 @@ def command(
 
 def _argument(name: str) -> click.Parameter:
     return next(p for p in command.params if p.name == name)
+
+
+def _written(train: str, writing: Writing, encoding: str) -> dict[str, str]:
+    """How the training file is written, for the model to remember."""
+    first = lines_of(train, encoding) if os.path.isfile(train) else iter(())  # a pipe is empty now
+    if writing.comment:
+        first = (line for line in first if not line.startswith(writing.comment))
+    return {
+        "encoding": encoding,
+        "tabs": "yes" if writing.tabs else "no",
+        "separator": next(filter(None, map(separator_of, first)), " "),
+    } | ({"comment": writing.comment} if writing.comment else {})
 
 
 def report(tagger: Any, template: str | None, path: str, seconds: float) -> None:

@@ -66,7 +66,7 @@ def find_spans(
     if candidates == "best":
         value, best = decode(scores)
         check_numbers(value)
-        _check_feasible(value.cpu().numpy())
+        check_numbers(value)
         places = labels.read(best.cpu().numpy()[mask], offsets_of(mask.sum(1)))
         if not proba and threshold is None and k is None:
             return labels.named(_placed(places, at), rows)
@@ -98,13 +98,5 @@ def _placed(spans: Spans, at: Ints) -> Spans:
 
 
 def _check(log_z: Floats) -> None:
-    _check_feasible(log_z)
+    check_numbers(torch.from_numpy(log_z))
     check_chains_resolved(log_z)
-
-
-def _check_feasible(scores: Floats) -> None:
-    if np.any(scores == -np.inf):
-        raise DataError(
-            f"sequence {int(np.argmax(scores == -np.inf))} has no possible labeling: what is "
-            "forbidden, and emissions of -inf, leave none"
-        )
