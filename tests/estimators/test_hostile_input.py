@@ -195,3 +195,8 @@ def test_a_broken_file_is_refused_with_the_line(read, content, message, tmp_path
     with pytest.raises(FormatError, match=message) as caught:
         read(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_C_with_which_nothing_can_be_computed_is_refused():
+    with pytest.raises(DataError, match=r"C is a number in .*1e\+100"):
+        SequenceTagger(C=1e200).fit([[["a"]]], [["A"]])

@@ -63,7 +63,7 @@ _NONE = Rule(lambda v: v is None, "None")
 _FLAG = Rule(lambda v: isinstance(v, bool | int | float) and v in (0, 1), "True or False")
 _LABELS = _list_of(Rule(lambda v: isinstance(v, str | int | float), "label"))
 _PAIR = Rule(lambda v: _LABELS.fits(v) and len(v) == 2, "pairs: label, next label")
-_POSITIVE = _number(1e-100, 1e100)
+_POSITIVE = _number(1e-300, 1e100)
 _WEIGHTS = _NONE | _word("balanced") | Rule(lambda v: False, "a dict of label to weight")
 
 #: Of every estimator that has a parameter of this name.

@@ -66,7 +66,6 @@ def find_spans(
     if candidates == "best":
         value, best = decode(scores)
         check_numbers(value)
-        check_numbers(value)
         places = labels.read(best.cpu().numpy()[mask], offsets_of(mask.sum(1)))
         if not proba and threshold is None and k is None:
             return labels.named(_placed(places, at), rows)
