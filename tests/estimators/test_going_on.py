@@ -250,6 +250,20 @@ def test_examples_are_not_added_under_other_costs_or_weights_of_classes(first, t
         assert proved.dual <= whole.primal and whole.dual <= proved.primal
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "then"),
+    [("cost", None, {"A": 5.0}), ("class_weight", {"A": 1.0}, {"A": 5.0})],
+)
+def test_a_state_is_not_saved_under_costs_or_weights_that_its_examples_do_not_have(
+    name, first, then, tmp_path
+):
+    tagger = tight(loss="hinge", tol=1e-2, **{name: first}).fit(X[:CUT], Y[:CUT])
+    tagger.set_params(**{name: then})
+    with pytest.raises(DataError, match=f"the state is that of {name}"):
+        tagger.save(tmp_path / "m.cw", with_state=True)
+    tagger.fit(X[:CUT], Y[:CUT], warm_start=True).save(tmp_path / "m.cw", with_state=True)
+
+
 def test_weights_of_classes_are_in_the_file_and_balanced_ones_are_not_added_to(tmp_path):
     given = {"A": 0.25, "C": 3.0}
     copy = reloaded(tight(class_weight=given).fit(X[:9], Y[:9]), tmp_path)

@@ -183,6 +183,51 @@ def test_weights_of_classes_are_in_the_files_of_other_models(kind, data, truth, 
     assert again.certificate_.primal == pytest.approx(model.certificate_.primal, rel=2e-3)
 
 
+def test_costs_of_pairs_that_were_changed_leave_no_certificate_in_the_file(tmp_path):
+    matcher = cw.Matcher(C=10.0, random_state=0).fit([RNG.normal(size=(2, 3, 2))], [[1, 0]])
+    assert matcher.certificate_.gap <= 1e-3
+    matcher.set_params(cost_missing=5.0).save(tmp_path / "m.cw")
+    assert cw.load(tmp_path / "m.cw").certificate_.status == "none"
+
+
+def test_a_dict_of_weights_that_was_changed_in_place_leaves_no_certificate_in_the_file(tmp_path):
+    tagger = cw.SequenceTagger(class_weight={"A": 1.0}, random_state=0).fit(X[:9], Y[:9])
+    tagger.class_weight["A"] = 7.0
+    tagger.save(tmp_path / "m.cw")
+    assert cw.load(tmp_path / "m.cw").certificate_.status == "none"
+
+
+def test_intercepts_that_are_rounded_have_no_certificate_of_exact_ones(tmp_path):
+    classifier = cw.MulticlassClassifier(random_state=0).fit(np.zeros((5, 2)), list("aabbc"))
+    assert not classifier.coef_.any()
+    classifier.save(tmp_path / "m.cw", dtype="float16")
+    copy = cw.load(tmp_path / "m.cw")
+    assert not np.array_equal(copy.intercept_, classifier.intercept_)
+    assert copy.certificate_.status == "none"
+
+
+PAIRS = [RNG.normal(size=(2, 3, 2))]
+CHANGES = {
+    "tagger": (cw.SequenceTagger, X[:9], Y[:9], {"intercept": False, "boundaries": False}),
+    "transitions": (cw.SequenceTagger, X[:9], Y[:9], {"transitions": [[True]]}),
+    "classes": (cw.MulticlassClassifier, np.eye(3), list("abc"), {"intercept": False}),
+    "matching": (cw.Matcher, PAIRS, [[1, 0]], {"intercept": False, "partial": False}),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_parameters_of_the_model_are_saved_as_it_was_made(kind, tmp_path):
+    estimator, data, truth, changes = CHANGES[kind]
+    model = estimator(random_state=0).fit(data, truth)
+    before, predicted = model.get_params(), model.predict(data)
+    model.set_params(**changes).save(tmp_path / "m.cw")
+    copy = cw.load(tmp_path / "m.cw")
+    assert all(getattr(copy, name) == before[name] for name in changes)
+    assert np.array_equal(copy.coef_, model.coef_) and copy.certificate_ == model.certificate_
+    for own, other in zip(predicted, copy.predict(data), strict=True):
+        assert np.array_equal(own, other)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("given", [True, False])
 def test_weights_that_pruning_has_rounded_keep_their_certificate_in_the_file(

@@ -15,6 +15,7 @@ from cliquewise.distributed.inputs import in_pairs, is_distributed, on_cluster
 from cliquewise.distributed.parts import named
 from cliquewise.distributed.problem import ClusterProblem
 from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.estimators._base import all_or_nothing
 from cliquewise.estimators.multilabel import MultiLabelClassifier, Rows
 from cliquewise.models.label_sets import multilabel_model
 from cliquewise.oracles.label_rows import is_narrow
@@ -64,6 +65,7 @@ class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
     _kind: ClassVar[str] = "label_graph"
     _local: ClassVar[type[MultiLabelClassifier]] = MultiLabelClassifier
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DaskMultiLabelClassifier:
         """Train.
 

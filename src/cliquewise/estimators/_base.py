@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import KW_ONLY, asdict, dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +34,32 @@ from cliquewise.trace import Trace
 DOCUMENTATION = "https://cliquewise.readthedocs.io/"
 _PLAIN = str | bool | int | float | None
 #: Parameters that the objective depends on, beside those of the model.
-OBJECTIVE = ("loss", "C", "l1_ratio", "gamma", "entropy", "smoother", "cost", "class_weight")
+OBJECTIVE = (
+    "loss", "C", "l1_ratio", "gamma", "entropy", "epsilon", "smoother", "cost", "class_weight",
+    "cost_missing", "cost_wrong",
+)  # fmt: skip
+#: Parameters that the model is made by; files hold them as they were then.
+MODEL = (
+    "intercept", "boundaries", "feature_pairs", "transitions", "forbidden", "pairwise", "pairs",
+    "label_graph", "partial",
+)  # fmt: skip
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def all_or_nothing(method: Method) -> Method:
+    """A method that trains; if it raises, the estimator is what it was before."""
+
+    @wraps(method)
+    def trained(self: Any, *given: Any, **named: Any) -> Any:
+        before = dict(self.__dict__)
+        try:
+            return method(self, *given, **named)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    return trained  # type: ignore[return-value]
 
 
 @dataclass(eq=False, repr=False)
@@ -116,17 +143,17 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         # scikit-learn's is a whole number; the trace has the epochs to the digit
         self.solver_, self.n_iter_ = fit.solver, math.ceil(fit.epochs - 1e-9)
         self.certificate_, self.trace_ = fit.certificate, fit.trace
-        self._objective = self._settings()
+        self._remember()
         return fit
 
-    def _settings(self) -> dict[str, Any]:
-        """What the objective depends on beside the data."""
-        given = {n: v for n, v in self.get_params(deep=False).items() if n in OBJECTIVE}
-        plain = (str, bool, int, float, dict)
-        return {
-            n: v if v is None or isinstance(v, plain) else np.asarray(v).tolist()
-            for n, v in given.items()
-        }
+    def _remember(self) -> None:
+        """Keep the parameters that weights and certificate are of."""
+        self._objective, self._made = self._settings(), self._settings(MODEL)
+
+    def _settings(self, names: tuple[str, ...] = OBJECTIVE) -> dict[str, Any]:
+        """What the objective depends on beside the data and the model."""
+        given = self.get_params(deep=False)
+        return {name: _copied(given[name]) for name in names if name in given}
 
     @property
     def _has_own_certificate(self) -> bool:
@@ -199,10 +226,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         check_target(path, "the model")
         certificate = self.certificate_ if self._has_own_certificate else Certificate(math.nan)
         if dtype != "float64":
-            arrays["coef"] = rounded(arrays["coef"], dtype)
-            weights = rounded(self.coef_, dtype).astype(np.float64)
-            if not np.array_equal(weights, self.coef_):
-                certificate = self._certificate_of(weights)
+            exact, arrays["coef"] = arrays["coef"], rounded(arrays["coef"], dtype)
+            if not np.array_equal(arrays["coef"], exact):
+                certificate = self._certificate_of(rounded(self.coef_, dtype).astype(np.float64))
         parameters = self._plain_parameters()
         check_parameters(parameters, self._get_param_names(), self._losses)
         columns = self.trace_.columns
@@ -244,14 +270,14 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 raise DataError("the names of its features are no list of strings")
             estimator.feature_names_in_ = names
         estimator._from_file({**arrays, "coef": restored_weights(arrays, header)}, header)
-        estimator._objective = estimator._settings()
+        estimator._remember()
         if "feature_names" in header and len(names) != estimator.n_features_in_:
             raise DataError(f"{len(names)} names for {estimator.n_features_in_} features")
         return estimator
 
     def _plain_parameters(self) -> dict[str, Any]:
         """The parameters that a file holds."""
-        return _plain_parameters(self.get_params(deep=False))
+        return _plain_parameters(self.get_params(deep=False) | self.__dict__.get("_made", {}))
 
     def _certificate_of(self, weights: Floats) -> Certificate:
         """What is proved of other weights than those that training found."""
@@ -302,6 +328,13 @@ def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
         if name not in NOT_SAVED
     }
     return {name: value for name, value in plain.items() if _is_plain(value)}
+
+
+def _copied(value: Any) -> Any:
+    """A value that nobody else changes, and that can be compared: arrays are lists."""
+    if isinstance(value, list | tuple):
+        return [_copied(part) for part in value]
+    return np.asarray(value).tolist() if hasattr(value, "__array__") else deepcopy(value)
 
 
 def _is_plain(value: Any) -> bool:

@@ -16,6 +16,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.data.shard_cache import ShardCache
 from cliquewise.errors import CliquewiseError, DataError
+from cliquewise.estimators._base import all_or_nothing
 from cliquewise.estimators._chain_files import pack_chain
 from cliquewise.estimators._costs import PSEUDO
 from cliquewise.estimators._pruning import ChainPruning
@@ -54,6 +55,7 @@ class ChainTraining(ChainPruning):
     _check_parameters: Callable[[], None]
     _fit: Callable[..., Any]
 
+    @all_or_nothing
     def partial_fit(
         self,
         X: Any,
@@ -214,11 +216,14 @@ class ChainTraining(ChainPruning):
                 raise DataError(
                     "with_state=True needs a tagger that was trained on whole labels, on the CPU"
                 )
-            if self.loss != (before := self._objective["loss"]):
-                raise DataError(
-                    f'the state is that of loss="{before}", and loss is "{self.loss}" now: call '
-                    "fit(..., warm_start=True) before you save it, or save it before the change"
-                )
+            now = self._settings()
+            for name in [n for n in now if n not in ("C", "l1_ratio")]:
+                if now[name] != (before := self._objective[name]):
+                    raise DataError(
+                        f"the state is that of {name}={before!r:.60}, and it is {now[name]!r:.60} "
+                        "now: call fit(..., warm_start=True) before you save it, or save it "
+                        "before the change"
+                    )
             model, encoder = self.model_, self.encoder_
             arrays, header = pack_chain(model, encoder, self.coef_, whole=True)
             more, state_header = pack_training(data, state, self.solver_)

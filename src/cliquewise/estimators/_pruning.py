@@ -53,7 +53,7 @@ class ChainPruning(ChainInspection):
     certificate_: Certificate
     _objective: dict[str, Any]
     _has_own_certificate: bool
-    _settings: Callable[[], dict[str, Any]]
+    _settings: Callable[..., dict[str, Any]]
     _labeled: Callable[..., Any]
     _chain_problem: Callable[..., ChainProblem]
     _set: Callable[..., None]

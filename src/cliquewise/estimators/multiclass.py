@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import Estimator
+from cliquewise.estimators._base import Estimator, all_or_nothing
 from cliquewise.estimators._inputs import check_sample_weight, checked_rows, class_weights
 from cliquewise.estimators._stored import (
     Arrays,
@@ -57,6 +57,7 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     n_jobs: int | None = 1
     dtype: str = "float64"
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MulticlassClassifier:
         """Train on ``X`` (n, d), dense or sparse, and one label per row."""
         from sklearn.utils.multiclass import check_classification_targets
@@ -81,7 +82,7 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         self.tagger_ = tagger
         self.certificate_, self.solver_ = tagger.certificate_, tagger.solver_
         self.trace_, self.n_iter_ = tagger.trace_, tagger.n_iter_
-        self._objective = self._settings()
+        self._remember()
         k, d = len(self.classes_), self.n_features_in_
         weights = tagger.model_.emissions(tagger.coef_)
         self.coef_ = weights[:d].T.copy()

@@ -17,7 +17,7 @@ from cliquewise.data.shard_cache import ShardCache
 from cliquewise.data.shards import Shards
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError, ForbiddenLabelError, UnsupportedError
-from cliquewise.estimators._base import Estimator
+from cliquewise.estimators._base import Estimator, all_or_nothing
 from cliquewise.estimators._chain_files import pack_chain, restored_chain
 from cliquewise.estimators._costs import PSEUDO, costs_of, saved_cost, token_weights
 from cliquewise.estimators._crfsuite import translates_crfsuite
@@ -195,6 +195,7 @@ class SequenceTagger(ChainTraining, Estimator):
 
     # ---- training
 
+    @all_or_nothing
     def fit(
         self,
         X: Any,
