@@ -326,6 +326,21 @@ def test_training_ends_where_held_out_sequences_say_so_with_a_true_certificate()
             tight().fit(X, Y, **wrong)
 
 
+def test_every_run_of_a_path_ends_where_held_out_sequences_say_so():
+    held_out = {"validation": (X[CUT:], Y[CUT:]), "patience": 1}
+    path = cw.regularization_path(tight(tol=1e-2), X[:CUT], Y[:CUT], [1.0, 10.0], **held_out)
+    assert all(len(tagger.validation_scores_) > 0 for tagger in path)
+
+
+def test_what_was_said_of_one_training_is_not_said_of_the_next():
+    tagger = tight(tol=1e-2).fit([np.eye(3)], [["A", "B", "A"]])
+    assert tagger.n_features_in_ == 3
+    tagger.fit(X, Y, validation=(X[:9], Y[:9])).prune(keep=0.5)
+    assert not hasattr(tagger, "n_features_in_")
+    tagger.fit(X, Y)
+    assert not hasattr(tagger, "validation_scores_") and not hasattr(tagger, "pruned_")
+
+
 def test_weights_that_reach_the_tolerance_are_scored_as_well():
     for tol in (0.6, 1e-2):
         tagger = tight(tol=tol).fit(X[:30], Y[:30], validation=(X[:30], Y[:30]), patience=99)

@@ -13,7 +13,8 @@ from test_cliquewise import small_problem
 
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.bcfw import BCFW
-from cliquewise.solvers.run import run
+from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.solvers.run import Run, run
 from cliquewise.solvers.sdca import SDCA
 
 TESTS = Path(__file__).parent.parent
@@ -27,7 +28,8 @@ warnings.simplefilter("ignore")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 from solver_problems import FAMILIES, Recipe
 from cliquewise.solvers import get
-from cliquewise.solvers.run import run
+from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.solvers.run import Run, run
 
 recipe = Recipe(7, examples=5, weights=True)
 rng = np.random.default_rng(int(sys.argv[1]))
@@ -107,6 +109,22 @@ def test_an_interrupt_within_a_step_leaves_what_was_proved(
     assert fit.certificate.primal == pytest.approx(problem.primal(fit.weights), rel=1e-12)
     best = run(problem, SDCA(), tol=1e-7, max_epochs=2000, random_state=0).certificate
     assert fit.certificate.dual <= best.primal
+
+
+def test_an_interrupt_while_another_solver_takes_over_leaves_the_first_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base = ChainRecipe(7, examples=6).build()
+    problem = ChainProblem(base.model, base.data, C=1e4)
+
+    def begin(self, problem, warm=None):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LBFGS, "begin", begin)
+    monkeypatch.setattr(Run, "is_slow", lambda self: True)
+    fit = run(problem, SDCA(), tol=1e-12, max_epochs=20, random_state=0, fallback=LBFGS())
+    assert fit.interrupted and fit.solver == "sdca"
+    assert fit.certificate.primal == pytest.approx(problem.primal(fit.weights), rel=1e-12)
 
 
 @pytest.mark.parametrize("what", ["kill_and_resume", "disk_full"])

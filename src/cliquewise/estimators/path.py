@@ -66,13 +66,14 @@ def regularization_path(
         raise DataError("l1_ratios is empty; give at least one share, or leave it out")
     if not isinstance(estimator, SequenceTagger):
         raise UnsupportedError(f"a {type(estimator).__name__} has no path; use a SequenceTagger")
+    held_out = {name: fit[name] for name in ("validation", "patience") if name in fit}
     fitted: list[SequenceTagger] = []
     for ratio, C in product(ratios, values):
         model = clone(estimator).set_params(C=C)
         if ratio is not None:
             model.set_params(l1_ratio=ratio)
         if fitted:
-            model._fit_like(fitted[-1], callback)
+            model._fit_like(fitted[-1], callback, **held_out)
         else:
             model.fit(X, y, callback=callback, **fit)
         fitted.append(model)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
@@ -250,10 +251,16 @@ class SequenceTagger(ChainTraining, Estimator):
         -------
         self
         """
+        given = Given(sample_weight, token_weight, allowed)
+        with self._watching(validation, patience):
+            return self._fit_on(X, y, given, callback, warm_start)
+
+    @contextmanager
+    def _watching(self, validation: Any = None, patience: int = 5) -> Iterator[None]:
+        """Hold sequences out for what is trained within."""
         self._held_out = None if validation is None else (validation, patience)
         try:
-            given = Given(sample_weight, token_weight, allowed)
-            return self._fit_on(X, y, given, callback, warm_start)
+            yield
         finally:
             del self._held_out
 
@@ -338,6 +345,8 @@ class SequenceTagger(ChainTraining, Estimator):
             fit = self._trained(model, labeled, early, warm, callback)
         except ForbiddenLabelError as error:
             raise error.named(labels.classes) from None
+        for name in ("n_features_in_", "pruned_", "validation_scores_"):  # of another training
+            self.__dict__.pop(name, None)
         self._set(encoder, labels, model, fit.weights)
         # A state on a device would keep its memory.
         state = fit.state if self.device is None else Start(fit.weights)
@@ -424,11 +433,14 @@ class SequenceTagger(ChainTraining, Estimator):
         more = proves_less and is_default and problem.is_convex
         return 10 * self.max_epochs if more else self.max_epochs
 
-    def _fit_like(self, other: SequenceTagger, callback: Callable[..., Any] | None) -> None:
+    def _fit_like(
+        self, other: SequenceTagger, callback: Callable[..., Any] | None, **held_out: Any
+    ) -> None:
         """Train on the examples of another tagger, from where its training ended."""
         self._check_parameters()
         data, partial, state = other._training
-        self._fit(other.encoder_, other.labels_, (data, partial), state, callback)
+        with self._watching(**held_out):
+            self._fit(other.encoder_, other.labels_, (data, partial), state, callback)
 
     def _set(
         self, encoder: SequenceEncoder, labels: Labels, model: ChainModel, weights: Floats

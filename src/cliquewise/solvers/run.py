@@ -155,8 +155,9 @@ class Run:
         """Go on with the other solver, from the weights of this one; its dual bound stays."""
         assert self.fallback is not None
         start = Start(self.solver.weights(self.problem, state))
-        self.solver, self.fallback = self.fallback, None
-        return self.solver.begin(self.problem, start)
+        begun = self.fallback.begin(self.problem, start)
+        self.solver, self.fallback = self.fallback, None  # last: an interrupt leaves the old pair
+        return begun
 
     def save(self, state: Any) -> None:
         """Write a checkpoint if the interval is over."""
