@@ -165,3 +165,21 @@ def test_l1_alone_is_proved_by_default():
     assert tagger.solver_ == "owlqn" and tagger.certificate_.gap <= tagger.tol
     with pytest.warns(ConvergenceWarning, match="after 5 epochs"):
         SequenceTagger(C=10.0, l1_ratio=1, max_epochs=5, random_state=0).fit(X, Y)
+
+
+@pytest.mark.parametrize("loss", ["log", "softmax_margin"])
+def test_gradients_that_vanish_are_no_corrections_to_divide_by(loss):
+    for C in np.geomspace(1.0, 1e4, 9):
+        classifier = MultiLabelClassifier(
+            loss=loss,
+            C=C,
+            l1_ratio=1.0,
+            label_graph=[(0, 2), (1, 2)],
+            intercept=False,
+            tol=1e-12,
+            max_epochs=100,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            classifier.fit([[804.0, 0.0]], [[1, 1, 0]])
+        assert classifier.certificate_.status == "exact"

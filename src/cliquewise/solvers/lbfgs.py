@@ -146,7 +146,7 @@ class LBFGS(Solver):
         value, gradient = seen[t]
         moved, change = t * direction, gradient - state.gradient
         steps, changes = state.steps, state.changes
-        if float(moved @ change) > 1e-300:
+        if teaches(moved, change):
             steps = [*steps, moved][-self.history :]
             changes = [*changes, change][-self.history :]
         new = Iterate(state.w + moved, value, gradient, steps, changes)
@@ -177,3 +177,8 @@ class LBFGS(Solver):
         value, gradient = problem.primal_and_gradient(w)
         check(np.isfinite(value) and np.isfinite(gradient).all(), "its weights are too large")
         return Iterate(w, value, gradient, [], [])
+
+
+def teaches(moved: Floats, change: Floats) -> bool:
+    """Whether a step, and by how much the gradient changed, make a correction to divide by."""
+    return min(float(moved @ change), float(change @ change)) > 1e-300
