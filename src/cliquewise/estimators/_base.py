@@ -216,7 +216,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             What the weights are rounded to in the file; they are float64 again once loaded. The
             certificate in the file is that of the rounded weights where the training data are at
             hand (a tagger that was trained in this process), and otherwise proves nothing. Nor does
-            it where parameters of the objective, such as ``C``, were changed after training.
+            it where parameters of the objective, such as ``C``, were changed after training. Those
+            of the model, such as ``intercept``, are saved as they were in training.
         """
         check_is_fitted(self, "coef_")
         self._write(path, dtype, *self._to_file())

@@ -202,7 +202,8 @@ class ChainTraining(ChainPruning):
             What the weights are rounded to in the file; they are float64 again once loaded. The
             certificate in the file is that of the rounded weights where the training data are at
             hand (a tagger that was trained in this process), and otherwise proves nothing. Nor does
-            it where parameters of the objective, such as ``C``, were changed after training.
+            it where parameters of the objective, such as ``C``, were changed after training. Those
+            of the model, such as ``intercept``, are saved as they were in training.
         with_state : bool, default=False
             Also the training examples, as numbers, and the solver's state: the tagger that is
             loaded goes on with ``partial_fit`` or ``fit(..., warm_start=True)``. Whoever has the
