@@ -206,3 +206,19 @@ def test_nobody_asks_a_problem_what_it_has() -> None:
         and ast.unparse(node.args[0]).split(".")[-1] == "problem"
     }
     assert asking == set()
+
+
+def test_kernels_give_no_named_tuples_to_python() -> None:
+    """Numba makes them by calling Python: an interrupt at that moment is a segmentation fault."""
+    made = {
+        f"{name}.{function.name}"
+        for name, tree in modules().items()
+        if "._kernels." in name
+        for function in nodes(tree)
+        if isinstance(function, ast.FunctionDef) and not function.name.startswith("_")
+        if any(ast.unparse(d) == "kernel" for d in function.decorator_list)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Call)
+        if ast.unparse(node.value.func)[:1].isupper()
+    }
+    assert made == set()

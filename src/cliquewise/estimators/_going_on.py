@@ -78,7 +78,8 @@ class ChainTraining(ChainPruning):
             Further labels that will come; named in the first call they cost nothing later.
         sample_weight : array-like, optional
         token_weight : list of lists of numbers, optional
-            As in :meth:`fit`. With ``min_count``, new attributes are counted in ``X`` alone.
+            As in :meth:`fit`. With ``min_count``, new attributes are counted in ``X`` alone, and
+            examples of before are without them: what was too rare in these was not kept.
         """
         given = Given(sample_weight, token_weight)
         if "coef_" not in self.__dict__:

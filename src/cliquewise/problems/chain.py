@@ -292,7 +292,7 @@ class ChainProblem(ChainSizes):
                 loss = subgradient(chains, packed, links, first, last, out)
             elif self.loss in SMOOTHED:
                 smooth = self.gamma, self._outputs, no_anchor(self.model.n_labels)
-                loss = full_gradient(chains, packed, *smooth, first, last, out).loss
+                loss = full_gradient(chains, packed, *smooth, first, last, out)[0]
             elif self.edge_chains is not None:
                 loss = chain_edges.gradient(
                     chains, self.edge_chains, partial, packed, first, last, out

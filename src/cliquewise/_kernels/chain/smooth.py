@@ -46,10 +46,6 @@ from cliquewise._kernels.common.simd import (
 #: edge (n, K, K) marginals. The other two are empty.
 Anchor = namedtuple("Anchor", ["labels", "shares", "nodes", "edges"])
 
-#: Sums over examples: of the losses, of the expected costs and of ``mu omega``, all
-#: weighted with c_i; of calls, and of those whose k labelings are exact.
-Totals = namedtuple("Totals", ["loss", "cost", "omega", "calls", "exact"])
-
 #: Differences of shares that are rounding alone, and not worth a visit to the weights. The bound
 #: of all rounding errors knows it (``backends/chain/smooth.py``).
 ROUNDING = 1e-14
@@ -230,7 +226,9 @@ def full_gradient(chains, w, mu, k, anchor, first_example, last_example, out):
 
     Returns
     -------
-    Totals
+    loss, cost, omega, calls, exact
+        Sums over examples: of the losses, of the expected costs and of ``mu omega``, all
+        weighted with c_i; of calls, and of those whose k labelings are exact.
     """
     as_written()
     room = smoothing_room(chains, k + 1 if k > 0 else 0, w)
@@ -255,7 +253,7 @@ def full_gradient(chains, w, mu, k, anchor, first_example, last_example, out):
         enough += 1 if exact else 0
         if weight != 0.0:
             _add(chains, first, last, room.p, room.p_edges, weight, 0.0, out, none)
-    return Totals(loss, total_cost, total_omega, calls, enough)
+    return loss, total_cost, total_omega, calls, enough
 
 
 @kernel(helper=True)
@@ -311,7 +309,8 @@ def svrg_epoch(chains, c, v, sums, mu, k, anchor, order, step, shrink, renew):
     -------
     (s, S, loss, omega, calls, exact)
         Afterwards ``w = c + s v``, and the sum of all iterates is ``len(order) c + S v - sums``.
-        The rest are sums, as in `Totals`; a call is known to be exact if it needed less than k.
+        The rest are sums, as in `full_gradient`; a call is known to be exact if it needed less
+        than k.
     """
     as_written()
     room = smoothing_room(chains, k, c)
