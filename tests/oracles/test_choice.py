@@ -58,6 +58,37 @@ def test_limits_among_the_options_count_each_time() -> None:
     assert choose(graph, "max_marginals").oracle.name == "junction-tree"
 
 
+def test_methods_without_limits_are_chosen_where_limits_are_given() -> None:
+    rng = np.random.default_rng(0)
+    cut = grid(1.0)
+    limits = {"max_memory": 1e9, "max_operations": 1e6}
+    assert cut.map(**limits).method == "graph-cut"
+    assert cut.max_marginals(**limits).method == "graph-cut"
+    assert grid(1.0, 4).top_k(2, max_memory=100.0)[0].method == "bmmf over graph-cut"
+    machine = [((i, j), rng.normal(size=(2, 2))) for i in range(8) for j in range(8, 20)]
+    assert FactorGraph([2] * 20, machine).map(max_operations=100).method == "vertex-cover"
+    with pytest.raises(TooLargeError, match="max_memory"):
+        grid(-1.0, 4).top_k(2, max_memory=100.0)
+
+
+def test_a_short_time_once_leaves_no_trace_in_later_choices() -> None:
+    for want in ("map", "marginals"):
+        short, long = grid(-1.0, 4), grid(-1.0, 4)
+        assert choose(short, want, options={"seconds": 0.0}).oracle.name != "junction-tree"
+        later = choose(short, want, options={"seconds": 10.0})
+        assert later.oracle is choose(long, want, options={"seconds": 10.0}).oracle
+
+
+def test_time_enough_counts_where_questions_without_a_limit_came_before() -> None:
+    rng = np.random.default_rng(0)
+    graph = FactorGraph.grid(rng.normal(size=(16, 16, 3)), np.eye(3), np.eye(3))
+    room = {"max_memory": 1e13, "max_operations": 1e13}
+    for _ in range(3):
+        assert choose(graph, "marginals", options=room).oracle.name == "anytime"
+    later = choose(graph, "marginals", options={"seconds": 1e6, **room})
+    assert later.oracle.name == "junction-tree"
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [("junction_tree", "junction-tree"), ("Viterbi", "chain"), ("bp", "trw-bp"), ("gibs", "gibbs")],

@@ -203,6 +203,25 @@ def test_names_and_single_variables_are_understood() -> None:
     assert wet.map(over=[]).score == pytest.approx(np.log(0.8 * 0.1 + 0.2 * 0.99))
 
 
+@pytest.mark.parametrize("method", ["auto", "junction-tree", "mini-buckets"])
+def test_every_method_takes_all_variables_and_none(method: str) -> None:
+    graph, _ = drawn(2)
+    everything = list(range(graph.n_variables))
+    options = {"seconds": 10.0, "gap": 0.0, "max_memory": 1e9, "max_operations": None}
+    seen = graph.condition({0: 0})
+    for asked, over in ((graph, everything), (seen, everything[1:])):
+        found = asked.map(method, over=over, **options)
+        assert found.exact and found.score == pytest.approx(asked.map("brute-force").score)
+    found = graph.map(method, over=[], **options)
+    assert found.exact and found.score == pytest.approx(graph.marginals("brute-force").log_z)
+
+
+def test_the_exact_method_refuses_a_sum_of_all_variables_that_is_too_large() -> None:
+    graph, _ = drawn(2)
+    with pytest.raises(TooLargeError, match="max_operations"):
+        graph.map("junction-tree", over=[], max_operations=1)
+
+
 def test_scores_of_any_size_are_summed() -> None:
     table = np.array([[1.0, 1.0, 1.0], [1.5, 0.0, 0.0]])
     graph = FactorGraph([2, 3, 2], [((0, 1), 1e8 + table), ((2,), [-3e7, -2e7])])

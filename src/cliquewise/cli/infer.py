@@ -236,10 +236,8 @@ def _live_line() -> Iterator[Callable[[dict[str, float]], None]]:
 
 def _options_of(oracle: Oracle, want: str) -> set[str]:
     """Names of the options that an oracle takes for a question."""
-    from cliquewise.oracles.base import Oracle as Base
-
     names = set(inspect.signature(getattr(oracle, want)).parameters)
-    return names | ({"max_memory"} if type(oracle).too_large is not Base.too_large else set())
+    return names | ({"max_memory"} if oracle.has_limits else set())
 
 
 def _write_result(task: str, answer: Any, target: Any, over: list[int] | None) -> None:

@@ -9,11 +9,8 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._anytime_map import MapSteps
 from cliquewise.oracles._anytime_marginals import MarginalSteps
-from cliquewise.oracles.base import Oracle, register
+from cliquewise.oracles.base import LIMITS, Oracle, register
 from cliquewise.oracles.results import MapResult, MarginalResult
-
-#: Options that limit elimination.
-LIMITS = {"max_memory", "max_operations"}
 
 
 @register
@@ -24,6 +21,7 @@ class Anytime(Oracle):
     provides: ClassVar[frozenset[str]] = frozenset({"map", "marginals"})
     exact = False
     may_prove = True
+    has_limits = True
     rank = 50
 
     def steps(self, structure: Structure, want: str) -> tuple[str, ...]:

@@ -33,6 +33,8 @@ from cliquewise.ragged import Ints
 
 #: Bytes that a question may take, unless the caller sets ``max_memory``.
 MAX_MEMORY = 4 * 2**30
+#: Options that say how much a question may take.
+LIMITS = frozenset({"max_memory", "max_operations"})
 #: A limit of fewer seconds than this means a hurry: plans are then made quickly.
 HURRY = 20.0
 
@@ -89,6 +91,8 @@ class Oracle:
         Whether it pays only where many entries are impossible, which a structure does not say.
     only_adds : bool
         Whether it only adds and compares scores: then losses of any size stay precise.
+    has_limits : bool
+        Whether it takes ``max_memory`` and ``max_operations``; others need next to nothing.
     """
 
     name: ClassVar[str]
@@ -101,6 +105,7 @@ class Oracle:
     automatic: ClassVar[bool] = True
     needs_zeros: ClassVar[bool] = False
     only_adds: ClassVar[bool] = False
+    has_limits: ClassVar[bool] = False
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Why it cannot work on this structure, as the end of a sentence; None if it can."""
@@ -158,6 +163,10 @@ class Oracle:
         if options:
             raise UnsupportedError(f"method {self.name!r} has no option {sorted(options)[0]!r}")
 
+    def known_limits(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options without the limits that it does not have."""
+        return {k: v for k, v in options.items() if self.has_limits or k not in LIMITS}
+
     def check_limits(
         self,
         structure: Structure,
@@ -167,7 +176,7 @@ class Oracle:
         **asked: Any,
     ) -> None:
         """Raise if options other than limits are given, or if the question exceeds the limits."""
-        unknown = set(options) - {"max_memory", "max_operations"}
+        unknown = set(options) - LIMITS
         if unknown:
             raise TypeError(
                 f"method {self.name!r} takes max_memory and max_operations, not {sorted(unknown)}"

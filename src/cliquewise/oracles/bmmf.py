@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles.base import Oracle, register, registered
 from cliquewise.oracles.results import MapResult
@@ -26,6 +27,7 @@ class BestMaxMarginalFirst(Oracle):
     name = "bmmf"
     provides: ClassVar[frozenset[str]] = frozenset({"top_k"})
     rank = 80
+    has_limits = True
 
     @staticmethod
     def _bases(graph: FactorGraph) -> list[Oracle]:
@@ -50,8 +52,13 @@ class BestMaxMarginalFirst(Oracle):
         self, graph: FactorGraph, k: int, base: str = "auto", **options: Any
     ) -> list[MapResult]:
         """Split the best set k - 1 times."""
-        oracle = next(o for o in self._bases(graph) if base in ("auto", o.name))
         offsets, masked = graph.structure.node_offsets, graph.structure.with_unaries
+        bases = [o for o in self._bases(graph) if base in ("auto", o.name)]
+        if not bases:
+            raise UnsupportedError(f"base = {base!r} has no exact max-marginals of this graph")
+        small = (o for o in bases if o.too_large(masked, "max_marginals", options) is None)
+        oracle = next(small, bases[0])
+        options = oracle.known_limits(options)
 
         def restricted(mask: Floats) -> FactorGraph:
             return FactorGraph.from_structure(masked, np.append(graph.tables, mask))

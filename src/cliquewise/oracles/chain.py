@@ -78,6 +78,7 @@ class Chain(Oracle):
     rank = 10
     is_quickest = True
     only_adds = True
+    has_limits = True
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
         """Refuse branches, cycles, factors of three variables, and unequal cardinalities."""

@@ -19,7 +19,6 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved, level
 from cliquewise.oracles.base import (
-    HURRY,
     PROVED,
     QUESTIONS,
     Cost,
@@ -126,7 +125,7 @@ def choose(
         if why is None:
             if want in ANYTIME and oracle.name != STEPS:
                 options = {k: v for k, v in options.items() if k not in ("seconds", "gap")}
-            return Choice(oracle, passed, graph, want, options)
+            return Choice(oracle, passed, graph, want, oracle.known_limits(options))
         passed.append((oracle, why))
     message = f"no method can answer {want!r} on this graph:" + "".join(
         f"\n  {oracle.name}: it {why}" for oracle, why in passed
@@ -152,29 +151,34 @@ def _standings(structure: Structure, want: str, options: dict[str, Any]) -> list
     """What ``auto`` would try, and why not where the structure alone forbids it.
 
     The list ends at the first oracle that takes whatever tables there are and is not dear. It
-    stays in the structure's memo: many graphs of one structure ask for its first entries.
+    stays in the structure's memo, unless a limit of time had a say: many graphs of one structure
+    ask for its first entries.
     """
+    if _limit(options) is not None:
+        return _listed(structure, want, options)
     limits = tuple((k, options[k]) for k in ("max_memory", "max_operations", "k") if k in options)
     # What is known of the orders of a junction tree, which a hurry keeps short.
     orders = sum(1 for key in ORDERS if key in structure.memo)
-    seconds = _limit(options)
-    hurried = seconds is not None and seconds < HURRY
-    key = ("oracles", len(_registry), want, limits, orders, hurried)
+    key = ("oracles", len(_registry), want, limits, orders)
     known: list[Standing] | None = structure.memo.get(key)
     if known is None:
-        known = []
-        for oracle in registered():
-            if not oracle.automatic or want not in oracle.provides:
-                continue
-            standing = _standing(oracle, structure, want, options)
-            known.append(standing)
-            if standing.cost is None or _reads_tables(oracle):
-                continue
-            quick = oracle.is_quickest or standing.cost.seconds <= INSTANT
-            if quick or want not in ANYTIME or oracle.name == STEPS:
-                break
-        structure.memo[key] = known
+        known = structure.memo[key] = _listed(structure, want, options)
     return known
+
+
+def _listed(structure: Structure, want: str, options: dict[str, Any]) -> list[Standing]:
+    listed = []
+    for oracle in registered():
+        if not oracle.automatic or want not in oracle.provides:
+            continue
+        standing = _standing(oracle, structure, want, options)
+        listed.append(standing)
+        if standing.cost is None or _reads_tables(oracle):
+            continue
+        quick = oracle.is_quickest or standing.cost.seconds <= INSTANT
+        if quick or want not in ANYTIME or oracle.name == STEPS:
+            break
+    return listed
 
 
 def _reads_tables(oracle: Oracle) -> bool:
@@ -199,7 +203,7 @@ def _surely_slow(
     oracle: Oracle, structure: Structure, want: str, options: dict[str, Any]
 ) -> str | None:
     """Why not to look closer: a first look says that it takes long, and there are other ways."""
-    if want not in ANYTIME or oracle.name == STEPS or "seconds" in options:
+    if want not in ANYTIME or oracle.name == STEPS or _limit(options) is not None:
         return None
     if get(STEPS).refuses(structure, want) is not None:
         return None

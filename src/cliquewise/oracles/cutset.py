@@ -65,6 +65,7 @@ class Cutset(Oracle):
     rank = 31
     automatic = False
     only_adds = True
+    has_limits = True
 
     def split(self, graph: FactorGraph, want: str, options: dict[str, Any]) -> Split:
         """How to divide the graph so that the limits are kept; or a TooLargeError."""

@@ -122,6 +122,7 @@ class Elimination(Oracle):
 
     provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
     only_adds = True
+    has_limits = True
 
     def order(self, structure: Structure, most: float = MOST_SECONDS) -> tuple[Ints, float]:
         """Elimination order, from about so many seconds, and the log size of its largest table."""

@@ -16,7 +16,7 @@ from cliquewise.graph.support import Support
 from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved
 from cliquewise.oracles._marginal_map_steps import MarginalMapSteps
 from cliquewise.oracles._sums_first import Mask
-from cliquewise.oracles.base import answers, refuse_evidence
+from cliquewise.oracles.base import LIMITS, answers, refuse_evidence
 from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.ragged import Ints
 
@@ -42,7 +42,7 @@ def marginal_map(graph: FactorGraph, over: Any, method: str, options: dict[str, 
         raise InfeasibleError(INFEASIBLE)
     is_max = asked[core.free]
     if is_max.all():
-        found = graph.map(method, **options)
+        found = _map(graph, method, options)
         return replace(found, labels=np.where(asked | _observed(graph), found.labels, SUMMED))
     _check(method, options)
     inner = _Inner.of(core.graph)
@@ -53,6 +53,17 @@ def marginal_map(graph: FactorGraph, over: Any, method: str, options: dict[str, 
     whole[core.free[is_max]] = labels[is_max]
     shifted: MapResult = core.translate("map", replace(answer, labels=labels))
     return replace(shifted, labels=whole)
+
+
+def _map(graph: FactorGraph, method: str, options: dict[str, Any]) -> MapResult:
+    """Nothing to sum: the MAP, by any method that knows it."""
+    if method not in METHODS:
+        return graph.map(method, **options)
+    _check(method, options)
+    given = {name: value for name, value in options.items() if value is not None}
+    if method != "junction-tree":
+        return graph.map(**given)
+    return graph.map(method, **{k: v for k, v in given.items() if k in LIMITS})
 
 
 def _asked(graph: FactorGraph, over: Any) -> Mask:
@@ -133,7 +144,7 @@ def _answer(graph: FactorGraph, is_max: Mask, method: str, options: dict[str, An
     given = {name: value for name, value in options.items() if value is not None}
     seconds, gap = given.pop("seconds", None), float(given.pop("gap", 0.0))
     if not is_max.any():
-        return _log_z(graph, seconds, gap, given)
+        return _log_z(graph, method, seconds, gap, given)
     steps = MarginalMapSteps(graph, is_max, seconds, gap, given)
     steps.answer(method)
     assert steps.labels is not None
@@ -152,12 +163,14 @@ def _answer(graph: FactorGraph, is_max: Mask, method: str, options: dict[str, An
 
 
 def _log_z(
-    graph: FactorGraph, seconds: float | None, gap: float, limits: dict[str, Any]
+    graph: FactorGraph, method: str, seconds: float | None, gap: float, limits: dict[str, Any]
 ) -> MapResult:
     """Nothing to choose: log Z, or its bounds."""
-    if seconds is not None:
-        limits = {**limits, "seconds": seconds}
-    found = graph.marginals(gap=gap, **limits)
+    if method == "junction-tree":
+        found = graph.marginals(method, **limits)
+    else:
+        timed = {"gap": gap} if seconds is None else {"gap": gap, "seconds": seconds}
+        found = graph.marginals(method, **timed, **(limits if method == "auto" else {}))
     labels = np.zeros(graph.n_variables, dtype=np.int64)
     if found.exact:
         return MapResult(

@@ -227,6 +227,7 @@ class Sparse(Oracle):
     provides: ClassVar[frozenset[str]] = frozenset({"map", "marginals", "max_marginals", "sample"})
     rank = 32
     only_adds = True
+    has_limits = True
     needs_zeros = True
 
     def refuses(self, structure: Structure, want: str = "map") -> str | None:
