@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from cliquewise.cli import COMMANDS, main
 from cliquewise.cli.progress import waiting
+from cliquewise.data.formats.bif import write_bif
 from cliquewise.data.formats.uai import write_uai
 from cliquewise.data.formats.uai_results import (
     read_uai_map,
@@ -293,3 +294,26 @@ def test_a_network_with_names_is_asked_and_answers_by_name(tmp_path):
 def test_variables_without_names_are_observed_by_number(graph, model):
     given = json.loads(call(model, "--task", "PR", "--json", "--given", "1=0").stdout)
     assert given["log_z"] == pytest.approx(graph.condition({1: 0}).marginals().log_z)
+
+
+@pytest.fixture
+def counted(tmp_path):
+    """A network whose states are named by numbers from 1 on."""
+    path = tmp_path / "counted.bif"
+    write_bif(FactorGraph.from_cpts({"Die": [0.2, 0.3, 0.5]}, states=[["1", "2", "3"]]), path)
+    return str(path)
+
+
+def test_an_evidence_file_speaks_of_numbers_whatever_states_are_called(counted, tmp_path):
+    evidence = tmp_path / "one.evid"
+    evidence.write_text("1 0 1")
+    found = json.loads(call(counted, "--task", "MAR", "--evid", str(evidence), "--json").stdout)
+    assert found["marginals"] == [[0.0, 1.0, 0.0]] and found["names"] == ["Die"]
+    named = call(counted, "--task", "MAR", "--given", "Die=2", "--json")
+    assert json.loads(named.stdout)["marginals"] == found["marginals"]
+
+
+def test_a_variable_given_two_states_is_refused_however_it_is_called(counted):
+    for again in ("Die=3", "0=3"):
+        assert "two states" in one_error_line(call(counted, "--given", "Die=2", "--given", again))
+    assert call(counted, "--given", "Die=2", "--given", "Die=2").exit_code == 0

@@ -147,7 +147,10 @@ def command(
 def read_graph(model: str, evidence: str | None, given: tuple[str, ...] = ()) -> FactorGraph:
     """The model, in the format that its name tells (UAI by default), and what was observed."""
     graph = _read_model(model, evidence)
-    return graph.condition(dict(_observed(text, graph) for text in given)) if given else graph
+    for text in given:
+        variable, state = _observed(text, graph)
+        graph = graph.condition({variable: state})
+    return graph
 
 
 def _observed(text: str, graph: FactorGraph) -> tuple[int | str, int | str]:
@@ -170,7 +173,10 @@ def _read_model(model: str, evidence: str | None) -> FactorGraph:
     if not plain.endswith((".bif", ".xml", ".xmlbif")):
         return read_uai(model, evidence)
     graph = read_bif(model)
-    return graph if evidence is None else graph.condition(read_uai_evidence(evidence))
+    if evidence is None:
+        return graph
+    by_number = graph.with_names(None).condition(read_uai_evidence(evidence))
+    return by_number.with_names(graph.names, graph.states)
 
 
 def _read_query(query: str, graph: FactorGraph) -> list[int]:
