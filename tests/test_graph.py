@@ -205,3 +205,15 @@ def test_auto_is_exact_on_small_graphs_and_can_say_why(recipe: Recipe) -> None:
 
 def test_the_text_counts_variables_and_factors() -> None:
     assert repr(FactorGraph([2, 2], [((0,), [0, 0])])) == "<FactorGraph: 2 variables, 1 factors>"
+
+
+def test_counts_and_single_variables_are_integers_of_any_kind() -> None:
+    graph = FactorGraph([2, 2], [((0, 1), [[0.0, 1.0], [2.0, 0.5]])])
+    assert len(graph.top_k(np.int64(2))) == 2 and graph.sample(np.int32(3)).shape == (3, 2)
+    assert graph.query(np.int64(1)).probabilities.shape == (2,)
+    assert graph.map(over=np.int64(1)).labels.tolist() == [-1, 0]
+    for wrong in (1.5, "2", None):
+        with pytest.raises(GraphError, match=r"k = .* integer"):
+            graph.top_k(wrong)  # type: ignore[arg-type]
+        with pytest.raises(GraphError, match=r"n = .* integer"):
+            graph.sample(wrong)  # type: ignore[arg-type]

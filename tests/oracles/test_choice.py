@@ -71,6 +71,19 @@ def test_methods_without_limits_are_chosen_where_limits_are_given() -> None:
         grid(-1.0, 4).top_k(2, max_memory=100.0)
 
 
+@pytest.mark.parametrize("method", ["auto", "junction-tree"])
+def test_limits_are_numbers_or_none(method: str) -> None:
+    graph = grid(-1.0, 3)
+    for name in ("max_memory", "max_operations"):
+        assert graph.map(method, **{name: None}).exact
+        assert graph.map(method, **{name: np.float32(1e9)}).exact
+        for wrong in ("1GB", [1e9], -1.0, np.nan):
+            with pytest.raises(UnsupportedError, match=f"{name} = .* must be a number"):
+                graph.map(method, **{name: wrong})
+    assert graph.map(seconds=np.float32(10.0)).exact
+    assert graph.map(over=[0], seconds=np.float32(10.0)).exact
+
+
 def test_a_short_time_once_leaves_no_trace_in_later_choices() -> None:
     for want in ("map", "marginals"):
         short, long = grid(-1.0, 4), grid(-1.0, 4)

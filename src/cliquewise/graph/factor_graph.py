@@ -262,7 +262,7 @@ class FactorGraph(Shapes):
         known = Names.of(names, states, self.cardinalities)
         return _restore(self.structure, self.tables, self._evidence, known)
 
-    def variable(self, name: str | int) -> int:
+    def variable(self, name: str | int | np.integer[Any]) -> int:
         """The number of a variable: its place in all answers."""
         return self._names.variable(name, self.n_variables, "the question")
 
@@ -406,8 +406,8 @@ class FactorGraph(Shapes):
         >>> [r.labels.tolist() for r in FactorGraph([3], [((0,), [0., 2., 1.])]).top_k(2)]
         [[1], [2]]
         """
-        if k < 1:
-            raise GraphError(f"k = {k}; it must be at least 1")
+        if not isinstance(k, int | np.integer) or int(k) < 1:
+            raise GraphError(f"k = {k!r}; it must be an integer, at least 1")
         return self._oracles().ask(self, "top_k", method, k=int(k), **options)  # type: ignore[no-any-return]
 
     def sample(
@@ -420,8 +420,8 @@ class FactorGraph(Shapes):
         >>> FactorGraph([2], [((0,), [0.0, -800.0])]).sample(3, random_state=0).tolist()
         [[0], [0], [0]]
         """
-        if n < 0:
-            raise GraphError(f"n = {n}; it must not be negative")
+        if not isinstance(n, int | np.integer) or int(n) < 0:
+            raise GraphError(f"n = {n!r}; it must be an integer, not negative")
         rng = np.random.default_rng(random_state)
         return self._oracles().ask(self, "sample", method, n=int(n), rng=rng, **options)  # type: ignore[no-any-return]
 

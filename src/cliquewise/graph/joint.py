@@ -125,7 +125,7 @@ def ask_joint(
     graph: FactorGraph, variables: Any, evidence: Any, method: str, options: dict[str, Any]
 ) -> Joint:
     """One more factor of zeros over the variables; its marginal is the answer."""
-    listed = [variables] if isinstance(variables, str | int) else list(variables)
+    listed = [variables] if isinstance(variables, str | int | np.integer) else list(variables)
     asked = [graph.variable(v) for v in listed]
     if not asked or len(set(asked)) < len(asked):
         raise GraphError("a query names at least one variable, and none twice")

@@ -14,6 +14,7 @@ import pkgutil
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cache
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -257,6 +258,12 @@ def over_limits(
         memory,
         operations,
     )
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse a limit that is neither None nor a number."""
+    if value is not None and not (isinstance(value, Real) and float(value) >= 0):
+        raise UnsupportedError(f"{name} = {value!r}; it must be a number, not negative")
 
 
 _registry: dict[str, Oracle] = {}

@@ -19,12 +19,14 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved, level
 from cliquewise.oracles.base import (
+    LIMITS,
     PROVED,
     QUESTIONS,
     Cost,
     Oracle,
     _registry,
     answer_to,
+    check_number,
     get,
     refuse_evidence,
     registered,
@@ -141,10 +143,8 @@ def choose(
 
 def _limit(options: dict[str, Any]) -> float | None:
     """The limit of time among the options, if there is one."""
-    seconds = options.get("seconds")
-    if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
-        raise UnsupportedError(f"seconds = {seconds!r}; it must be a number, not negative")
-    return seconds
+    check_number("seconds", options.get("seconds"))
+    return options.get("seconds")
 
 
 def _standings(structure: Structure, want: str, options: dict[str, Any]) -> list[Standing]:
@@ -247,6 +247,9 @@ def ask(graph: FactorGraph, want: str, method: str = "auto", **options: Any) -> 
     [0, 1]
     """
     refuse_evidence(options)
+    for name in LIMITS & options.keys():
+        check_number(name, options[name])
+    options = {k: v for k, v in options.items() if v is not None or k not in LIMITS}
     started = clock.now()
     core = graph.core
     if core.constant == -np.inf:

@@ -16,7 +16,7 @@ from cliquewise.graph.support import Support
 from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved
 from cliquewise.oracles._marginal_map_steps import MarginalMapSteps
 from cliquewise.oracles._sums_first import Mask
-from cliquewise.oracles.base import LIMITS, answers, refuse_evidence
+from cliquewise.oracles.base import LIMITS, answers, check_number, refuse_evidence
 from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.ragged import Ints
 
@@ -68,7 +68,7 @@ def _map(graph: FactorGraph, method: str, options: dict[str, Any]) -> MapResult:
 
 def _asked(graph: FactorGraph, over: Any) -> Mask:
     """Which variables are maximized."""
-    listed = [over] if isinstance(over, str | int) else over
+    listed = [over] if isinstance(over, str | int | np.integer) else over
     if not isinstance(listed, Iterable):
         raise GraphError(f"over = {over!r}; it is a list of variables, by numbers or names")
     numbers = [graph.variable(v) for v in listed]
@@ -98,9 +98,7 @@ def _check(method: str, options: dict[str, Any]) -> None:
             f"with over=, map has no option {unknown[0]!r}; it takes {', '.join(OPTIONS)}"
         )
     for name in OPTIONS:
-        value = options.get(name)
-        if value is not None and not (isinstance(value, int | float) and value >= 0):
-            raise UnsupportedError(f"{name} = {value!r}; it must be a number, not negative")
+        check_number(name, options.get(name))
 
 
 @dataclass(frozen=True)
