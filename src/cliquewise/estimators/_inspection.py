@@ -1,4 +1,4 @@
-"""Looking inside a fitted chain: what speaks for a tag, the largest weights."""
+"""Looking inside a fitted chain: marked-up answers, what speaks for a tag, the largest weights."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cliquewise.estimators._spans import SpanPrediction
 from cliquewise.estimators._tables import one_sequence
 from cliquewise.models.chain import ChainModel
 from cliquewise.ragged import Floats
+from cliquewise.report.faces import MarkedText
 
 
 class ChainInspection(SpanPrediction):
@@ -19,6 +20,27 @@ class ChainInspection(SpanPrediction):
 
     intercept: bool
     boundaries: bool
+
+    def show(self, X: Any, *, tokens: Any = None) -> MarkedText:
+        """Predictions as marked-up sentences: boxes in a notebook, brackets in a terminal.
+
+        Parameters
+        ----------
+        X : sequences, as in :meth:`fit`
+        tokens : list of lists of str, optional
+            What to call the tokens; by default the first column, or a feature that names a word.
+
+        Examples
+        --------
+        >>> from cliquewise import SequenceTagger
+        >>> X = [[["w=Anna"], ["w=sees"], ["w=Rome"]]] * 3
+        >>> tagger = SequenceTagger(random_state=0).fit(X, [["B-PER", "O", "B-LOC"]] * 3)
+        >>> tagger.show(X[:1])
+        [Anna]PER:0... sees [Rome]LOC:0...
+        """
+        from cliquewise.estimators._tagged_text import marked
+
+        return marked(self, X, tokens)
 
     def explain(self, x: Any, n: int = 5) -> list[dict[str, Any]]:
         """Which features speak for the tags of one sequence.

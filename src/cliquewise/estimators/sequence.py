@@ -45,7 +45,6 @@ from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.problems.pseudo_likelihood import token_by_token
 from cliquewise.ragged import Floats
-from cliquewise.report.faces import MarkedText
 from cliquewise.solvers.base import Start, choose
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.solvers.owlqn import OWLQN
@@ -451,27 +450,6 @@ class SequenceTagger(ChainTraining, Estimator):
             self.n_features_in_ = encoder.n_features_in
         for name in CACHED:
             self.__dict__.pop(name, None)
-
-    def show(self, X: Any, *, tokens: Any = None) -> MarkedText:
-        """Predictions as marked-up sentences: boxes in a notebook, brackets in a terminal.
-
-        Parameters
-        ----------
-        X : sequences, as in :meth:`fit`
-        tokens : list of lists of str, optional
-            What to call the tokens; by default the first column, or a feature that names a word.
-
-        Examples
-        --------
-        >>> from cliquewise import SequenceTagger
-        >>> X = [[["w=Anna"], ["w=sees"], ["w=Rome"]]] * 3
-        >>> tagger = SequenceTagger(random_state=0).fit(X, [["B-PER", "O", "B-LOC"]] * 3)
-        >>> tagger.show(X[:1])
-        [Anna]PER:0... sees [Rome]LOC:0...
-        """
-        from cliquewise.estimators._tagged_text import marked
-
-        return marked(self, X, tokens)
 
     def _sections(self, X: Any, y: Any, tokens: Any = None, live: bool = False) -> list[Any]:
         from cliquewise.estimators._tagger_report import tagger_sections
