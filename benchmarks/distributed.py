@@ -117,7 +117,7 @@ class OneProcess:
 
 def rounds(paths: list[Path], C: float, tol: float) -> list[dict[str, Any]]:
     """Passes and bytes to ``tol`` from several starts."""
-    from cliquewise.distributed.parts import local_solution
+    from cliquewise.distributed.partition import local_solution
     from cliquewise.distributed.problem import ClusterProblem
     from cliquewise.solvers.base import Start, get
     from cliquewise.solvers.run import run

@@ -28,7 +28,7 @@ from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers import get
 from cliquewise.solvers.run import Run
-from cliquewise.torch._control import ACCEPT
+from cliquewise.torch._lbfgs_messages import ACCEPT
 from cliquewise.torch.device import DeviceLBFGS
 
 TOLERANCES = (1e-3, 1e-4)

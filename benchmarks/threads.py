@@ -101,10 +101,10 @@ def at_once(build) -> float:
 def compare(name: str, loaded, numbers: list[int], repeats: int) -> dict:
     """One thread and others in turn; the least times of each."""
     from cliquewise.solvers import get
-    from cliquewise.solvers.backends.chain import parts
+    from cliquewise.solvers.backends.chain import parallel
     from cliquewise.solvers.run import run
 
-    parts.MOST = max(numbers)
+    parallel.MOST = max(numbers)
     build, best, apart = problem_of(loaded), {}, np.inf
     run(build(2), get("sdca"), max_epochs=1)  # compiles
     for seed in range(repeats):
@@ -141,11 +141,11 @@ def drawn(first: int, count: int) -> dict:
     """Certificates of small problems under threads."""
     from cliquewise.problems.chain import ChainProblem
     from cliquewise.solvers import get
-    from cliquewise.solvers.backends.chain import parts
+    from cliquewise.solvers.backends.chain import parallel
     from cliquewise.solvers.run import run
 
-    parts.LEAST = parts.LEAST_WORK = 1  # however small
-    parts.MOST = 8
+    parallel.LEAST = parallel.LEAST_WORK = 1  # however small
+    parallel.MOST = 8
     false = rows = 0
     slow = []  # passes of one thread where several were not done
     for seed in range(first, first + count):

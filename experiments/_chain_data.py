@@ -124,7 +124,7 @@ def error(model: ChainModel, w: np.ndarray, data: Dataset) -> float:
     """Share of wrong labels by exact Viterbi, in percent."""
     from cliquewise._kernels.chain.decode import batch_viterbi
     from cliquewise._kernels.chain.sparse import batch_sparse_viterbi
-    from cliquewise.models.links import is_sparse, may_be_sparse, transition_lists
+    from cliquewise.models.sparse_transitions import is_sparse, may_be_sparse, transition_lists
 
     nodes, edges = model.potentials(w, data)
     best, scores = np.zeros(data.n_tokens, dtype=np.int64), np.zeros(len(data))

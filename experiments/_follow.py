@@ -67,7 +67,7 @@ def followed(
     """
     assert np.isfinite(passes) or np.isfinite(seconds), "a run needs an end"
     ready(problem, solver)
-    rng, course = np.random.default_rng(seed), Course()
+    rng, resume_paths = np.random.default_rng(seed), Course()
     begin = time.process_time()
     state = solver.init(problem)
     spent = time.process_time() - begin
@@ -87,11 +87,11 @@ def followed(
         best = max(best, proof.dual)
         weights = np.asarray(solver.weights(problem, state))
         more = score(state, weights) if score is not None else {}
-        course.rows.append({"passes": done, "counted": counted, "seconds": spent,
+        resume_paths.rows.append({"passes": done, "counted": counted, "seconds": spent,
                             "primal": proof.primal, "dual": best, **more})  # fmt: skip
         over = over or proof.primal <= below or proof.primal - best <= tol * abs(proof.primal)
-    course.weights, course.state = np.array(solver.weights(problem, state)), state
-    return course
+    resume_paths.weights, resume_paths.state = np.array(solver.weights(problem, state)), state
+    return resume_paths
 
 
 def ready(problem: Any, solver: Any) -> None:

@@ -36,7 +36,9 @@ AXES = {"counted": "passes of stochastic calls, as in the paper", "passes": "pas
         "seconds": "CPU seconds"}  # fmt: skip
 
 
-def course(work: Work, key: str, problem: Any, solver: Any, passes: float) -> list[dict[str, Any]]:
+def resume_paths(
+    work: Work, key: str, problem: Any, solver: Any, passes: float
+) -> list[dict[str, Any]]:
     """A run of so many passes of stochastic calls; ``passes`` are all calls, ``counted`` these."""
     each = solver.times if isinstance(solver, Longer) else 1.0
     count = (lambda info: each) if isinstance(solver, SVRG) else None
@@ -61,7 +63,9 @@ def tagger(work: Work, c: float, sentences: int) -> ChainProblem:
 
 def tuned_sgd(work: Work, key: str, problem: Any, passes: float) -> list[dict[str, Any]]:
     """The best of a grid of delays, by the objective at the end."""
-    runs = [course(work, f"{key} {d:g}", problem, Subgradient(delay=d), passes) for d in DELAYS]
+    runs = [
+        resume_paths(work, f"{key} {d:g}", problem, Subgradient(delay=d), passes) for d in DELAYS
+    ]
     return min(runs, key=lambda rows: ends(rows, passes))
 
 
@@ -87,7 +91,7 @@ def run_ner(work: Work) -> Result:
     courses: dict[str, Courses] = {}
     for c in (1.0,) if work.quick else (0.01, 0.1, 1.0):
         problem = tagger(work, c, sentences)
-        found = {n: course(work, f"{n} {c}", problem, s, passes) for n, s in solvers.items()}
+        found = {n: resume_paths(work, f"{n} {c}", problem, s, passes) for n, s in solvers.items()}
         courses[f"{c:g}"] = {"SGD": tuned_sgd(work, f"SGD {c}", problem, passes), **found}
     return {"sentences": sentences, "passes": passes, "courses": courses}
 
@@ -166,7 +170,7 @@ def run_calls(work: Work) -> Result:
     for c in (1.0,):
         problem = tagger(work, c, sentences)
         courses[f"{c:g}"] = {
-            name: course(work, f"{name} {c}", problem, solver, passes)
+            name: resume_paths(work, f"{name} {c}", problem, solver, passes)
             for name, solver in solvers.items()
         }
     return {"sentences": sentences, "passes": passes, "courses": courses}
@@ -267,7 +271,7 @@ def run_hyperparameters(work: Work) -> Result:
     problem = tagger(work, 0.01, sentences)
     courses = {
         title: {
-            name: course(work, f"{title} {name}", problem, solver, passes)
+            name: resume_paths(work, f"{title} {name}", problem, solver, passes)
             for name, solver in solvers.items()
         }
         for title, solvers in groups.items()

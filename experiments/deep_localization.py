@@ -39,7 +39,7 @@ def problem_of(task: Any, n: int, seed: int) -> Any:
     return DeepProblem(scorer, *scenes, loss="hinge", lam=1 / n, batch_size=20)
 
 
-def course(task: Any, n: int, solver: Any, passes: float, seed: int) -> list[dict[str, Any]]:
+def resume_paths(task: Any, n: int, solver: Any, passes: float, seed: int) -> list[dict[str, Any]]:
     """A run; ``inner`` counts as the paper does, without anchors and acceptance tests."""
     problem = problem_of(task, n, seed)
     start = problem.objective(problem.weights())
@@ -92,14 +92,19 @@ def run_deep(work: Work) -> Result:
 
             def runs(name: str, seed: int, m=method, s=solvers, most=most, t=task, o=title) -> Any:
                 key = f"{o} {m} {name} {seed}"
-                return work.kept(key, lambda: course(t, n, s[name], most, seed))
+                return work.kept(key, lambda: resume_paths(t, n, s[name], most, seed))
 
             best = min(solvers, key=lambda name: at(runs(name, 0), passes))
             courses = [runs(best, seed) for seed in range(seeds)]
             every = {"all": [at(c, passes) for c in courses],
                      "stochastic": [at(c, passes, "inner") for c in courses]}  # fmt: skip
             rise = max(float(np.max(np.diff(column(c, "primal")))) for c in courses)
-            found[method] = {"setting": best, "course": courses[0], "ends": every, "rise": rise}
+            found[method] = {
+                "setting": best,
+                "resume_paths": courses[0],
+                "ends": every,
+                "rise": rise,
+            }
         tasks[title] = found
     return {"scenes": n, "passes": passes, "seeds": seeds, "tasks": tasks}
 
@@ -135,7 +140,7 @@ def draw_deep(result: Result, path: Path) -> None:
         for count, label in (("inner", "of stochastic steps"), ("passes", "of all calls")):
             lines = {}
             for name, m in methods.items():
-                rows = m["course"]
+                rows = m["resume_paths"]
                 lines[f"{name}, {m['setting']}"] = column(rows, count), column(rows, "primal")
             drawn.append(Panel(title, f"passes {label}", "objective", lines, log="y"))
     panels(path, drawn, across=2)
@@ -174,7 +179,9 @@ def varied(*titles: str) -> Any:
         task, courses = Task(**TASKS["wrong targets"]), {}
         for title in titles[:1] if work.quick else titles:
             courses[title] = {
-                name: work.kept(f"{title} {name}", lambda s=solver: course(task, n, s, passes, 0))
+                name: work.kept(
+                    f"{title} {name}", lambda s=solver: resume_paths(task, n, s, passes, 0)
+                )
                 for name, solver in effects(work.quick)[title].items()
             }
         return {"scenes": n, "passes": passes, "courses": courses}

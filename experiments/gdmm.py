@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.graphs import GraphDataset
-from cliquewise.models import links
+from cliquewise.models import sparse_transitions
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.problems.graph import GraphProblem
@@ -166,7 +166,7 @@ def run_many_labels(work: Work) -> Result:
 
 def dense_pass(problem: ChainProblem, examples: int = 2) -> float:
     """Seconds of a pass of bcfw whose Viterbi reads whole transition tables, from a few visits."""
-    least, links.MANY_LABELS = links.MANY_LABELS, 1 << 30
+    least, sparse_transitions.MANY_LABELS = sparse_transitions.MANY_LABELS, 1 << 30
     try:
         small = ChainProblem(problem.model, problem.data.subset(np.arange(examples)), loss="hinge")
         ready(small, BCFW_2013)
@@ -175,7 +175,7 @@ def dense_pass(problem: ChainProblem, examples: int = 2) -> float:
         state.blocks.visit(np.arange(examples), np.zeros(examples))
         spent = time.process_time() - begin
     finally:
-        links.MANY_LABELS = least
+        sparse_transitions.MANY_LABELS = least
     return spent / small.data.n_tokens * problem.data.n_tokens
 
 

@@ -33,7 +33,7 @@ def ticks(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def course(*rows):
+def resume_paths(*rows):
     trace = cw.Trace()
     for seconds, primal, dual in rows:
         trace.append(seconds=seconds, epochs=2 * seconds, primal=primal, dual=dual,
@@ -43,7 +43,7 @@ def course(*rows):
 
 # ---- courses
 
-ONE, TWO = course((1, 4, 1), (2, 3, 2.5), (3, 3, 3)), course((1, 5, 2), (2, 3.5, 2.9))
+ONE, TWO = resume_paths((1, 4, 1), (2, 3, 2.5), (3, 3, 3)), resume_paths((1, 5, 2), (2, 3.5, 2.9))
 
 
 def test_runs_are_drawn_in_their_own_colors_styles_and_markers(ax):

@@ -85,7 +85,7 @@ class Certificate:
         return frame({name: [cell] for name, cell in self._cells().items()})
 
     def _repr_html_(self) -> str:
-        from cliquewise.report.faces import badge
+        from cliquewise.report.notebook import badge
 
         return badge(self._cells())
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.data.attributes import FirstSight
-from cliquewise.data.cells import plain_cells
+from cliquewise.data.column_values import plain_cells
 from cliquewise.data.frames import Table, grouped
 from cliquewise.data.spans import Places, Scheme, SpanLabels, check_scheme
 from cliquewise.errors import DataError
@@ -90,7 +90,7 @@ class SpanScores:
         return frame({c: [getattr(row, c) for row in rows] for c in _SPAN_COLUMNS}, names)
 
     def _repr_html_(self) -> str:
-        from cliquewise.report.faces import table
+        from cliquewise.report.notebook import table
 
         rows = [[n, *(_rounded(getattr(s, c)) for c in _SPAN_COLUMNS)] for n, s in self._rows()]
         return table(["type", *_SPAN_COLUMNS], rows)
@@ -125,7 +125,7 @@ class Confusion:
         return frame(columns, self.classes)
 
     def _repr_html_(self) -> str:
-        from cliquewise.report.faces import matrix
+        from cliquewise.report.notebook import matrix
 
         return matrix(self.classes, self.matrix.tolist())
 

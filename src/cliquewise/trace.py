@@ -109,7 +109,7 @@ class Trace:
 
     def _repr_html_(self) -> str:
         """The gap, or whatever it records, over seconds."""
-        from cliquewise.report.faces import curve, escaped
+        from cliquewise.report.notebook import curve, escaped
 
         known: tuple[str, ...] = ("gap", "lower", "upper", "primal", "dual")
         shown = [name for name in known if name in self.columns] or list(self.columns[-1:])

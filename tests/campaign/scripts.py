@@ -100,7 +100,7 @@ def certificate_script(case: dict[str, Any]) -> str:
     if any("before" in drawn for drawn in case["runs"]):
         lines = [IMPORTS, RECORD, ""]
     if problem["params"].get("n_jobs", 1) > 1:
-        lines += ["from cliquewise.solvers.backends.chain import parts",
+        lines += ["from cliquewise.solvers.backends.chain import parallel",
                   "parts.LEAST = parts.LEAST_WORK = 1", ""]  # fmt: skip
     if any("mode" in drawn and "before" not in drawn for drawn in case["runs"]):
         lines += [MODES, inspect.getsource(modes._in_parts), "", inspect.getsource(modes.train), ""]

@@ -110,9 +110,9 @@ class Worker:
 
 def _serve(pipe: Any) -> None:
     """The child: answer until the pipe is closed."""
-    from cliquewise.solvers.backends.chain import parts
+    from cliquewise.solvers.backends.chain import parallel
 
-    parts.LEAST = parts.LEAST_WORK = 1  # drawn problems are small, and threads may race on them
+    parallel.LEAST = parallel.LEAST_WORK = 1  # use threads on small problems, too
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent

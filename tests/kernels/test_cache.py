@@ -102,7 +102,7 @@ def test_what_kernels_share_is_compiled_once_for_all_processes(place, tmp_path):
 
 
 def test_long_compiling_is_announced_once_and_names_the_folder(place, tmp_path):
-    code = "from cliquewise._kernels import on_disk; on_disk.PATIENCE = -1.0\n"
+    code = "from cliquewise._kernels import cache; cache.PATIENCE = -1.0\n"
     code += "from tiny import thrice, twice; print(twice(2.0) + thrice(3.0))"
     first, second = (start(code, place, tmp_path).stderr for _ in range(2))
     assert first.count("compiling this part, once; kept in") == 1
@@ -163,10 +163,10 @@ def test_nobody_waits_for_a_process_that_was_killed_while_it_compiled(place, tmp
 
 
 def test_a_turn_that_two_threads_end_at_once_ends_once(tmp_path, monkeypatch):
-    turns = pytest.importorskip("cliquewise._kernels.turns")
+    turns = pytest.importorskip("cliquewise._kernels.compile_lock")
     if turns.fcntl is None:
         pytest.skip("no locks on files here")
-    turn, flock = turns.Turn(), turns.fcntl.flock
+    turn, flock = turns.CompileLock(), turns.fcntl.flock
     assert not turn.wait(tmp_path / "a.turn")
 
     def slow(file, what):
@@ -176,4 +176,4 @@ def test_a_turn_that_two_threads_end_at_once_ends_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(turns.fcntl, "flock", slow)
     turn.end()
-    assert not turns.Turn().wait(tmp_path / "a.turn")  # nobody has it
+    assert not turns.CompileLock().wait(tmp_path / "a.turn")  # nobody has it

@@ -20,7 +20,7 @@ from strategies import FAMILIES, Recipe
 from cliquewise.errors import GraphError, InfeasibleError, PrecisionError, UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import Oracle, registered
-from cliquewise.oracles._leveled import PLAIN, RESOLVED
+from cliquewise.oracles._rescaling import PLAIN, RESOLVED
 
 SCALES = ("mixed", "one", "soft rules", "by table", "around the limit")
 #: Labelings of a drawn graph at most, and graphs for each oracle.

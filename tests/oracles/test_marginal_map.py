@@ -12,9 +12,9 @@ from cliquewise.errors import GraphError, InfeasibleError, TooLargeError, Unsupp
 from cliquewise.graph.builders import complete, grid, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import _marginal_map_steps as steps
+from cliquewise.oracles._conditional_sums import SumsGiven
 from cliquewise.oracles._mixed_orders import mixed_order, narrowing
-from cliquewise.oracles._sums_first import plan_sums, sum_out
-from cliquewise.oracles._sums_given import SumsGiven
+from cliquewise.oracles._sum_elimination import plan_sums, sum_out
 
 
 def drawn(seed: int, n: int = 8) -> tuple[FactorGraph, list[int]]:

@@ -11,8 +11,8 @@ from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.builders import complete, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._factor_messages import FactorMessages
+from cliquewise.oracles._logz_lower_bound import sum_below
 from cliquewise.oracles._mini_buckets import TooLate, mini_bucket_bound
-from cliquewise.oracles._sums_below import sum_below
 from cliquewise.oracles.base import get
 
 

@@ -156,7 +156,7 @@ def test_a_graph_can_be_clicked_filtered_and_has_only_text_for_names(browser, tm
     assert "observed" in visit.page.text_content(".card h4")
     visit.page.fill("[data-filter=text]", "onerror")
     assert visit.shown() == 1
-    visit.page.select_option("[data-filter=order]", "doubt")
+    visit.page.select_option("[data-filter=order]", "rounding_error")
     visit.check()
 
 

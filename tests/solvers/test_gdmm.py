@@ -24,7 +24,7 @@ from cliquewise._kernels.gdmm import viterbi as gdmm_viterbi
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel
-from cliquewise.models.links import transition_lists
+from cliquewise.models.sparse_transitions import transition_lists
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.backends.chain.active import empty_table
 from cliquewise.solvers.base import choose
@@ -194,10 +194,10 @@ def test_searches_in_single_precision_lead_to_the_same_optimum(
         for _ in range(3):
             state, _ = solver.step(problem, state, rng)
         rows = state.sets.rows
-        assert (len(rows.brief) > 0) == (pairs == "all")
-        for a in np.flatnonzero(rows.dense * (len(rows.brief) > 0)):
+        assert (len(rows.values_f32) > 0) == (pairs == "all")
+        for a in np.flatnonzero(rows.dense * (len(rows.values_f32) > 0)):
             own = slice(rows.start[a], rows.start[a] + 30)
-            assert np.array_equal(rows.brief[own], rows.value[own].astype(np.float32))
+            assert np.array_equal(rows.values_f32[own], rows.value[own].astype(np.float32))
         fit = solve(problem, solver, tol=1e-3 if solver.step_rule else 1e-4)
         assert fit.converged
         assert fit.certificate.dual <= exact.primal and exact.dual <= fit.certificate.primal

@@ -345,8 +345,8 @@ def test_sparse_decoding_takes_the_steps_of_the_dense_one(
     found = []
     for least, share in ((200, 0.1), (2, 1.0)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("cliquewise.models.links.MANY_LABELS", least)
-            patch.setattr("cliquewise.models.links.SPARSE", share)
+            patch.setattr("cliquewise.models.sparse_transitions.MANY_LABELS", least)
+            patch.setattr("cliquewise.models.sparse_transitions.SPARSE", share)
             problem = larger(seed, 20, k, 6)
             state, rng = solver.init(problem), np.random.default_rng(0)
             assert (state.blocks.links is None) == (least == 200)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 import cliquewise as cw
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.solvers.backends.chain import parts as threads
-from cliquewise.solvers.backends.chain import single
+from cliquewise.solvers.backends.chain import float32_duals
+from cliquewise.solvers.backends.chain import parallel as threads
 from cliquewise.solvers.run import run
 from cliquewise.solvers.sdca import SDCA
 
@@ -39,7 +39,7 @@ def test_single_precision_reaches_the_same_optimum(
     pairs: str, jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "LEAST_WORK", 1.0)
-    monkeypatch.setattr(single, "TOKENS", 100)  # several sections
+    monkeypatch.setattr(float32_duals, "TOKENS", 100)  # several sections
     base = random_problem(1, 100, 5, 10, pairs=pairs)
     double = run(base, SDCA(), tol=1e-5, max_epochs=300, random_state=0)
     problem = ChainProblem(base.model, base.data, base.C, n_jobs=jobs)

@@ -156,7 +156,9 @@ def test_what_visits_keep_is_a_point_of_the_dual_found_at_their_own_weights(
         found = backend.kept()
         shares = backend.anchor.shares[problem.data.lengths > 0]
         np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-12)
-        bound = problem.bound(found.cost, found.gradient / lam, found.doubt, backend.summands)
+        bound = problem.bound(
+            found.cost, found.gradient / lam, found.rounding_error, backend.weight_error_scale
+        )
         value = problem.primal(backend.unpacked(new))
         assert bound.value <= value + 1e-9
         c, w = -found.gradient / lam, new

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.solvers.backends.chain import parts as threads
+from cliquewise.solvers.backends.chain import parallel as threads
 from cliquewise.solvers.backends.chain.duals import ChainDuals
 from cliquewise.solvers.run import run
 from cliquewise.solvers.sdca import SDCA

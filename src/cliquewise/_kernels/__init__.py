@@ -1,61 +1,23 @@
 """Numba functions on plain arrays, and nothing else.
 
-Everything here is compiled by the one decorator below. Compiled code is cached on disk,
-in a folder whose name holds a hash of *all* kernel sources: numba itself notices a change
-of a kernel's own file only, and would go on running a stale copy of a callee that lives
-in another file.
+Everything here is compiled by the decorator below. Compiled code is cached on disk, in a
+folder per module whose name contains a hash of the module and of everything it imports: numba
+itself only notices changes of a kernel's own file, and would run stale copies of its callees.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import sys
-import tempfile
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-import numba.core.config
 
-from cliquewise._kernels.on_disk import KernelCache, PartCache, SharedCache, attach, warn_once
-from cliquewise._kernels.parts import Kernel, PartCompiler
+from cliquewise._kernels.cache import KernelCache, PartCache, SharedCache, attach, cache_folder
+from cliquewise._kernels.compiler import Kernel, PartCompiler
 
-# numba sets the names of this module at run time, which a type checker cannot see.
-config: Any = numba.core.config
+__all__ = ["REASSOCIATE", "cache_folder", "kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _is_writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
-@cache
-def cache_folder() -> Path | None:
-    """Folder for compiled kernels, or None where nothing can be written."""
-    digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(source.read_bytes())
-    name = f"kernels-{digest.hexdigest()[:16]}"
-    if config.CACHE_DIR:
-        base = Path(config.CACHE_DIR)
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")
-    folder = base / "cliquewise" / name
-    if _is_writable(folder):
-        return folder
-    warn_once(f"{folder} cannot be written")
-    return None
 
 
 def kernel(
@@ -86,23 +48,11 @@ def kernel(
 
     def compile_(f: F) -> Any:
         if inline:
-            return _cached(numba.njit(inline="always", **options)(f), f, KernelCache)
-        part = _cached(numba.njit(**as_part)(f), f, PartCache)
-        return part if helper else _cached(Kernel(f, options, part), f, SharedCache)
+            return attach(numba.njit(inline="always", **options)(f), f, KernelCache)
+        part = attach(numba.njit(**as_part)(f), f, PartCache)
+        return part if helper else attach(Kernel(f, options, part), f, SharedCache)
 
     return compile_ if function is None else compile_(function)
-
-
-def _cached(compiled: Any, function: Callable[..., Any], kind: type[KernelCache]) -> Any:
-    """Give a function its cache in our folder."""
-    folder = cache_folder()
-    if folder is None:
-        return compiled
-    previous, config.CACHE_DIR = config.CACHE_DIR, str(folder)
-    try:
-        return attach(compiled, function, kind)
-    finally:
-        config.CACHE_DIR = previous
 
 
 #: Sums may be reordered and products fused; infinities and NaN keep their meaning.

@@ -56,7 +56,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; an error of ours, of the file system or of memory ends with status 2."""
-        from cliquewise.cli.face import with_flags
+        from cliquewise.cli.formatting import with_flags
         from cliquewise.errors import CliquewiseError
 
         try:

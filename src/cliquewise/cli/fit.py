@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cliquewise.cli import debug_option
-from cliquewise.cli.face import GroupedCommand, counted, size_of, with_flags
+from cliquewise.cli.formatting import GroupedCommand, counted, size_of, with_flags
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
     FORMATS,

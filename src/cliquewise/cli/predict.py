@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cliquewise.cli import debug_option, standard_output
-from cliquewise.cli.face import counted
+from cliquewise.cli.formatting import counted
 from cliquewise.cli.spans import SpanWriter
 from cliquewise.cli.tagging import (
     BATCH,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cliquewise.cli import debug_option, standard_output
-from cliquewise.cli.face import size_of
+from cliquewise.cli.formatting import size_of
 from cliquewise.cli.tagging import (
     Writing,
     check_columns,

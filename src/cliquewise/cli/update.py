@@ -7,8 +7,8 @@ import time
 import click
 
 from cliquewise.cli import debug_option
-from cliquewise.cli.face import counted
 from cliquewise.cli.fit import report
+from cliquewise.cli.formatting import counted
 from cliquewise.cli.tagging import (
     Writing,
     check_columns,

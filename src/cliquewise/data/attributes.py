@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from cliquewise.data.blocks import PLAIN, RECORD, SETS, UNIT, Block, Parts, as_bytes, cut
 from cliquewise.data.dataset import Dataset, token_place
-from cliquewise.data.entries import Entries
 from cliquewise.data.flatten import flatten_into, in_order
 from cliquewise.data.names import UTF8, Names, NamesIndex, table_size
 from cliquewise.data.token_items import ItemTables, encode_items
+from cliquewise.data.unsorted_features import RawFeatures
 from cliquewise.errors import DataError
 
 # The separators themselves, should they occur in an attribute, become noncharacters of Unicode.
@@ -155,7 +155,7 @@ def check_counts(n_hash: Any, min_count: Any) -> None:
 
 def encode_attributes(
     tokens: list[Any], offsets: NDArray[np.int64], table: AttributeTable
-) -> Entries:
+) -> RawFeatures:
     """Number the attributes of all tokens; those that are 0 may be left out."""
     parts: Parts
     try:
@@ -167,7 +167,7 @@ def encode_attributes(
             parts = [(table.encode_block(b), b) for b in _general_blocks(tokens, offsets)]
     if len(parts) == 1:
         ((ids, block),) = parts
-        return Entries(offsets, block.lengths, ids, block.values, table.n_features)
+        return RawFeatures(offsets, block.lengths, ids, block.values, table.n_features)
     return _assemble(parts, _flat(parts), offsets, table.n_features)
 
 
@@ -248,14 +248,14 @@ def _flat(parts: Parts) -> NDArray[np.int32]:
 
 def _assemble(
     parts: Parts, ids: NDArray[np.int32], offsets: NDArray[np.int64], n_features: int
-) -> Entries:
+) -> RawFeatures:
     lengths = _lengths(parts)
     values = None
     if any(block.values is not None for _, block in parts):
         values = np.concatenate(
             [np.ones(len(i)) if b.values is None else b.values for i, b in parts]
         )
-    return Entries(offsets, lengths, ids, values, n_features)
+    return RawFeatures(offsets, lengths, ids, values, n_features)
 
 
 def _plain_blocks(tokens: list[Any]) -> Iterator[Block]:

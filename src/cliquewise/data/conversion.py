@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from cliquewise.data.builtin_templates import BUILTIN, DEFAULT
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.encode import FeatureEncoder
-from cliquewise.data.entries import Entries
 from cliquewise.data.formats.conll import Columns, Sentence
 from cliquewise.data.frames import frame_rows, is_table
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.data.templates import Template
+from cliquewise.data.unsorted_features import RawFeatures
 from cliquewise.errors import DataError, FormatError
 
 
@@ -95,7 +95,7 @@ class SequenceEncoder:
         X = self._prepared(X)
         return self._with_edges(self.inner.transform(X), X)
 
-    def entries(self, X: Any) -> Entries:
+    def entries(self, X: Any) -> RawFeatures:
         """Attributes of tokens, not put in order; none of pairs of tokens."""
         return self.inner.entries(self._prepared(X))
 

@@ -17,11 +17,11 @@ from cliquewise.data.attributes import (
     learn_attributes,
 )
 from cliquewise.data.dataset import Dataset
-from cliquewise.data.entries import Entries
 from cliquewise.data.frames import frame_rows, is_table
 from cliquewise.data.labels import Labels
 from cliquewise.data.matrices import check_pointers, checked_matrix, first_beyond
 from cliquewise.data.names import listed_names
+from cliquewise.data.unsorted_features import RawFeatures
 from cliquewise.errors import DataError
 from cliquewise.ragged import offsets_of
 
@@ -114,12 +114,12 @@ class FeatureEncoder:
             return encode_attributes(*_tokens(X), self._get_table()).compact()
         return self._numbers(X)
 
-    def entries(self, X: Any) -> Entries:
+    def entries(self, X: Any) -> RawFeatures:
         """:meth:`transform` without putting the attributes in order."""
         X = self._checked(X)
         if self.kind == ATTRIBUTES and not isinstance(X, Dataset):
             return encode_attributes(*_tokens(X), self._get_table())
-        return _dense_entries(X, self.n_features) or Entries.of(self._numbers(X))
+        return _dense_entries(X, self.n_features) or RawFeatures.of(self._numbers(X))
 
     def _checked(self, X: Any) -> Any:
         """Sequences of the kind that was learnt from."""
@@ -268,7 +268,7 @@ def _encode_numbers(X: Any, n_features: int | None = None) -> Dataset:
     return Dataset.from_matrix(_stack_sparse(X, width), offsets)
 
 
-def _dense_entries(X: Any, width: int) -> Entries | None:
+def _dense_entries(X: Any, width: int) -> RawFeatures | None:
     """All numbers of arrays, the zeros too; None for other kinds, or where a closer look is due."""
     parts = X if isinstance(X, list) else list(X) if isinstance(X, np.ndarray) else None
     if not parts or not all(
@@ -282,7 +282,7 @@ def _dense_entries(X: Any, width: int) -> Entries | None:
     n = len(values) // width if width else 0
     indices = np.tile(np.arange(width, dtype=np.int32), n)
     offsets = offsets_of([len(x) for x in parts])
-    return Entries(offsets, np.full(n, width), indices, values, width) if width else None
+    return RawFeatures(offsets, np.full(n, width), indices, values, width) if width else None
 
 
 def _stack_sparse(X: Sequence[Any], width: int) -> Any:

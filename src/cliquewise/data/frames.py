@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cliquewise.data.cells import as_narwhals, plain_cells
+from cliquewise.data.column_values import as_narwhals, plain_cells
 from cliquewise.data.formats.conll import Columns
 from cliquewise.errors import DataError
 from cliquewise.ragged import Ints, offsets_of

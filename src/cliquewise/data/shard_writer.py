@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from cliquewise.data.attributes import FirstSight
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.dataset import Dataset
-from cliquewise.data.entries import Entries
 from cliquewise.data.labels import Labels
 from cliquewise.data.shard_files import MANIFEST, POINTERS, TYPES, read_names, write_names
 from cliquewise.data.shards import Block, Shards
+from cliquewise.data.unsorted_features import RawFeatures
 from cliquewise.errors import DataError, TooLargeError
 from cliquewise.persistence import replace_file
 
@@ -200,7 +200,7 @@ class Writer:
             (self.folder / f"{name}.kept").unlink(missing_ok=True)
         for a, b in _token_chunks(offsets):
             entries = slice(int(offsets[a]), int(offsets[b]))
-            part = Entries(
+            part = RawFeatures(
                 np.array([0, b - a]), np.diff(offsets[a : b + 1]), new[indices[entries]],
                 None if values is None else values[entries], int(keep.sum()),
             ).compact()  # fmt: skip

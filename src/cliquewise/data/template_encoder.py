@@ -22,12 +22,12 @@ from cliquewise.data.attributes import (
 )
 from cliquewise.data.builtin_templates import change_of
 from cliquewise.data.dataset import Dataset
-from cliquewise.data.entries import Entries
 from cliquewise.data.formats.conll import Columns
 from cliquewise.data.names import listed_names
 from cliquewise.data.rules import Macro, Rule
 from cliquewise.data.template_items import RuleItems
 from cliquewise.data.templates import Template
+from cliquewise.data.unsorted_features import RawFeatures
 from cliquewise.errors import DataError
 
 _DENSE = 1 << 22  # below this many possible combinations, a table beats sorting
@@ -109,7 +109,7 @@ class TemplateEncoder:
         """Encode the tokens; attributes never seen are left out."""
         return self.entries(text).compact()
 
-    def entries(self, text: Columns) -> Entries:
+    def entries(self, text: Columns) -> RawFeatures:
         """:meth:`transform` without putting the attributes in order."""
         if len(text) > _SHORT or not self.template.token_rules:
             return self._entries(_View(text, self.template), "tokens")
@@ -134,7 +134,7 @@ class TemplateEncoder:
             self._tables[what] = AttributeTable(vocabulary, self.n_hash or 0)
         return self._tables[what]
 
-    def _entries(self, view: _View, what: str) -> Entries:
+    def _entries(self, view: _View, what: str) -> RawFeatures:
         of_edges, table = what == "edges", self._table(what)
         rules = self.template.edge_rules if of_edges else self.template.token_rules
         ids = _number_all(_apply(view, rules, inner=of_edges), table.numbers, view)
@@ -318,6 +318,6 @@ def _number_all(
     return np.stack(columns, axis=1)
 
 
-def _as_entries(ids: NDArray[np.int32], text: Columns, n_features: int) -> Entries:
+def _as_entries(ids: NDArray[np.int32], text: Columns, n_features: int) -> RawFeatures:
     lengths = np.full(ids.shape[0], ids.shape[1], dtype=np.int64)
-    return Entries(text.offsets, lengths, ids.reshape(-1), None, n_features)
+    return RawFeatures(text.offsets, lengths, ids.reshape(-1), None, n_features)

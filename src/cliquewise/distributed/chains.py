@@ -21,7 +21,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.formats.conll import Columns, read_conll
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
-from cliquewise.distributed.parts import Block, Part, Places
+from cliquewise.distributed.partition import Block, Part, Places
 from cliquewise.errors import DataError, FormatError
 from cliquewise.estimators._inputs import mean_by_example
 from cliquewise.models.attributes import augment, label_pairs, seen_transitions

@@ -12,10 +12,10 @@ import numpy as np
 from cliquewise.distributed import rows
 from cliquewise.distributed.estimator import ClusterEstimator
 from cliquewise.distributed.inputs import in_pairs, is_distributed, on_cluster
-from cliquewise.distributed.parts import named
+from cliquewise.distributed.partition import named
 from cliquewise.distributed.problem import ClusterProblem
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._base import all_or_nothing
+from cliquewise.estimators._base import rollback_on_error
 from cliquewise.estimators.multilabel import MultiLabelClassifier, Rows
 from cliquewise.models.label_sets import multilabel_model
 from cliquewise.oracles.label_rows import is_narrow
@@ -65,7 +65,7 @@ class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
     _kind: ClassVar[str] = "label_graph"
     _local: ClassVar[type[MultiLabelClassifier]] = MultiLabelClassifier
 
-    @all_or_nothing
+    @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DaskMultiLabelClassifier:
         """Train.
 

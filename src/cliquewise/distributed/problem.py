@@ -14,7 +14,7 @@ import numpy as np
 
 from cliquewise.distributed.checks import check_memory
 from cliquewise.distributed.cluster import Cluster
-from cliquewise.distributed.parts import (
+from cliquewise.distributed.partition import (
     Places,
     Summary,
     local_solution,
@@ -36,7 +36,7 @@ class ClusterProblem(Problem):
     ----------
     cluster : Cluster
     parts : list of Future
-        Of :class:`~cliquewise.distributed.parts.Part`.
+        Of :class:`~cliquewise.distributed.partition.Part`.
     places, rows : sequences
         Those of every part, for the client.
     like : Problem
@@ -69,15 +69,15 @@ class ClusterProblem(Problem):
         self._is_convex = all(s.is_convex for s in found)
         self._floor = fsum(s.floor for s in found) / max(self._n, 1)
         self._prints = [s.fingerprint for s in found]
-        n_rows = len(self.like.summands)
+        n_rows = len(self.like.weight_error_scale)
         self._summands, by_row = np.zeros(n_rows), np.zeros(n_rows)
         for s, rows in zip(found, self.rows, strict=True):
-            self._summands[rows] += s.summands
-            by_row[rows] += s.doubts[0]
+            self._summands[rows] += s.weight_error_scale
+            by_row[rows] += s.rounding_terms[0]
         # Sums of the parts are one more sum of that many; each summand was rounded SUM times.
         more = 1.0 + len(found) / SUM
         self._summands *= more
-        self._doubts = by_row * more, fsum(s.doubts[1] for s in found)
+        self._doubts = by_row * more, fsum(s.rounding_terms[1] for s in found)
 
     # ---- sizes
 
@@ -145,12 +145,12 @@ class ClusterProblem(Problem):
         return self.like.largest(w)
 
     @property
-    def summands(self) -> Floats:
+    def weight_error_scale(self) -> Floats:
         """Those of all partitions."""
         return self._summands
 
     @property
-    def doubts(self) -> tuple[Floats, float]:
+    def rounding_terms(self) -> tuple[Floats, float]:
         """Those of all partitions."""
         return self._doubts
 

@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix, issparse, vstack
 
 from cliquewise.data.label_sets import LabelSets
 from cliquewise.data.matrices import check_values, checked_matrix
-from cliquewise.distributed.parts import Block, Part, Places
+from cliquewise.distributed.partition import Block, Part, Places
 from cliquewise.errors import DataError
 from cliquewise.problems.base import check_weights
 from cliquewise.problems.label_graph import LabelGraphProblem

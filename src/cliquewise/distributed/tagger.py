@@ -14,10 +14,10 @@ from cliquewise.distributed import chains
 from cliquewise.distributed.cluster import Cluster
 from cliquewise.distributed.estimator import ClusterEstimator
 from cliquewise.distributed.inputs import in_pairs, is_distributed, on_cluster
-from cliquewise.distributed.parts import named
+from cliquewise.distributed.partition import named
 from cliquewise.distributed.problem import ClusterProblem
 from cliquewise.errors import UnsupportedError
-from cliquewise.estimators._base import all_or_nothing
+from cliquewise.estimators._base import rollback_on_error
 from cliquewise.estimators._inputs import class_weights
 from cliquewise.estimators.sequence import SequenceTagger
 from cliquewise.models.chain import ChainModel
@@ -75,7 +75,7 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
 
     # ---- training
 
-    @all_or_nothing
+    @rollback_on_error
     def fit(  # type: ignore[override]
         self,
         X: Any,

@@ -46,7 +46,7 @@ MODEL = (
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def all_or_nothing(method: Method) -> Method:
+def rollback_on_error(method: Method) -> Method:
     """A method that trains; if it raises, the estimator is what it was before."""
 
     @wraps(method)

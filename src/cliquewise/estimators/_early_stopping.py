@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.data.dataset import Dataset
-from cliquewise.data.entries import Entries
+from cliquewise.data.unsorted_features import RawFeatures
 from cliquewise.errors import DataError
 from cliquewise.estimators._tables import labeled
 from cliquewise.metrics import span_f1, token_accuracy
@@ -57,7 +57,7 @@ class EarlyStopping:
         return self.stopped
 
     @cached_property
-    def _entries(self) -> Entries:
+    def _entries(self) -> RawFeatures:
         return self.tagger.encoder_.entries(self.X)  # type: ignore[no-any-return]
 
     @cached_property

@@ -16,12 +16,12 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.data.shard_cache import ShardCache
 from cliquewise.errors import CliquewiseError, DataError
-from cliquewise.estimators._base import all_or_nothing
+from cliquewise.estimators._base import rollback_on_error
 from cliquewise.estimators._chain_files import pack_chain
 from cliquewise.estimators._costs import PSEUDO
 from cliquewise.estimators._pruning import ChainPruning
 from cliquewise.estimators._stored import Arrays, Header
-from cliquewise.estimators._tables import Given, laid_out
+from cliquewise.estimators._tables import SampleInputs, laid_out
 from cliquewise.problems.fingerprint import Fingerprint
 from cliquewise.ragged import Ints
 from cliquewise.solvers.base import State, get
@@ -34,7 +34,7 @@ _FIELDS = (
 )  # fmt: skip
 
 
-class Known(NamedTuple):
+class PartialWarmStart(NamedTuple):
     """A state of other examples, and which of these are examples now: ``own[i]`` was ``old[i]``."""
 
     state: DualAscent
@@ -55,7 +55,7 @@ class ChainTraining(ChainPruning):
     _check_parameters: Callable[[], None]
     _fit: Callable[..., Any]
 
-    @all_or_nothing
+    @rollback_on_error
     def partial_fit(
         self,
         X: Any,
@@ -81,7 +81,7 @@ class ChainTraining(ChainPruning):
             As in :meth:`fit`. With ``min_count``, new attributes are counted in ``X`` alone, and
             examples of before are without them: what was too rare in these was not kept.
         """
-        given = Given(sample_weight, token_weight)
+        given = SampleInputs(sample_weight, token_weight)
         if "coef_" not in self.__dict__:
             return self._begin(X, y, classes, given)  # type: ignore[no-any-return]
         self._check_parameters()
@@ -125,7 +125,7 @@ class ChainTraining(ChainPruning):
                 "by the old one: call fit(..., warm_start=True) with all examples"
             )
 
-    def _fit_known(self, X: Any, y: Any, given: Given, callback: Any) -> Self:
+    def _fit_known(self, X: Any, y: Any, given: SampleInputs, callback: Any) -> Self:
         """Train on examples of which some are known, from the dual variables of these."""
         self._check_parameters()
         old, partial, state = self._kept_examples("warm_start")
@@ -185,7 +185,7 @@ class ChainTraining(ChainPruning):
 
     def _adopted(self, problem: Any, solver: Any, warm: Any) -> Any:
         """A state for this problem from one of other examples; None if the solver has none."""
-        if not isinstance(warm, Known):
+        if not isinstance(warm, PartialWarmStart):
             return warm
         if not isinstance(solver, SDCA) or self.loss == PSEUDO:  # whose examples are tokens
             return None
@@ -263,13 +263,13 @@ class ChainTraining(ChainPruning):
             origin = Fingerprint.from_header(header["problem"])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise DataError("the file does not say of which problem its state is") from None
-        state = solver.distrust(problem, solver.resume(problem, own, origin))
+        state = solver.recompute_untrusted(problem, solver.resume(problem, own, origin))
         state.origin = problem.fingerprint()
         return data, None, state
 
 
-def _known(state: Any, own: Ints, old: Ints) -> Known | None:
-    return Known(state, own, old) if isinstance(state, DualAscent) else None
+def _known(state: Any, own: Ints, old: Ints) -> PartialWarmStart | None:
+    return PartialWarmStart(state, own, old) if isinstance(state, DualAscent) else None
 
 
 def pack_training(data: Dataset, state: Any, solver: str) -> tuple[Arrays, Header]:

@@ -12,7 +12,7 @@ from cliquewise.estimators._spans import SpanPrediction
 from cliquewise.estimators._tables import one_sequence
 from cliquewise.models.chain import ChainModel
 from cliquewise.ragged import Floats
-from cliquewise.report.faces import MarkedText
+from cliquewise.report.notebook import MarkedText
 
 
 class ChainInspection(SpanPrediction):

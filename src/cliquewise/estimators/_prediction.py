@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
-from cliquewise.data.entries import Entries
 from cliquewise.data.labels import Labels
+from cliquewise.data.unsorted_features import RawFeatures
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._device import on_device
 from cliquewise.estimators._inputs import bounded_k, check_sample_weight, threads
@@ -28,8 +28,8 @@ from cliquewise.graph.sizes import largest_finite
 from cliquewise.metrics import token_accuracy
 from cliquewise.models.chain import ChainModel
 from cliquewise.models.chain_form import PADDING
-from cliquewise.models.links import is_sparse, may_be_sparse, transition_lists
-from cliquewise.oracles._leveled import PLAIN, check_chains_resolved, level_chains
+from cliquewise.models.sparse_transitions import is_sparse, may_be_sparse, transition_lists
+from cliquewise.oracles._rescaling import PLAIN, check_chains_resolved, level_chains
 from cliquewise.ragged import Floats, Ints, offsets_of
 
 #: Numbers in one block of scores: bounds the memory of prediction (64 MB).
@@ -130,7 +130,7 @@ class ChainPrediction:
             return data
         return data.with_labels(None, allowed_mask(allowed, self.labels_, data.offsets))
 
-    def _blocks(self, data: Dataset | Entries) -> Iterator[tuple[int, int]]:
+    def _blocks(self, data: Dataset | RawFeatures) -> Iterator[tuple[int, int]]:
         """Ranges of sequences whose scores fit into one block, at least one sequence each."""
         k = len(self.classes_)
         room = max(BLOCK // (k * k if self.model_.n_edge_attributes else k), 1)
@@ -156,7 +156,7 @@ class ChainPrediction:
 
         self._in_threads(data, one)
 
-    def _in_threads(self, data: Dataset | Entries, work: Callable[[int, int], None]) -> None:
+    def _in_threads(self, data: Dataset | RawFeatures, work: Callable[[int, int], None]) -> None:
         """Call ``work(first, last)`` for all blocks."""
         blocks = list(self._blocks(data))
         jobs = threads(self.n_jobs)
@@ -230,7 +230,7 @@ class ChainPrediction:
             return self._tag(self.encoder_.entries(X), self._tables)
         return self._best(self._encode(X, allowed))
 
-    def _tag(self, entries: Entries, tables: Tables) -> list[list[Any]]:
+    def _tag(self, entries: RawFeatures, tables: Tables) -> list[list[Any]]:
         """The best labels, straight from attributes to labels."""
         from cliquewise._kernels.chain.decode import tag
 

@@ -15,7 +15,7 @@ from cliquewise.errors import DataError
 from cliquewise.estimators._chain_files import without_zeros
 from cliquewise.estimators._inspection import ChainInspection
 from cliquewise.estimators._stored import rounded
-from cliquewise.estimators._tables import Given, laid_out
+from cliquewise.estimators._tables import SampleInputs, laid_out
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
 
@@ -96,7 +96,7 @@ class ChainPruning(ChainInspection):
         check_is_fitted(self, "coef_")
         weights = rounded(self._without_small(threshold, keep), dtype).astype(np.float64)
         if X is not None:
-            problem = self._problem_on(X, y, Given(sample_weight, token_weight))
+            problem = self._problem_on(X, y, SampleInputs(sample_weight, token_weight))
             before, certificate = problem.primal(self.coef_), problem.certificate(weights)
         else:
             if self._trained_problem() is None:
@@ -119,7 +119,7 @@ class ChainPruning(ChainInspection):
             self.certificate_, self._objective = certificate, self._settings()
         return self
 
-    def _problem_on(self, X: Any, y: Any, given: Given) -> ChainProblem:
+    def _problem_on(self, X: Any, y: Any, given: SampleInputs) -> ChainProblem:
         """What training on other data would minimize, over the weights that there are."""
         layout, X = laid_out(self, X)
         y = y if layout is None else layout.labels(y)

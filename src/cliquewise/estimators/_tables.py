@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from cliquewise.data.cells import plain_cells
+from cliquewise.data.column_values import plain_cells
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.frames import Layout, Table
 from cliquewise.data.template_encoder import TemplateEncoder
@@ -19,14 +19,14 @@ Answer = Callable[[Layout, Any, Any, dict[str, Any]], Any]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class Given(NamedTuple):
+class SampleInputs(NamedTuple):
     """What `fit` is told of sequences and tokens beside their labels."""
 
     sample_weight: Any = None
     token_weight: Any = None
     allowed: Any = None
 
-    def by_sequence(self, layout: Layout | None) -> Given:
+    def by_sequence(self, layout: Layout | None) -> SampleInputs:
         """Columns of a table as lists."""
         if layout is None:
             return self
@@ -34,12 +34,12 @@ class Given(NamedTuple):
         return self._replace(**{n: layout.given(v, n) for n, v in own.items() if v is not None})
 
 
-class Learned(NamedTuple):
+class TrainingTable(NamedTuple):
     """What a table (or what is none) says to an estimator that learns."""
 
     X: Any
     y: Any
-    given: Given
+    given: SampleInputs
     columns: list[str] | None = None
     label: str | None = None
     kinds: dict[str, str] | None = None
@@ -57,11 +57,11 @@ def _table(tagger: Any, X: Any) -> Table | None:
     return table
 
 
-def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
+def read_training_table(tagger: Any, X: Any, y: Any, given: SampleInputs) -> TrainingTable:
     """A table as sequences and labels; all else as it is."""
     table = _table(tagger, X)
     if table is None:
-        return Learned(X, y, given)
+        return TrainingTable(X, y, given)
     if y is None:
         raise DataError('give y: the name of the column of labels, fit(table, "tag"), or a column')
     named = y if isinstance(y, str) else getattr(y, "name", None)
@@ -83,7 +83,7 @@ def learned(tagger: Any, X: Any, y: Any, given: Given) -> Learned:
     tokens, _ = layout.tokens(None if tagger.template is None else True)
     given = given.by_sequence(layout)
     name_of_y = named if isinstance(named, str) else None
-    return Learned(tokens, labels, given, layout.columns, name_of_y, layout.kinds())
+    return TrainingTable(tokens, labels, given, layout.columns, name_of_y, layout.kinds())
 
 
 def _named(table: Table, column: Any) -> str | None:

@@ -13,7 +13,7 @@ from cliquewise.errors import DataError
 from cliquewise.estimators._report_measures import Spans
 from cliquewise.estimators._tables import labeled, laid_out
 from cliquewise.ragged import Floats, Ints, offsets_of
-from cliquewise.report.faces import Marked, MarkedText
+from cliquewise.report.notebook import Marked, MarkedText
 
 #: Numbers in one block of marginals (64 MB).
 ROOM = 8_000_000

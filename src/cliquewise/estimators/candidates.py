@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.matrices import first_beyond
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._base import Estimator, all_or_nothing
+from cliquewise.estimators._base import Estimator, rollback_on_error
 from cliquewise.estimators._inputs import check_sample_weight, listed, same_length, threads
 from cliquewise.estimators._parameters import whole
 from cliquewise.estimators._stored import Arrays, Header, checked_weights
@@ -60,7 +60,7 @@ class CandidateRanker(Estimator):
 
     _losses: ClassVar[tuple[str, ...]] = CandidateProblem.losses_known
 
-    @all_or_nothing
+    @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, costs: Any = None) -> Any:
         """Train.
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.labels import Labelings, Labels
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import all_or_nothing
+from cliquewise.estimators._base import rollback_on_error
 from cliquewise.estimators._costs import costs_of, saved_cost
 from cliquewise.estimators._graphs import GraphEstimator, as_lists
 from cliquewise.estimators._inputs import (
@@ -31,7 +31,7 @@ from cliquewise.estimators._stored import (
 )
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
-from cliquewise.oracles.quick import quick_map
+from cliquewise.oracles.batch_map import quick_map
 from cliquewise.ragged import Floats, gather, offsets_of
 
 
@@ -101,7 +101,7 @@ class GraphLabeler(GraphEstimator):
     class_weight: Any = None
     cost: Any = None
 
-    @all_or_nothing
+    @rollback_on_error
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, node_weight: Any = None
     ) -> GraphLabeler:

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.labels import Labelings
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import Estimator, all_or_nothing
+from cliquewise.estimators._base import Estimator, rollback_on_error
 from cliquewise.estimators._inputs import (
     bounded_k,
     check_sample_weight,
@@ -81,7 +81,7 @@ class Matcher(Estimator):
 
     _losses: ClassVar[tuple[str, ...]] = MatchingProblem.losses_known
 
-    @all_or_nothing
+    @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Matcher:
         """Train.
 

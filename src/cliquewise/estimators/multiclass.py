@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
-from cliquewise.estimators._base import Estimator, all_or_nothing
+from cliquewise.estimators._base import Estimator, rollback_on_error
 from cliquewise.estimators._inputs import check_sample_weight, checked_rows, class_weights
 from cliquewise.estimators._stored import (
     Arrays,
@@ -57,7 +57,7 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     n_jobs: int | None = 1
     dtype: str = "float64"
 
-    @all_or_nothing
+    @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MulticlassClassifier:
         """Train on ``X`` (n, d), dense or sparse, and one label per row."""
         from sklearn.utils.multiclass import check_classification_targets

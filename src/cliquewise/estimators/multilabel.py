@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.label_sets import LabelSets, restored
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._base import all_or_nothing
+from cliquewise.estimators._base import rollback_on_error
 from cliquewise.estimators._graphs import GraphEstimator
 from cliquewise.estimators._inputs import check_sample_weight, checked_rows, threads
 from cliquewise.estimators._label_choice import Choice, Validation, decide
@@ -115,7 +115,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
 
     _chooses_C: ClassVar[bool] = True
 
-    @all_or_nothing
+    @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MultiLabelClassifier:
         """Train.
 

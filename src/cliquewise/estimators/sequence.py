@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise._kernels.ahead import start as compile_ahead
+from cliquewise._kernels.precompile import start as compile_ahead
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
@@ -18,13 +18,13 @@ from cliquewise.data.shard_cache import ShardCache
 from cliquewise.data.shards import Shards
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError, ForbiddenLabelError, UnsupportedError
-from cliquewise.estimators._base import Estimator, all_or_nothing
+from cliquewise.estimators._base import Estimator, rollback_on_error
 from cliquewise.estimators._chain_files import pack_chain, restored_chain
 from cliquewise.estimators._costs import PSEUDO, costs_of, saved_cost, token_weights
 from cliquewise.estimators._crfsuite import translates_crfsuite
 from cliquewise.estimators._device import on_device
 from cliquewise.estimators._early_stopping import EarlyStopping
-from cliquewise.estimators._going_on import ChainTraining, Known
+from cliquewise.estimators._going_on import ChainTraining, PartialWarmStart
 from cliquewise.estimators._inputs import (
     check_sample_weight,
     class_weights,
@@ -40,7 +40,7 @@ from cliquewise.estimators._stored import (
     plain_classes,
     saved_weights,
 )
-from cliquewise.estimators._tables import Given, learned
+from cliquewise.estimators._tables import SampleInputs, read_training_table
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import LOSSES, ChainProblem
 from cliquewise.problems.pseudo_likelihood import token_by_token
@@ -195,7 +195,7 @@ class SequenceTagger(ChainTraining, Estimator):
 
     # ---- training
 
-    @all_or_nothing
+    @rollback_on_error
     def fit(
         self,
         X: Any,
@@ -250,7 +250,7 @@ class SequenceTagger(ChainTraining, Estimator):
         -------
         self
         """
-        given = Given(sample_weight, token_weight, allowed)
+        given = SampleInputs(sample_weight, token_weight, allowed)
         with self._watching(validation, patience):
             return self._fit_on(X, y, given, callback, warm_start)
 
@@ -264,7 +264,7 @@ class SequenceTagger(ChainTraining, Estimator):
             del self._held_out
 
     def _fit_on(
-        self, X: Any, y: Any, given: Given, callback: Any, warm_start: bool
+        self, X: Any, y: Any, given: SampleInputs, callback: Any, warm_start: bool
     ) -> SequenceTagger:
         if warm_start and "coef_" in self.__dict__ and not isinstance(X, Shards):
             return self._fit_known(X, y, given, callback)
@@ -275,13 +275,13 @@ class SequenceTagger(ChainTraining, Estimator):
         return self._begin(X, y, None, given, callback)
 
     def _begin(
-        self, X: Any, y: Any, classes: Any, given: Given, callback: Any = None
+        self, X: Any, y: Any, classes: Any, given: SampleInputs, callback: Any = None
     ) -> SequenceTagger:
         """Train from nothing."""
         self._check_parameters()
         if self.loss == "log" and self.device is None and self.dtype == "float64":
             compile_ahead("chain.plan")
-        X, y, given, columns, label, kinds = learned(self, X, y, given)
+        X, y, given, columns, label, kinds = read_training_table(self, X, y, given)
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
         encoder.columns, encoder.label, encoder.kinds = columns, label, kinds or {}
         data = encoder.fit_transform(X)
@@ -297,7 +297,7 @@ class SequenceTagger(ChainTraining, Estimator):
             )
 
     def _labeled(
-        self, data: Dataset, labels: Labels, y: Any, given: Given
+        self, data: Dataset, labels: Labels, y: Any, given: SampleInputs
     ) -> tuple[Dataset, NDArray[np.bool_] | None]:
         if len(labels) == 0:
             raise DataError("y has no labels; training needs at least one labeled token")
@@ -374,7 +374,7 @@ class SequenceTagger(ChainTraining, Estimator):
                 on_disk = problem_on_disk(self, model, data, threads(self.n_jobs))
                 return self._train(on_disk, callback, warm=warm)
         problem = self._chain_problem(model, data, partial)
-        if isinstance(warm, Known):
+        if isinstance(warm, PartialWarmStart):
             most = self.max_memory * 2**30
             warm = self._adopted(problem, choose(problem, self._wanted(), most).solver, warm)
         return self._train(

@@ -455,7 +455,7 @@ class FactorGraph(Shapes):
         >>> path.stat().st_size > 10_000
         True
         """
-        from cliquewise.graph.pages import graph_sections
+        from cliquewise.graph.html import graph_sections
         from cliquewise.report.page import check_report, write_page
 
         check_report(path)
@@ -464,7 +464,7 @@ class FactorGraph(Shapes):
 
     def _repr_html_(self) -> str:
         """A picture of a small graph with the chances of its states."""
-        from cliquewise.graph.pages import picture
+        from cliquewise.graph.html import picture
 
         return picture(self)
 

@@ -18,11 +18,11 @@ from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
+from cliquewise.oracles._conditional_sums import SumsGiven
 from cliquewise.oracles._mini_buckets import Remains, TooLate, eliminate
 from cliquewise.oracles._mixed_orders import mixed_order, narrowing
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles._sums_first import Mask, plan_sums, sum_out
-from cliquewise.oracles._sums_given import SumsGiven
+from cliquewise.oracles._sum_elimination import Mask, plan_sums, sum_out
 from cliquewise.oracles.base import get, over_limits
 from cliquewise.oracles.junction_tree import MAX_OPERATIONS, PACE
 from cliquewise.oracles.mini_buckets import FIRST, GROWTH, elimination_order

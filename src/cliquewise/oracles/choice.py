@@ -17,7 +17,7 @@ from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved, level
+from cliquewise.oracles._rescaling import PLAIN, Leveled, check_resolved, level
 from cliquewise.oracles.base import (
     LIMITS,
     PROVED,

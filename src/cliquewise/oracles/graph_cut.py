@@ -13,13 +13,13 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut, pair_score, roof_dual
-from cliquewise.oracles._leveled import PLAIN, Leveled
 from cliquewise.oracles._pairwise import (
     Pairwise,
     PairwiseOracle,
     compile_pairwise,
     table_bound,
 )
+from cliquewise.oracles._rescaling import PLAIN, Leveled
 from cliquewise.oracles.base import NEITHER, Cost, register
 from cliquewise.oracles.choice import good_score
 from cliquewise.oracles.results import MapResult, MaxMarginalResult

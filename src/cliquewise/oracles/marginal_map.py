@@ -13,9 +13,9 @@ from cliquewise.errors import GraphError, InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE, Core
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.support import Support
-from cliquewise.oracles._leveled import PLAIN, Leveled, check_resolved
 from cliquewise.oracles._marginal_map_steps import MarginalMapSteps
-from cliquewise.oracles._sums_first import Mask
+from cliquewise.oracles._rescaling import PLAIN, Leveled, check_resolved
+from cliquewise.oracles._sum_elimination import Mask
 from cliquewise.oracles.base import LIMITS, answers, check_number, refuse_evidence
 from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.ragged import Ints

@@ -14,9 +14,9 @@ from cliquewise._kernels.graphs import elimination
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._factor_messages import FactorMessages
+from cliquewise.oracles._logz_lower_bound import sum_below
 from cliquewise.oracles._mini_buckets import TooLate, mini_bucket_bound
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles._sums_below import sum_below
 from cliquewise.oracles.base import Oracle, get, register
 from cliquewise.oracles.icm import climb
 from cliquewise.oracles.results import MarginalResult

@@ -9,7 +9,7 @@ import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.pages import (
+from cliquewise.graph.html import (
     MOST_DRAWN,
     MOST_PICTURED,
     drawn,

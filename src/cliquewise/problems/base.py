@@ -114,7 +114,7 @@ class Problem:
         return True
 
     @property
-    def portion(self) -> int:
+    def max_step_examples(self) -> int:
         """Examples that a step may visit so that it takes seconds at most."""
         return 256
 
@@ -183,7 +183,7 @@ class Problem:
             bound = self._elastic_bound(w, value, gradient)
         else:
             # The weights of the dual point are w - gradient / lam, which the penalty takes with w.
-            bound = self.bound(value, gradient / self.lam, self.doubt(w))
+            bound = self.bound(value, gradient / self.lam, self.rounding_error(w))
         return Certificate(value, bound.value, "exact", bound.rounding)
 
     def _elastic_bound(self, w: Floats, value: float, gradient: Floats) -> Bound:
@@ -192,10 +192,10 @@ class Problem:
         # A loss is what its distribution expects, <w, slope>, and that one's costs and entropy.
         first, terms = penalty.value(w), w * slope
         linear = value - first - float(terms.sum())
-        wrong = self.lam * UNIT * float(self.largest(w) @ self.summands)
+        wrong = self.lam * UNIT * float(self.largest(w) @ self.weight_error_scale)
         wrong += SUM * UNIT * (abs(value) + first + float(np.abs(terms).sum()))
         v = slope / (-self.lam * penalty.scale)
-        return self.bound(linear, v, self.doubt(w) + wrong)
+        return self.bound(linear, v, self.rounding_error(w) + wrong)
 
     # ---- rounding
 
@@ -204,26 +204,30 @@ class Problem:
         return np.abs(w)
 
     @property
-    def summands(self) -> Floats:
+    def weight_error_scale(self) -> Floats:
         """By row: C times all features that weights may be the sum of, each times its roundings."""
         raise NotImplementedError
 
     @property
-    def doubts(self) -> tuple[Floats, float]:
+    def rounding_terms(self) -> tuple[Floats, float]:
         """Roundings of the sum of the losses: by row, for each unit of its largest weight; others.
 
-        Like :attr:`summands`, they add up over parts of the data.
+        Like :attr:`weight_error_scale`, they add up over parts of the data.
         """
-        return self.summands / self.C, 0.0
+        return self.weight_error_scale / self.C, 0.0
 
-    def doubt(self, w: Floats) -> float:
+    def rounding_error(self, w: Floats) -> float:
         """By how much the objective at ``w`` may be wrong."""
-        by_row, others = self.doubts
+        by_row, others = self.rounding_terms
         with np.errstate(over="ignore"):
             return UNIT * (float(self.largest(w) @ by_row) + others) / max(self.n_examples, 1)
 
     def bound(
-        self, linear: float, w: Floats, doubt: float = 0.0, summands: Floats | None = None
+        self,
+        linear: float,
+        w: Floats,
+        rounding_error: float = 0.0,
+        weight_error_scale: Floats | None = None,
     ) -> Bound:
         """The dual value ``linear - R*`` as a lower bound in exact arithmetic.
 
@@ -237,19 +241,27 @@ class Problem:
         doubt : float
             By how much ``linear`` may be wrong.
         summands : array, optional
-            As ``self.summands``, where more is known of the point than that it is one.
+            As ``self.weight_error_scale``, where more is known of the point than that it is one.
         """
-        sizes, penalty = self.summands if summands is None else summands, self.penalty
+        sizes, penalty = (
+            self.weight_error_scale if weight_error_scale is None else weight_error_scale,
+            self.penalty,
+        )
         if self.l1_ratio > 0:
             largest, sizes = self.largest(w), sizes / penalty.scale
             share = penalty.share(linear - self.floor, w, largest, UNIT * sizes)
-            linear, doubt = share * linear + (1.0 - share) * self.floor, share * doubt
+            linear, rounding_error = (
+                share * linear + (1.0 - share) * self.floor,
+                share * rounding_error,
+            )
             # Shrinking moves no two numbers apart; the share and the threshold are rounded.
             sizes = share * sizes + 2.0 * largest + 4.0 * penalty.threshold
             w = penalty.shrunk(share * w)
         if penalty.ridge == 0:
-            return lowered(linear, doubt, 0.0, 0.0, np.zeros(0), np.zeros(0))
-        return lowered(linear, doubt, penalty.square(w), penalty.ridge, self.largest(w), sizes)
+            return lowered(linear, rounding_error, 0.0, 0.0, np.zeros(0), np.zeros(0))
+        return lowered(
+            linear, rounding_error, penalty.square(w), penalty.ridge, self.largest(w), sizes
+        )
 
     # ---- who it is
 

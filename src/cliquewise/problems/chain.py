@@ -11,9 +11,9 @@ import numpy as np
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, ForbiddenLabelError, UnsupportedError
 from cliquewise.models.chain import ChainModel, Mask
-from cliquewise.models.links import links_of_table, may_be_sparse
+from cliquewise.models.sparse_transitions import links_of_table, may_be_sparse
 from cliquewise.problems.base import between
-from cliquewise.problems.chain_sizes import ChainSizes, FeatureSizes
+from cliquewise.problems.chain_rounding import ChainRounding, FeatureSizes
 from cliquewise.problems.rounding import EXP, SUM, UNIT
 from cliquewise.ragged import Floats
 
@@ -27,7 +27,7 @@ LOSSES = ("log", "softmax_margin", "hinge", "smooth_hinge")
 SMOOTHED = ("softmax_margin", "smooth_hinge")
 
 
-class ChainProblem(ChainSizes):
+class ChainProblem(ChainRounding):
     """Likelihood or structured hinge loss of chains.
 
     Parameters
@@ -118,7 +118,7 @@ class ChainProblem(ChainSizes):
         return self.form.size
 
     @property
-    def portion(self) -> int:
+    def max_step_examples(self) -> int:
         """Sequences whose dynamic programs take about two seconds."""
         work = self.data.n_tokens * self.model.n_labels**2
         return -(-self.n_examples // (1 + int(work // WORK)))
@@ -327,14 +327,14 @@ class ChainProblem(ChainSizes):
 
     @cached_property
     def smoothed_summands(self) -> Floats:
-        """:attr:`summands` where tokens with next to no difference to the truth are left out."""
+        """:attr:`weight_error_scale` without tokens that hardly differ from the truth."""
         from cliquewise._kernels.chain.smooth import ROUNDING
 
         left_out = ROUNDING / UNIT * self.model.n_labels * self.features.total
-        return self.summands_of(np.inf) + self.C * left_out
+        return self.weight_error_scale_for(np.inf) + self.C * left_out
 
     @property
-    def summands(self) -> Floats:
+    def weight_error_scale(self) -> Floats:
         """By row: C times all features, each times its roundings and those of the sum."""
         return self.smoothed_summands if self.loss in SMOOTHED else self._summands
 
@@ -362,7 +362,7 @@ class ChainProblem(ChainSizes):
         return FeatureSizes(*out)
 
     @cached_property
-    def own_doubt(self) -> float:
+    def data_rounding_error(self) -> float:
         """Roundings of log partition functions, and of their sum over the sequences."""
         sizes = 1.0 + self.data.lengths
         if len(self.chains.costs):

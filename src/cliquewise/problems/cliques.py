@@ -241,10 +241,10 @@ class CliqueProblem(ExampleProblem):
         return 4.0 * SUM + 8.0 * (largest * (states + EXP) + features)
 
     @property
-    def doubts(self) -> tuple[Floats, float]:
+    def rounding_terms(self) -> tuple[Floats, float]:
         """Also what exponentials and logarithms do to log partition functions."""
         each = 2.0 * self.temperatures @ np.bincount(self.owners, minlength=self.n_examples)
-        return self.summands / self.C, self.roundings * float(each)
+        return self.weight_error_scale / self.C, self.roundings * float(each)
 
     @property
     def row_entries(self) -> float:

@@ -86,7 +86,7 @@ class Best(NamedTuple):
     def cost(self, problem: ExampleProblem, w: Floats) -> float:
         """What the output costs, or less: psi at ``w`` without the scores, and without rounding."""
         score = float(self.row.dot(w)[0])
-        return self.value - score - problem.cost_doubt(w, self.value, self.row)
+        return self.value - score - problem.cost_rounding_error(w, self.value, self.row)
 
 
 class ExampleProblem(Problem):
@@ -163,25 +163,25 @@ class ExampleProblem(Problem):
         return np.zeros(self.dimension)
 
     @cached_property
-    def summands(self) -> Floats:
+    def weight_error_scale(self) -> Floats:
         """By weight: C times all features, each times its roundings and those of the sum."""
         return self.C * (self.n_examples + 2.0 * self.roundings) * self.reach
 
-    def summands_of(self, sizes: Floats, additions: float) -> Floats:
-        """:attr:`summands` of a sum of rows, of which the sizes and the number are known."""
+    def weight_error_scale_for(self, sizes: Floats, additions: float) -> Floats:
+        """:attr:`weight_error_scale` of a sum of rows of known sizes and number."""
         return self.C * ((additions + self.roundings) * sizes + self.roundings * self.reach)
 
-    def doubt(self, w: Floats) -> float:
+    def rounding_error(self, w: Floats) -> float:
         """Errors of scores and maxima, and of their sum over the examples."""
         own = UNIT * self.roundings * self.n_examples
-        return super().doubt(w) + own / max(self.n_examples, 1)
+        return super().rounding_error(w) + own / max(self.n_examples, 1)
 
     @property
     def roundings(self) -> float:
         """Roundings of a score, of a cost, or of an entry of a row, at most."""
         return SUM + 4.0 * (self.row_entries + EXP)
 
-    def cost_doubt(self, w: Floats, value: float, row: Rows) -> float:
+    def cost_rounding_error(self, w: Floats, value: float, row: Rows) -> float:
         """By how much the cost of an output may be wrong if it is made from psi and its row."""
         size = float(np.abs(row.values) @ np.abs(w[row.indices]))
         return UNIT * (self.roundings + len(row.values)) * (abs(value) + size)

@@ -22,7 +22,7 @@ from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles.base import get, registered
-from cliquewise.oracles.quick import quick_map
+from cliquewise.oracles.batch_map import quick_map
 from cliquewise.problems.cliques import CliqueProblem
 from cliquewise.problems.examples import Best, Rows, stacked
 from cliquewise.problems.forests import forest_of

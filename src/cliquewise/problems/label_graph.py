@@ -224,16 +224,16 @@ class LabelGraphProblem(Problem):
         return 4.0 * SUM + 8.0 * (factors * (states + EXP) + self.features.shape[1])
 
     @cached_property
-    def summands(self) -> Floats:
+    def weight_error_scale(self) -> Floats:
         """By weight: C times all features, each times its roundings and those of the sum."""
         return self.C * (self.n_examples + 2.0 * self.roundings) * self.reach
 
     @cached_property
-    def doubts(self) -> tuple[Floats, float]:
+    def rounding_terms(self) -> tuple[Floats, float]:
         """Also what exponentials and logarithms do to log partition functions."""
         factors = self.n_labels + len(self.pairs)
         each = 2.0 * self.gamma * float(self.weights.sum()) * factors
-        return self.summands / self.C, self.roundings * each
+        return self.weight_error_scale / self.C, self.roundings * each
 
     # ---- who it is
 

@@ -44,7 +44,7 @@ def squared_norm(w: Floats) -> float:
 
 
 def lowered(
-    linear: float, doubt: float, penalty: float, lam: float, largest: Floats, sizes: Floats
+    linear: float, rounding_error: float, penalty: float, lam: float, largest: Floats, sizes: Floats
 ) -> Bound:
     """``linear - penalty``, less all that rounding may have added to it.
 
@@ -70,7 +70,7 @@ def lowered(
     shift = UNIT * sizes
     with np.errstate(over="ignore", invalid="ignore"):
         first, second = float(largest @ shift), 0.5 * float(shift @ shift)
-    rounding = doubt + lam * (first + second) + SUM * UNIT * (abs(linear) + penalty)
+    rounding = rounding_error + lam * (first + second) + SUM * UNIT * (abs(linear) + penalty)
     if not np.isfinite(linear - penalty - rounding):
         return Bound(-np.inf, np.inf)
     return Bound(linear - penalty - rounding, rounding)

@@ -12,7 +12,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.shard_cache import ShardCache
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.problems.chain_sizes import ChainSizes, FeatureSizes
+from cliquewise.problems.chain_rounding import ChainRounding, FeatureSizes
 from cliquewise.ragged import Floats, Ints
 
 #: Most bytes of a part, and the share of all memory that it may take: a part is visited in about
@@ -24,7 +24,7 @@ CHUNKS = 64
 ENTRY_BYTES = 40
 
 
-class ShardedChainProblem(ChainSizes):
+class ShardedChainProblem(ChainRounding):
     """Likelihood or structured hinge loss of chains in a `ShardCache`, with an L2 penalty.
 
     Parameters
@@ -141,7 +141,7 @@ class ShardedChainProblem(ChainSizes):
         return self.form.size
 
     @property
-    def portion(self) -> int:
+    def max_step_examples(self) -> int:
         """Examples of the largest part."""
         return int(np.diff(self.cuts_at).max(initial=1))
 
@@ -194,14 +194,14 @@ class ShardedChainProblem(ChainSizes):
     def _sums(self) -> tuple[FeatureSizes, float]:
         """Features and roundings of all parts."""
         rows = self.model.n_attributes + 1 + self.model.n_edge_attributes
-        sums, doubt = np.zeros((4, rows)), 0.0
+        sums, rounding_error = np.zeros((4, rows)), 0.0
         for part in self:
             f = part.features
             sums[:2] += f.total, f.deep
             sums[2] = np.maximum(sums[2], f.most)
             sums[3] += f.counts
-            doubt += part.own_doubt
-        return FeatureSizes(*sums), doubt
+            rounding_error += part.data_rounding_error
+        return FeatureSizes(*sums), rounding_error
 
     @property
     def features(self) -> FeatureSizes:
@@ -209,7 +209,7 @@ class ShardedChainProblem(ChainSizes):
         return self._sums[0]
 
     @property
-    def own_doubt(self) -> float:
+    def data_rounding_error(self) -> float:
         """Roundings of log partition functions, and of their sum over the sequences."""
         return self._sums[1]
 

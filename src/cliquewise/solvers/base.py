@@ -109,7 +109,7 @@ class Solver:
     takes_pair_attributes: ClassVar[bool] = False
     takes_no_penalty: ClassVar[bool] = False
     takes_l1: ClassVar[bool] = False
-    carries: ClassVar[frozenset[str]] = frozenset({"C"})
+    tolerates_changes_in: ClassVar[frozenset[str]] = frozenset({"C"})
     relaxed_on: ClassVar[frozenset[str]] = frozenset()
     precision: ClassVar[float] = 1e-6
 
@@ -156,12 +156,12 @@ class Solver:
 
     def _holds(self, problem: Problem, warm: State) -> bool:
         """Whether a state of the first examples is a start; refuse one of other examples."""
-        old, carried = warm.origin, self.carried(problem)
+        old, tolerated_changes = warm.origin, self.tolerated_changes(problem)
         if old is None:
             return False
         n = min(old.n_examples, problem.n_examples)
         apart = old.differences(problem.fingerprint(n))
-        lost = [part for part in apart if part not in carried]
+        lost = [part for part in apart if part not in tolerated_changes]
         if "features" in lost or "labels" in lost:
             raise DataError(
                 "a warm start needs at least the same examples, and their "
@@ -169,9 +169,9 @@ class Solver:
             )
         return not lost
 
-    def carried(self, problem: Problem) -> frozenset[str]:
-        """``carries``, or more where a kind of problem allows it."""
-        return self.carries
+    def tolerated_changes(self, problem: Problem) -> frozenset[str]:
+        """``tolerates_changes_in``, or more where a kind of problem allows it."""
+        return self.tolerates_changes_in
 
     def resume(self, problem: Problem, arrays: Arrays, origin: Fingerprint) -> Any:
         """:meth:`unpack`, if the arrays are of this problem; only C may be another."""
@@ -215,11 +215,11 @@ class Solver:
         """Back from :meth:`pack`; arrays may be anything, see ``solvers.checked``."""
         raise NotImplementedError
 
-    def course(self, state: Any) -> tuple[str, ...]:
+    def resume_paths(self, state: Any) -> tuple[str, ...]:
         """Places in a state that, beside what is packed, make it go on to the bit as it would."""
         return ()
 
-    def distrust(self, problem: Any, state: Any) -> Any:
+    def recompute_untrusted(self, problem: Any, state: Any) -> Any:
         """What is left of an unpacked state if only what its arrays themselves prove counts."""
         return state
 

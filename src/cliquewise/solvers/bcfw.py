@@ -18,6 +18,7 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.rounding import squared_norm
 from cliquewise.ragged import Floats
+from cliquewise.solvers.array_checks import MOST, checked
 from cliquewise.solvers.backends.base import Combinations
 from cliquewise.solvers.backends.chain.segments import ChainSegments
 from cliquewise.solvers.backends.examples import WorkingSets
@@ -32,7 +33,6 @@ from cliquewise.solvers.base import (
     register,
     share,
 )
-from cliquewise.solvers.checked import MOST, checked
 from cliquewise.solvers.sampling import SAMPLINGS, Order
 
 #: Where bounds are loose: what new outputs could still gain, relative to what the bounds leave open
@@ -176,9 +176,9 @@ class BCFW(MapCalls):
 
     # ---- state
 
-    def carried(self, problem: Any) -> frozenset[str]:
+    def tolerated_changes(self, problem: Any) -> frozenset[str]:
         """Segments of chains are labels, whatever weights there are for them."""
-        return self.carries | ({"model"} if problem.kind == "chain" else set())
+        return self.tolerates_changes_in | ({"model"} if problem.kind == "chain" else set())
 
     def init(self, problem: Any, warm: Any = None) -> Ascent:
         """The truth alone, or the combinations of ``warm`` for the examples it has."""
@@ -205,7 +205,7 @@ class BCFW(MapCalls):
         n, blocks, order = problem.n_examples, state.blocks, state.order
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        count = order.count(n, blocks.portion)
+        count = order.count(n, blocks.max_step_examples)
         gaps = None if blocks.draws else blocks.gaps
         chosen = order.draw(n, count, rng, self.sampling, self.uniform_share, gaps)
         calls, rise = blocks.visit(chosen, rng.random(count))
@@ -254,11 +254,16 @@ class BCFW(MapCalls):
         counts = np.array([state.steps, state.order.visits])
         return {**state.blocks.pack(), "average": state.average, "counts": counts}
 
-    def course(self, state: Ascent) -> tuple[str, ...]:
+    def resume_paths(self, state: Ascent) -> tuple[str, ...]:
         """The running weights, the dual value and the order."""
-        return ("order", "dual", "averaged", *(f"blocks.{name}" for name in state.blocks.course))
+        return (
+            "order",
+            "dual",
+            "averaged",
+            *(f"blocks.{name}" for name in state.blocks.resume_paths),
+        )
 
-    def distrust(self, problem: Any, state: Ascent) -> Ascent:
+    def recompute_untrusted(self, problem: Any, state: Ascent) -> Ascent:
         """Segments are labels; of other outputs only what they were worth is known."""
         return state if problem.kind == "chain" else self.init(problem)
 

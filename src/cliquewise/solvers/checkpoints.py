@@ -35,7 +35,7 @@ def content(run: Any, state: Any) -> tuple[Arrays, dict[str, Any]]:
     solver = run.solver
     arrays = {name: np.ascontiguousarray(part) for name, part in solver.pack(state).items()}
     numbers: dict[str, Any] = {}
-    for path in _leaves(state, solver.course(state)):
+    for path in _leaves(state, solver.resume_paths(state)):
         value = _get(state, path)
         if isinstance(value, list):
             value = np.stack(value) if value else np.empty((0, 0))
@@ -57,7 +57,7 @@ def content(run: Any, state: Any) -> tuple[Arrays, dict[str, Any]]:
         "epochs": run.epochs,
         "problem": run.problem.fingerprint().to_header(),
         "setting": repr(solver),
-        "course": numbers,
+        "resume_paths": numbers,
         "calls": int(run.calls),
         "finished": bool(run.finished),
         "best": [float(number) for number in run.best],
@@ -105,7 +105,7 @@ def resume(run: Any, path: Path) -> Any:
             "from what its arrays prove by themselves, which may be less than it had reached",
             stacklevel=4,
         )
-        state = run.solver.distrust(run.problem, state)
+        state = run.solver.recompute_untrusted(run.problem, state)
         run.epochs = _epochs(header["epochs"], path)
         return state
     run.epochs = float(header["epochs"])
@@ -113,7 +113,7 @@ def resume(run: Any, path: Path) -> Any:
         _restore_run(run, arrays[COURSE + "trace"], header)
         run.estimates = [(a, b) for a, b in arrays[COURSE + "estimates"].tolist()]
         if header["setting"] == repr(run.solver):
-            _restore_course(run.solver, state, arrays, header["course"])
+            _restore_course(run.solver, state, arrays, header["resume_paths"])
             run.finished = header.get("finished", False)
     return state
 
@@ -146,7 +146,7 @@ def _restore_run(run: Any, rows: Any, header: dict[str, Any]) -> None:
 
 
 def _restore_course(solver: Solver, state: Any, arrays: Arrays, numbers: dict[str, Any]) -> None:
-    for path in _leaves(state, solver.course(state)):
+    for path in _leaves(state, solver.resume_paths(state)):
         if path not in numbers:  # of a run in another number of threads
             continue
         value = numbers[path]

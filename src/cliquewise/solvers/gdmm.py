@@ -85,7 +85,7 @@ class GDMM(Solver):
         "label_sets": frozenset({"hinge"}),
     }
     rank: ClassVar[int] = 35
-    carries: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
+    tolerates_changes_in: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
     precision: ClassVar[float] = 1e-3
     relaxed_on: ClassVar[frozenset[str]] = frozenset({"graph", "label_sets"})
     columns: ClassVar[tuple[str, ...]] = ("disagreement", "rho", "inner_gap", "active")
@@ -155,9 +155,9 @@ class GDMM(Solver):
         """What is active, its beliefs and multipliers."""
         return state.pack()
 
-    def course(self, state: Factors) -> tuple[str, ...]:
+    def resume_paths(self, state: Factors) -> tuple[str, ...]:
         """The running weights, how lists are laid out, and when what is looked at next."""
-        return state.course
+        return state.resume_paths
 
     def unpack(self, problem: Any, arrays: Arrays) -> Factors:
         """Back from :meth:`pack`."""

@@ -84,9 +84,9 @@ class Cliquewise(Solver):
         """Mean parameters and multipliers."""
         return state.pack()
 
-    def course(self, state: CliqueAscent) -> tuple[str, ...]:
+    def resume_paths(self, state: CliqueAscent) -> tuple[str, ...]:
         """Everything but the problem."""
-        return state.course
+        return state.resume_paths
 
     def unpack(self, problem: GraphProblem, arrays: Arrays) -> CliqueAscent:
         """Back from :meth:`pack`."""

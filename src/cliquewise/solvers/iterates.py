@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from cliquewise.ragged import Floats
+from cliquewise.solvers.array_checks import check, checked
 from cliquewise.solvers.backends.base import Smoothing
 from cliquewise.solvers.base import Arrays, State, other_data
-from cliquewise.solvers.checked import check, checked
 
 VECTORS = ("w", "z", "z_before", "slope", "best")
-NUMBERS = ("alpha", "outer", "rate", "cost", "dual", "rounding", "doubt", "best_value",
+NUMBERS = ("alpha", "outer", "rate", "cost", "dual", "rounding", "rounding_error", "best_value",
            "full_passes", "exact", "mu", "lowest", "least_slack", "stalled", "cool", "max_calls",
            "top_k_calls", "exp_calls", "full_calls", "full_seconds", "lam", "gamma")  # fmt: skip
 
@@ -25,7 +25,7 @@ COUNTS = ("max_calls", "top_k_calls", "exp_calls", "full_calls", "full_seconds")
 
 
 #: What is proved for one objective, and not for that of another C.
-PROOFS = ("slope", "best", "cost", "dual", "rounding", "doubt", "best_value")
+PROOFS = ("slope", "best", "cost", "dual", "rounding", "rounding_error", "best_value")
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Iterates(State):
     cost: float = 0.0
     dual: float = 0.0
     rounding: float = 0.0  # by how much it was lowered
-    doubt: float = 0.0  # by how much ``cost`` may be wrong
+    rounding_error: float = 0.0  # by how much ``cost`` may be wrong
     best_value: float = float("inf")
     full_passes: int = 0
     exact: float = 1.0

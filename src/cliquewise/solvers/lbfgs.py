@@ -12,6 +12,7 @@ from scipy.optimize import line_search
 from cliquewise.certificate import Certificate
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
+from cliquewise.solvers.array_checks import check, checked
 from cliquewise.solvers.base import (
     ALL_BUT_MODEL,
     Info,
@@ -21,7 +22,6 @@ from cliquewise.solvers.base import (
     at_least,
     register,
 )
-from cliquewise.solvers.checked import check, checked
 
 #: Why other losses are refused where pairs of tokens have attributes.
 PAIRS_OF_LOG = "knows attributes of token pairs (B rules with %x) with the log loss only"
@@ -58,7 +58,7 @@ class LBFGS(Solver):
         "shards": frozenset({"log"}),
     }
     rank: ClassVar[int] = 25
-    carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
+    tolerates_changes_in: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
     takes_pair_attributes: ClassVar[bool] = True
     history: int = 10
 
@@ -146,7 +146,7 @@ class LBFGS(Solver):
         value, gradient = seen[t]
         moved, change = t * direction, gradient - state.gradient
         steps, changes = state.steps, state.changes
-        if teaches(moved, change):
+        if has_positive_curvature(moved, change):
             steps = [*steps, moved][-self.history :]
             changes = [*changes, change][-self.history :]
         new = Iterate(state.w + moved, value, gradient, steps, changes)
@@ -167,7 +167,7 @@ class LBFGS(Solver):
         """The iterate; corrections are learned again."""
         return {"w": state.w}
 
-    def course(self, state: Iterate) -> tuple[str, ...]:
+    def resume_paths(self, state: Iterate) -> tuple[str, ...]:
         """The corrections, too."""
         return ("value", "gradient", "steps", "changes")
 
@@ -179,6 +179,6 @@ class LBFGS(Solver):
         return Iterate(w, value, gradient, [], [])
 
 
-def teaches(moved: Floats, change: Floats) -> bool:
+def has_positive_curvature(moved: Floats, change: Floats) -> bool:
     """Whether a step, and by how much the gradient changed, make a correction to divide by."""
     return min(float(moved @ change), float(change @ change)) > 1e-300

@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 from cliquewise.certificate import Certificate
 from cliquewise.problems.label_graph import LabelsProblem
 from cliquewise.ragged import Floats
+from cliquewise.solvers.array_checks import check, checked
 from cliquewise.solvers.base import ALL_BUT_MODEL, Arrays, Info, Solver, Start, State, register
-from cliquewise.solvers.checked import check, checked
 
 #: Labels of a block: their numbers lie side by side. The same for all numbers of threads.
 BLOCK = 64
@@ -53,7 +53,7 @@ class Newton(Solver):
     name: ClassVar[str] = "newton"
     works_on: ClassVar[dict[str, frozenset[str]]] = {"labels": frozenset({"log", "softmax_margin"})}
     rank: ClassVar[int] = 5
-    carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
+    tolerates_changes_in: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
 
     def memory(self, problem: Any) -> float:
         """Weights, gradients and directions; scores and slopes of all rows, and a block's."""
@@ -117,7 +117,7 @@ class Newton(Solver):
         """The weights; the rest follows."""
         return {"V": state.V}
 
-    def course(self, state: Labels) -> tuple[str, ...]:
+    def resume_paths(self, state: Labels) -> tuple[str, ...]:
         """Scores, values and gradients, as they were computed on the way."""
         return ("on", "values", "gradient")
 

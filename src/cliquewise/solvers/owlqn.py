@@ -17,7 +17,7 @@ import numpy as np
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Info, register
-from cliquewise.solvers.lbfgs import LBFGS, Iterate, teaches
+from cliquewise.solvers.lbfgs import LBFGS, Iterate, has_positive_curvature
 
 #: Share of the fall that the slope foretells with which a step is content.
 ENOUGH = 1e-4
@@ -79,7 +79,9 @@ class OWLQN(LBFGS):
         """
         free = (state.w != 0) | (fall != 0)
         pairs = [(s * free, y * free) for s, y in zip(state.steps, state.changes, strict=True)]
-        pairs = [(s, y) for s, y in pairs if teaches(s, y) and s @ y > 1e-12 * (y @ y)]
+        pairs = [
+            (s, y) for s, y in pairs if has_positive_curvature(s, y) and s @ y > 1e-12 * (y @ y)
+        ]
         steps, changes = [s for s, _ in pairs], [y for _, y in pairs]
         within = Iterate(state.w, state.value, state.gradient, steps, changes)
         return self._direction(within, -fall)
@@ -103,7 +105,7 @@ class OWLQN(LBFGS):
             if value <= state.value - ENOUGH * foretold:
                 change = gradient - state.gradient
                 steps, changes = state.steps, state.changes
-                if teaches(moved, change):
+                if has_positive_curvature(moved, change):
                     steps = [*steps, moved][-self.history :]
                     changes = [*changes, change][-self.history :]
                 return Iterate(new, value, gradient, steps, changes), tries + 1

@@ -19,10 +19,10 @@ from cliquewise.problems.base import Problem
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats
+from cliquewise.solvers.array_checks import check, checked, number_of
 from cliquewise.solvers.backends.graph.costs import prefers_cliques
 from cliquewise.solvers.backends.graph.messages import Reparametrized
 from cliquewise.solvers.base import Arrays, Info, Solver, Start, State, at_least, register
-from cliquewise.solvers.checked import check, checked, number_of
 from cliquewise.solvers.lbfgs import LBFGS, Iterate
 
 #: The first smoothing of a hinge loss, relative to the mean cost of a wrong label, and by what it
@@ -187,7 +187,7 @@ class RelaxedLBFGS(Solver):
         return {"w": w, "best": state.view.best_w, "messages": messages,
                 "smoothing": np.array([state.smoothing])}  # fmt: skip
 
-    def course(self, state: Descent) -> tuple[str, ...]:
+    def resume_paths(self, state: Descent) -> tuple[str, ...]:
         """The iterate and the corrections, too."""
         return ("iterate", "joint", "bound", "steps", "next_look", "disagreement", "view.best")
 

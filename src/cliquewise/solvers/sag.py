@@ -15,6 +15,7 @@ import numpy as np
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
+from cliquewise.solvers.array_checks import MOST, ROUNDING, checked, count_of
 from cliquewise.solvers.base import (
     ALL_BUT_MODEL,
     Arrays,
@@ -24,7 +25,6 @@ from cliquewise.solvers.base import (
     register,
     share,
 )
-from cliquewise.solvers.checked import MOST, ROUNDING, checked, count_of
 from cliquewise.solvers.sampling import Order
 
 #: Arrays of the state that are one entry, or one row, per example, token or linked example, and
@@ -73,7 +73,9 @@ class SAG(Solver):
     name: ClassVar[str] = "sag"
     works_on: ClassVar[dict[str, frozenset[str]]] = {"chain": frozenset({"log"})}
     rank: ClassVar[int] = 85
-    carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # proofs are those of the weights
+    tolerates_changes_in: ClassVar[frozenset[str]] = (
+        ALL_BUT_MODEL  # proofs are those of the weights
+    )
     uniform_share: float = 0.5
 
     def __post_init__(self) -> None:
@@ -156,7 +158,7 @@ class SAG(Solver):
         n = problem.n_examples
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        count = state.order.count(n, problem.portion)
+        count = state.order.count(n, problem.max_step_examples)
         order = state.order.draw(n, count, rng, "gap", self.uniform_share)
         calls = chain_sag.epoch(
             problem.chains, state.memory, state.w, state.d, problem.lam, order, rng.random(count)
@@ -179,7 +181,7 @@ class SAG(Solver):
         arrays = {name: getattr(state.memory, name) for name in STORED}
         return {**arrays, "w": state.w, "visits": np.array([state.order.visits])}
 
-    def course(self, state: Averages) -> tuple[str, ...]:
+    def resume_paths(self, state: Averages) -> tuple[str, ...]:
         """Running sums, and the order."""
         return ("d", "memory.sums", "memory.maxima", "order")
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.checked import MOST, check, check_order
+from cliquewise.solvers.array_checks import MOST, check, check_order
 
 #: Ways to draw; solvers say which of them they take.
 SAMPLINGS = ("gap", "permuted", "uniform", "cyclic")
@@ -30,9 +30,9 @@ class Order:
         check_order(order, n)
         return cls(int(visits), order)
 
-    def count(self, n: int, portion: int) -> int:
+    def count(self, n: int, max_step_examples: int) -> int:
         """Examples of the next step: equal parts of a pass that do not reach beyond its end."""
-        parts = -(-n // max(min(portion, n), 1))
+        parts = -(-n // max(min(max_step_examples, n), 1))
         return min(-(-n // parts), n - self.visits % n)
 
     def is_whole(self, n: int) -> bool:
@@ -50,14 +50,14 @@ class Order:
     def next(
         self,
         n: int,
-        portion: int,
+        max_step_examples: int,
         rng: np.random.Generator,
         sampling: str = "permuted",
         uniform_share: float = 0.2,
         gaps: Floats | None = None,
     ) -> Ints:
         """The examples of the next step; see :meth:`draw`."""
-        return self.draw(n, self.count(n, portion), rng, sampling, uniform_share, gaps)
+        return self.draw(n, self.count(n, max_step_examples), rng, sampling, uniform_share, gaps)
 
     def draw(
         self,

@@ -23,13 +23,13 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats, Ints
+from cliquewise.solvers.array_checks import checked, count_of
 from cliquewise.solvers.backends.base import Distributions, scaled
 from cliquewise.solvers.backends.chain.duals import ChainDuals
+from cliquewise.solvers.backends.chain.float32_duals import SingleDuals
 from cliquewise.solvers.backends.chain.shards import ShardedDuals
-from cliquewise.solvers.backends.chain.single import SingleDuals
 from cliquewise.solvers.backends.graph.duals import GraphDuals
 from cliquewise.solvers.base import Arrays, Info, Solver, State, one_of, register, share
-from cliquewise.solvers.checked import checked, count_of
 from cliquewise.solvers.lbfgs import LBFGS, PAIRS_OF_LOG
 from cliquewise.solvers.owlqn import OWLQN
 from cliquewise.solvers.sampling import SAMPLINGS, Order
@@ -63,7 +63,7 @@ class Ascent(Solver):
     uniform_share: float = 0.0
     step_length: float
     start: float
-    carries: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
+    tolerates_changes_in: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,7 +116,9 @@ class Ascent(Solver):
         if n == 0:
             return state, Info(1.0, 0, 0.0)
         gaps = None if blocks.draws else blocks.gaps
-        chosen = order.next(n, problem.portion, rng, self.sampling, self.uniform_share, gaps)
+        chosen = order.next(
+            n, problem.max_step_examples, rng, self.sampling, self.uniform_share, gaps
+        )
         count = len(chosen)
         calls = self._visit(blocks, chosen, rng)
         state.averaged = False
@@ -167,7 +169,7 @@ class Ascent(Solver):
             "average": state.average,
         }
 
-    def distrust(self, problem: Any, state: DualAscent) -> DualAscent:
+    def recompute_untrusted(self, problem: Any, state: DualAscent) -> DualAscent:
         """Scores are exact whatever they are; what follows from them is computed here.
 
         Marginals and partition functions that are nearly right would prove what is nearly true:
@@ -177,9 +179,9 @@ class Ascent(Solver):
         state.blocks.refresh()
         return state
 
-    def course(self, state: DualAscent) -> tuple[str, ...]:
+    def resume_paths(self, state: DualAscent) -> tuple[str, ...]:
         """The running weights and the order."""
-        return ("order", "averaged", *(f"blocks.{name}" for name in state.blocks.course))
+        return ("order", "averaged", *(f"blocks.{name}" for name in state.blocks.resume_paths))
 
     def unpack(self, problem: Any, arrays: Arrays) -> DualAscent:
         """Back from :meth:`pack`."""

@@ -16,12 +16,12 @@ import numpy as np
 from cliquewise.certificate import Certificate
 from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats
+from cliquewise.solvers.array_checks import check, checked
 from cliquewise.solvers.backends.base import Sums
 from cliquewise.solvers.backends.chain.sums import ChainSums
 from cliquewise.solvers.backends.examples import ExampleSums
 from cliquewise.solvers.base import EXAMPLES, Arrays, Info, State, at_least, register
 from cliquewise.solvers.bcfw import MapCalls
-from cliquewise.solvers.checked import check, checked
 from cliquewise.solvers.sampling import Order
 
 BACKENDS: dict[str, Any] = {"chain": ChainSums} | dict.fromkeys(("graph", *EXAMPLES), ExampleSums)
@@ -116,7 +116,7 @@ class Subgradient(MapCalls):
         n, before = problem.n_examples, state.order.visits
         if n == 0:
             return state, Info(1.0, 0, 0.0)
-        count = state.order.count(n, problem.portion)
+        count = state.order.count(n, problem.max_step_examples)
         calls, mistakes = state.backend.visit(
             state.order.draw(n, count, rng), state.z, state.sums, before, self.delay * n
         )
@@ -149,9 +149,9 @@ class Subgradient(MapCalls):
             return Bound(problem.floor)
         visits = state.order.visits
         costs = (state.mistakes / n + self.delay * problem.floor) / time
-        doubt = UNIT * visits * abs(costs)
-        summands = state.backend.summands(visits) / time
-        bound: Bound = problem.bound(costs, state.z / time, doubt, summands)
+        rounding_error = UNIT * visits * abs(costs)
+        weight_error_scale = state.backend.weight_error_scale(visits) / time
+        bound: Bound = problem.bound(costs, state.z / time, rounding_error, weight_error_scale)
         return bound
 
     def check_cost(self, state: Steps) -> float:
@@ -187,11 +187,11 @@ class Subgradient(MapCalls):
             "numbers": np.array(numbers),
         }
 
-    def course(self, state: Steps) -> tuple[str, ...]:
+    def resume_paths(self, state: Steps) -> tuple[str, ...]:
         """Whether the average was the better one."""
         return ("averaged",)
 
-    def distrust(self, problem: Any, state: Steps) -> Steps:
+    def recompute_untrusted(self, problem: Any, state: Steps) -> Steps:
         """Sums of outputs that nobody can find again prove nothing."""
         return self.init(problem)
 

@@ -114,7 +114,7 @@ class SVRG(Solver):
         "chain": frozenset({"hinge", "smooth_hinge"})
     } | dict.fromkeys(("graph", *EXAMPLES), frozenset({"hinge"}))
     rank: ClassVar[int] = 80
-    carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
+    tolerates_changes_in: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
     precision: ClassVar[float] = float("inf")  # smoothed as it is from start to end
     columns: ClassVar[tuple[str, ...]] = (
         "full_passes", "exact_share", "mu", "learning_rate", *COUNTS
@@ -386,11 +386,14 @@ class SVRG(Solver):
             share = min(max(share, 0.0), 1.0)
             state.slope = state.slope + share * step
             state.cost += share * (cost - state.cost)
-        state.doubt = max(state.doubt, found.doubt)
+        state.rounding_error = max(state.rounding_error, found.rounding_error)
         # Without a penalty only a point of slope zero proves anything: the truth's.
         if lam > 0:
             bound = problem.bound(
-                state.cost, state.slope / lam, state.doubt, state.backend.summands
+                state.cost,
+                state.slope / lam,
+                state.rounding_error,
+                state.backend.weight_error_scale,
             )
             state.dual, state.rounding = max(Bound(state.dual, state.rounding), bound)
 
@@ -419,12 +422,12 @@ class SVRG(Solver):
         """The vectors and the numbers; distributions at the anchor are found again."""
         return state.packed()
 
-    def course(self, state: Iterates) -> tuple[str, ...]:
+    def resume_paths(self, state: Iterates) -> tuple[str, ...]:
         """A subproblem under way, and what the last epoch has kept."""
-        kept = () if self.anchor == "full" else state.backend.course
+        kept = () if self.anchor == "full" else state.backend.resume_paths
         return ("inner", "rounds", "proved", "mean", *(f"backend.{name}" for name in kept))
 
-    def distrust(self, problem: Any, state: Iterates) -> Iterates:
+    def recompute_untrusted(self, problem: Any, state: Iterates) -> Iterates:
         """The weights are a start; a dual point whose outputs are gone proves nothing."""
         return self.init(problem, Start(self.weights(problem, state)))
 

@@ -13,8 +13,16 @@ import torch
 from torch import Tensor
 
 from cliquewise.ragged import Floats
-from cliquewise.torch._control import ACCEPT, COEFFICIENTS, GRADIENT, LAST, NUMBERS, SLOT, STEP
 from cliquewise.torch._device_chains import Evaluator
+from cliquewise.torch._lbfgs_messages import (
+    ACCEPT,
+    COEFFICIENTS,
+    GRADIENT,
+    LAST,
+    NUMBERS,
+    SLOT,
+    STEP,
+)
 from cliquewise.torch._vectors import Vectors
 
 #: Constants of Wolfe's conditions, and the most trials of one line search.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cliquewise.torch import _plain
-from cliquewise.torch._products import Entries, Product, uses_triton
+from cliquewise.torch._products import Product, RawFeatures, uses_triton
 from cliquewise.torch._scores import Scores
 
 #: More labels than this have no kernel on a GPU.
@@ -74,7 +74,7 @@ class Batch:
         self.tags = table_of(chains.labels[begin:end], device, torch.int64)
         starts = table_of(chains.indptr[begin : end + 1] - chains.indptr[begin], device)
         values = chains.values[entries] if len(chains.values) else None
-        self.entries = Entries(
+        self.entries = RawFeatures(
             starts,
             table_of(chains.indices[entries], device, torch.int32),
             None if values is None else table_of(values, device),

@@ -179,7 +179,7 @@ class DeviceData:
         self.room = torch.empty(size + 16, dtype=torch.float64, device=device)
         self._evaluators: dict[torch.dtype, Evaluator] = {}
         # A pass over the data in main memory: before training, not in the middle of it.
-        self._sizes = problem.features.deep, problem.summands, problem.own_doubt
+        self._sizes = problem.features.deep, problem.weight_error_scale, problem.data_rounding_error
 
     def _scratch(self, batch: Batch) -> int:
         """Numbers: scores, and three times as many on the way."""
@@ -262,8 +262,10 @@ class DeviceData:
         squares = torch.stack([torch.dot(w, w), torch.dot(gradient, gradient), evaluator.total])
         ww, raw, total = squares.tolist()
         value, penalty = problem.value(ww, total), raw / (2.0 * lam)
-        deep, summands, own = self._sizes
-        doubt = UNIT * (float(self._largest(w) @ deep) + own) / n
-        doubt = MORE * (doubt + SUM * UNIT * (abs(value) + penalty))
+        deep, weight_error_scale, own = self._sizes
+        rounding_error = UNIT * (float(self._largest(w) @ deep) + own) / n
+        rounding_error = MORE * (rounding_error + SUM * UNIT * (abs(value) + penalty))
         largest = self._largest(gradient) / lam
-        return value, lowered(value, doubt, penalty, lam, largest, MORE * summands)
+        return value, lowered(
+            value, rounding_error, penalty, lam, largest, MORE * weight_error_scale
+        )

@@ -14,7 +14,7 @@ from cliquewise.models.chain import ChainModel
 from cliquewise.ragged import Floats, Ints
 from cliquewise.torch import chain
 from cliquewise.torch._device_chains import current, padded_groups, table_of
-from cliquewise.torch._products import Entries, Product
+from cliquewise.torch._products import Product, RawFeatures
 from cliquewise.torch._scores import Scores
 
 #: Numbers in one block of scores, by kind of device.
@@ -49,7 +49,7 @@ class DevicePredictor:
         starts = table_of(chains.indptr[begin : end + 1] - chains.indptr[begin], self.device)
         values = table_of(chains.values[span], self.device) if len(chains.values) else None
         ids = table_of(chains.indices[span], self.device, torch.int32)
-        product = Product(Entries(starts, ids, values, len(self.table)))
+        product = Product(RawFeatures(starts, ids, values, len(self.table)))
         shape = (product.n_rows + product.spare, self.k)
         nodes = torch.zeros(shape, dtype=torch.float64, device=self.device)
         product(self.table, nodes)

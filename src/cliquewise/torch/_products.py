@@ -30,7 +30,7 @@ def uses_triton(device: torch.device) -> bool:
     return has_triton() and (device.type == "cuda" or interpreted)
 
 
-class Entries(NamedTuple):
+class RawFeatures(NamedTuple):
     """A sparse matrix by rows, on a device.
 
     Attributes
@@ -53,7 +53,7 @@ class Entries(NamedTuple):
         """Number of rows."""
         return len(self.starts) - 1
 
-    def transposed(self) -> Entries:
+    def transposed(self) -> RawFeatures:
         """The same matrix by columns; entries of a column stay in the order of the rows."""
         counts = self.starts.diff()
         rows = torch.arange(self.n_rows, dtype=torch.int32, device=self.ids.device)
@@ -62,7 +62,7 @@ class Entries(NamedTuple):
         sizes = torch.bincount(self.ids, minlength=self.n_columns)
         starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         values = None if self.values is None else self.values[order]
-        return Entries(starts, rows[order], values, self.n_rows)
+        return RawFeatures(starts, rows[order], values, self.n_rows)
 
 
 class Launch(NamedTuple):
@@ -122,7 +122,7 @@ def launches(starts: Tensor, first_spare: int) -> tuple[list[Launch], int]:
 class Product:
     """A sparse matrix that is multiplied with many dense ones of few columns."""
 
-    def __init__(self, entries: Entries, first_spare: int | None = None) -> None:
+    def __init__(self, entries: RawFeatures, first_spare: int | None = None) -> None:
         self.entries = entries
         self.n_rows = entries.n_rows
         self.spare = 0

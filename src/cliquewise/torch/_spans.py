@@ -19,7 +19,7 @@ from cliquewise.oracles._chain_spans import (
     search_spans,
     span_rules,
 )
-from cliquewise.oracles._leveled import check_chains_resolved, level_chains
+from cliquewise.oracles._rescaling import check_chains_resolved, level_chains
 from cliquewise.ragged import Floats, Ints, offsets_of
 from cliquewise.torch._compiled import _flat, _without_number
 from cliquewise.torch._scores import Scores, check_numbers

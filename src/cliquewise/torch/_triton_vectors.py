@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cliquewise.torch._control import (
+from cliquewise.torch._lbfgs_messages import (
     ACCEPT,
     COEFFICIENTS,
     GRADIENT,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cliquewise.torch._control import (
+from cliquewise.torch._lbfgs_messages import (
     ACCEPT,
     COEFFICIENTS,
     GRADIENT,

@@ -35,7 +35,7 @@ def _untraced(method: Callable[Parameters, Answer]) -> Callable[Parameters, Answ
                 "travel: export crf.decoder(), or a module that calls crf.predict"
             )
         if torch.compiler.is_compiling():
-            from cliquewise.torch._eager import run
+            from cliquewise.torch._dynamo import run
 
             return run(method, *args, **kwargs)
         return method(*args, **kwargs)

@@ -18,8 +18,8 @@ from cliquewise.errors import UnsupportedError
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
+from cliquewise.solvers.array_checks import check, checked
 from cliquewise.solvers.base import ALL_BUT_MODEL, Info, Solver, Start, State, at_least, one_of
-from cliquewise.solvers.checked import check, checked
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.torch._descent import Descent
 from cliquewise.torch._device_chains import MAX_LABELS, current, fits
@@ -65,7 +65,7 @@ class DeviceLBFGS(Solver):
 
     name: ClassVar[str] = "lbfgs"
     works_on: ClassVar[dict[str, frozenset[str]]] = {"chain": frozenset({"log"})}
-    carries: ClassVar[frozenset[str]] = ALL_BUT_MODEL
+    tolerates_changes_in: ClassVar[frozenset[str]] = ALL_BUT_MODEL
     device: str = "cuda"
     history: int = 10
     start: str = "float32"

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from cliquewise.certificate import Certificate
+from cliquewise.solvers.array_checks import check, checked
 from cliquewise.solvers.base import Info, Solver, at_least, one_of, positive, register
-from cliquewise.solvers.checked import check, checked
 from cliquewise.torch.heads import Scores
 from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import Batch, DeepProblem

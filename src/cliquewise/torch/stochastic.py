@@ -11,8 +11,8 @@ from torch import Tensor
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
+from cliquewise.solvers.array_checks import checked, count_of
 from cliquewise.solvers.base import Info, Solver, one_of, positive, register
-from cliquewise.solvers.checked import checked, count_of
 from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import DeepProblem
 

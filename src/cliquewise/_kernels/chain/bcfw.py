@@ -47,7 +47,7 @@ from cliquewise._kernels.chain.segments import (
 )
 from cliquewise._kernels.chain.sparse import read_links
 from cliquewise._kernels.chain.sums import longest
-from cliquewise._kernels.common.simd import as_written
+from cliquewise._kernels.common.simd import no_unroll
 from cliquewise._kernels.common.sum_tree import draw_leaf, set_leaf
 
 #: Room on an edge below which it counts as full.
@@ -57,7 +57,7 @@ FULL = 1e-12
 @kernel(helper=True)
 def _move(chains, pool, weights, visit, count, slope, most, first, last, pull):
     """The best step up to ``most`` along ``visit.beta``; the rise of the dual times n / c_i."""
-    as_written()
+    no_unroll()
     norm, mass = 0.0, 0.0
     for k in range(count):
         if visit.beta[k] != 0.0:
@@ -80,7 +80,7 @@ def _move(chains, pool, weights, visit, count, slope, most, first, last, pull):
 @kernel(helper=True)
 def _swap(chains, pool, weights, visit, count, k, first, last, pull):
     """Raise segment ``k`` and lower those in its way; the rise of the dual times n / c_i."""
-    as_written()
+    no_unroll()
     a = visit.ids[k]
     begin, end = pool.begin[a], pool.begin[a] + pool.length[a]
     low, high = end, begin
@@ -135,7 +135,7 @@ def _swap(chains, pool, weights, visit, count, k, first, last, pull):
 @kernel(helper=True)
 def _improve(chains, pool, weights, visit, count, k, first, last, pull):
     """The best step on one segment; the rise of the dual times n / c_i."""
-    as_written()
+    no_unroll()
     a = visit.ids[k]
     value = segment_value(chains, pool, weights, a, first, last)
     visit.value[k] = value
@@ -160,7 +160,7 @@ def _improve(chains, pool, weights, visit, count, k, first, last, pull):
 @kernel(helper=True)
 def _frank_wolfe(chains, pool, weights, visit, count, least, first, last, pull):
     """A step towards the chosen labeling if it is worth ``least``; the rise of the dual."""
-    as_written()
+    no_unroll()
     slope = 0.0
     for k in range(count):
         a = visit.ids[k]
@@ -178,7 +178,7 @@ def _search(chains, pool, weights, links, visit, count, i, room, segmentwise, pu
 
     The gap is 0 where it is one of rounding alone.
     """
-    as_written()
+    no_unroll()
     first, last, weight = chains.offsets[i], chains.offsets[i + 1], chains.weights[i]
     possible = possible_transitions(chains, weights.w, room.masked)
     if links is not None:
@@ -208,7 +208,7 @@ def _search(chains, pool, weights, links, visit, count, i, room, segmentwise, pu
 @kernel(helper=True)
 def _improve_all(chains, pool, weights, visit, count, first, last, pull, exact, most_rounds):
     """Rounds of steps on single segments, until they bring little; the rise of the dual."""
-    as_written()
+    no_unroll()
     total, before = 0.0, 0.0
     for _round in range(most_rounds):
         gained = 0.0
@@ -265,7 +265,7 @@ def epoch(
         Visits made (fewer than asked for where the pool or links are full), Viterbi passes, and the
         rise of ``n`` times the dual objective.
     """
-    as_written()
+    no_unroll()
     n, length = chains.offsets.shape[0] - 1, longest(chains.offsets)
     room = search_room(chains, w)
     visit = Visit(

@@ -19,7 +19,7 @@ from cliquewise._kernels.chain.decode import decode_workspace, viterbi
 from cliquewise._kernels.chain.features import cost_of, node_scores, transitions_of
 from cliquewise._kernels.chain.sparse import sparse_viterbi
 from cliquewise._kernels.chain.sums import longest
-from cliquewise._kernels.common.simd import as_written
+from cliquewise._kernels.common.simd import no_unroll
 
 #: Scratch for the search of labelings of great loss.
 Search = namedtuple("Search", ["scores", "work", "labels", "masked"])
@@ -38,7 +38,7 @@ def search_room(chains, like):
 @kernel(helper=True)
 def possible_transitions(chains, w, masked):
     """(1, K, K) transition scores, with -inf for what is forbidden (in ``masked``)."""
-    as_written()
+    no_unroll()
     n_labels, trans = chains.allowed.shape[1], transitions_of(chains, w)
     if chains.edge_allowed.shape[0] == 0:
         return trans.reshape(1, n_labels, n_labels)
@@ -55,7 +55,7 @@ def most_violating(chains, w, trans, links, first, last, unit, room):
     ``trans`` is from `possible_transitions`; costs are multiplied by ``unit``. ``links`` (None
     where labels are few) holds at least the nonzero transitions.
     """
-    as_written()
+    no_unroll()
     n_labels, labels = chains.allowed.shape[1], room.labels
     size = last - first
     s = room.scores[:size]
@@ -90,7 +90,7 @@ def most_violating(chains, w, trans, links, first, last, unit, room):
 @kernel(helper=True)
 def _find_pair(chains, attribute, label):
     """Index of the weight of an attribute and a label seen with it; -1 if there is none."""
-    as_written()
+    no_unroll()
     low, high = chains.pair_start[attribute], chains.pair_start[attribute + 1]
     end = high
     while low < high:
@@ -107,7 +107,7 @@ def _find_pair(chains, attribute, label):
 @kernel(helper=True)
 def _token_score(chains, w, token, new, truth):
     """Score of a token's attributes with label ``new``, less that with ``truth``."""
-    as_written()
+    no_unroll()
     n_labels = chains.allowed.shape[1]
     begin, end = chains.indptr[token], chains.indptr[token + 1]
     indices, values = chains.indices, chains.values
@@ -133,7 +133,7 @@ def _token_score(chains, w, token, new, truth):
 @kernel(helper=True)
 def _add_token(chains, token, new, truth, factor, out):
     """out += factor (attributes with ``new`` - with ``truth``); the change of ||out||^2."""
-    as_written()
+    no_unroll()
     n_labels = chains.allowed.shape[1]
     begin, end = chains.indptr[token], chains.indptr[token + 1]
     indices, values, mask = chains.indices, chains.values, chains.row_mask
@@ -170,7 +170,7 @@ def segment_score(chains, w, first, last, labels, start, begin, size):
 
     There it is ``labels[start : start + size]``. The sequence is the tokens ``first : last``.
     """
-    as_written()
+    no_unroll()
     n_labels, edge_start = chains.allowed.shape[1], chains.edge_start
     total = 0.0
     before = true_before = chains.labels[first + begin - 1] if begin > 0 else -1
@@ -192,7 +192,7 @@ def segment_score(chains, w, first, last, labels, start, begin, size):
 @kernel(helper=True)
 def add_segment(chains, first, last, labels, start, begin, size, factor, out):
     """out += factor (F(y) - F(y_i)), y as in `segment_score`; the change of ||out||^2."""
-    as_written()
+    no_unroll()
     n_labels, edge_start = chains.allowed.shape[1], chains.edge_start
     edge_free = chains.edge_free
     change = 0.0
@@ -221,7 +221,7 @@ def add_segment(chains, first, last, labels, start, begin, size, factor, out):
 @kernel(helper=True)
 def clear_segment(chains, first, last, labels, start, begin, size, out):
     """Set to zero what `add_segment` may have changed."""
-    as_written()
+    no_unroll()
     n_labels, edge_start = chains.allowed.shape[1], chains.edge_start
     dense = chains.pair_start.shape[0] == 0
     before = true_before = chains.labels[first + begin - 1] if begin > 0 else -1
@@ -249,7 +249,7 @@ def clear_segment(chains, first, last, labels, start, begin, size, out):
 @kernel(helper=True)
 def cost_of_labels(chains, first, labels, start, size):
     """What ``labels[start : start + size]`` cost at the tokens from ``first`` on."""
-    as_written()
+    no_unroll()
     total = 0.0
     for t in range(size):
         total += cost_of(chains, first + t, labels[start + t])
@@ -259,7 +259,7 @@ def cost_of_labels(chains, first, labels, start, size):
 @kernel
 def losses(chains, w, links, first_example, last_example, out):
     """Structured hinge loss of every example."""
-    as_written()
+    no_unroll()
     room = search_room(chains, w)
     possible = possible_transitions(chains, w, room.masked)
     for i in range(first_example, last_example):
@@ -272,7 +272,7 @@ def losses(chains, w, links, first_example, last_example, out):
 @kernel
 def subgradient(chains, w, links, first_example, last_example, out):
     """Add a subgradient of ``sum_i c_i loss_i`` to ``out``; returns the sum of the losses."""
-    as_written()
+    no_unroll()
     room = search_room(chains, w)
     possible = possible_transitions(chains, w, room.masked)
     total = 0.0
@@ -307,7 +307,7 @@ def pegasos(chains, z, sums, strength, order, visits, origin):
     (calls, mistakes)
         Viterbi passes, and the sum of ``c_i cost_i`` of the labelings found.
     """
-    as_written()
+    no_unroll()
     n, room = chains.offsets.shape[0] - 1, search_room(chains, z)
     calls, mistakes = 0, 0.0
     for step in range(order.shape[0]):

@@ -19,13 +19,13 @@ from cliquewise._kernels.common.simd import (
     LANES,
     add,
     any_above,
-    as_written,
     lane_max,
     lane_sum,
     load,
     load_first,
     maximum,
     mul,
+    no_unroll,
     padded,
     splat,
     spread,
@@ -50,7 +50,7 @@ def zero_marginals(marginals, edges):
 @kernel(helper=True)
 def _sum(work, row, width):
     """(high, total) with logsumexp = high + log(total); of -inf alone, total is zero."""
-    as_written()
+    no_unroll()
     highs = splat(work.dtype.type(np.finfo(work.dtype).min))
     for j in range(row, row + width, LANES):
         highs = maximum(load(work, j), highs)
@@ -67,7 +67,7 @@ def _sum(work, row, width):
 @kernel(helper=True)
 def _add_scores(work, row, scores, at, n_labels, out):
     """Row ``out`` = row ``row`` + the scores from ``at`` on, shifted to maximum 0; the shift."""
-    as_written()
+    no_unroll()
     width = padded(n_labels)
     nothing = splat(work.dtype.type(-np.inf))
     highs = nothing
@@ -85,7 +85,7 @@ def _add_scores(work, row, scores, at, n_labels, out):
 @kernel(helper=True)
 def _step(work, source, trans, begin, n_labels, target):
     """target[j] = logsumexp over i of source[i] + the K x K table that begins at ``begin``."""
-    as_written()
+    no_unroll()
     nothing, faint = splat(work.dtype.type(-np.inf)), splat(work.dtype.type(FAINT))
     minus = splat(work.dtype.type(-1))
     for j in range(0, n_labels, LANES):
@@ -136,7 +136,7 @@ def forward_log(nodes, trans, work):
 @kernel(helper=True)
 def _write_softmax(work, a, b, row, n_labels, marginals, t):
     """marginals[t] = softmax(a + b)."""
-    as_written()
+    no_unroll()
     width = padded(n_labels)
     for j in range(0, width, LANES):
         store(work, row + j, add(load(work, a + j), load(work, b + j)))
@@ -167,7 +167,7 @@ def _visit_edges(work, left, right, beta, row, trans, table, edges, t, expectati
 
     ``beta`` has summed them over j already.
     """
-    as_written()
+    no_unroll()
     n_labels = trans.shape[1]
     none, no = splat(work.dtype.type(0)), splat(work.dtype.type(NONE))
     for j in range(0, padded(n_labels), LANES):

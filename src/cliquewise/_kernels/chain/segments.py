@@ -19,7 +19,7 @@ from cliquewise._kernels.chain.hinge import (
 )
 from cliquewise._kernels.chain.sparse import add_link
 from cliquewise._kernels.chain.sums import longest
-from cliquewise._kernels.common.simd import as_written
+from cliquewise._kernels.common.simd import no_unroll
 
 #: Segments of all examples: linked lists over one pool. ``head`` (-1: none) is per example;
 #: ``next``, ``start`` (of its labels in ``labels``), ``begin`` (its first position), ``length``,
@@ -44,7 +44,7 @@ Weights = namedtuple("Weights", ["w", "direction"])
 @kernel(helper=True)
 def segment_cost(chains, pool, a, first):
     """What the labels of segment ``a`` cost, which are all wrong."""
-    as_written()
+    no_unroll()
     if chains.costs.shape[0] == 0:
         return float(pool.length[a])
     return cost_of_labels(chains, first + pool.begin[a], pool.labels, pool.start[a], pool.length[a])
@@ -53,7 +53,7 @@ def segment_cost(chains, pool, a, first):
 @kernel(helper=True)
 def segment_value(chains, pool, weights, a, first, last):
     """H of segment ``a``."""
-    as_written()
+    no_unroll()
     return segment_cost(chains, pool, a, first) + segment_score(
         chains, weights.w, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a]
     )
@@ -62,7 +62,7 @@ def segment_value(chains, pool, weights, a, first, last):
 @kernel(helper=True)
 def add_features_of(chains, pool, a, first, last, factor, out):
     """out += factor times the features of segment ``a`` less those of the truth."""
-    as_written()
+    no_unroll()
     return add_segment(
         chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a], factor, out
     )
@@ -71,7 +71,7 @@ def add_features_of(chains, pool, a, first, last, factor, out):
 @kernel(helper=True)
 def clear_features_of(chains, pool, a, first, last, out):
     """Set to zero what `add_features_of` may have changed."""
-    as_written()
+    no_unroll()
     clear_segment(
         chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a], out
     )
@@ -80,7 +80,7 @@ def clear_features_of(chains, pool, a, first, last, out):
 @kernel(helper=True)
 def shift(chains, pool, weights, visit, a, first, last, amount, pull):
     """Change the weight of segment ``a``, and w with it."""
-    as_written()
+    no_unroll()
     add_features_of(chains, pool, a, first, last, -pull * amount, weights.w)
     pool.alpha[a] = max(pool.alpha[a] + amount, 0.0)
     for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
@@ -90,7 +90,7 @@ def shift(chains, pool, weights, visit, a, first, last, amount, pull):
 @kernel(helper=True)
 def room_of(pool, visit, a):
     """By how much the weight of segment ``a`` may rise."""
-    as_written()
+    no_unroll()
     most = 0.0
     for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
         most = max(most, visit.cover[c])
@@ -100,7 +100,7 @@ def room_of(pool, visit, a):
 @kernel(helper=True)
 def _find(pool, visit, count, labels, begin, length):
     """Number of the segment with these labels at this place, -1 if there is none."""
-    as_written()
+    no_unroll()
     for k in range(count):
         a = visit.ids[k]
         if pool.begin[a] == begin and pool.length[a] == length:
@@ -118,7 +118,7 @@ def _insert(chains, pool, weights, visit, count, i, labels, begin, length, first
 
     Where an example has as many as it may, the lightest is given up for it.
     """
-    as_written()
+    no_unroll()
     if count < visit.ids.shape[0]:
         k, a = count, pool.used[SEGMENTS]
         pool.used[SEGMENTS] += 1
@@ -151,7 +151,7 @@ def _insert(chains, pool, weights, visit, count, i, labels, begin, length, first
 @kernel(helper=True)
 def choose_path(chains, pool, weights, visit, count, i, room, first, last, pull):
     """Mark the segments of the labeling in ``room``, new ones included; the new count."""
-    as_written()
+    no_unroll()
     begin, labels = 0, room.labels
     while begin < last - first:
         end = begin
@@ -175,7 +175,7 @@ def choose_single(chains, pool, weights, visit, count, i, room, trans, first, la
 
     Early on the best labeling is wrong almost everywhere: one long segment that has to go again.
     """
-    as_written()
+    no_unroll()
     labels, scores = room.labels, room.scores
     for t in range(last - first):
         truth = chains.labels[first + t]
@@ -205,7 +205,7 @@ def choose_single(chains, pool, weights, visit, count, i, room, trans, first, la
 @kernel(helper=True)
 def link_new(chains, pool, visit, count, links, first, last):
     """Put the pairs of labels of the marked segments into the lists: new ones are among them."""
-    as_written()
+    no_unroll()
     for k in range(count):
         if visit.chosen[k] or visit.nearby[k]:
             a = visit.ids[k]
@@ -226,7 +226,7 @@ def link_new(chains, pool, visit, count, links, first, last):
 @kernel(helper=True)
 def gather(pool, visit, i, size):
     """The segments of one example into ``visit.ids``, and what they cover; how many."""
-    as_written()
+    no_unroll()
     for c in range(size + 1):
         visit.cover[c] = 0.0
     count, a = 0, pool.head[i]
@@ -247,7 +247,7 @@ def weights_of_segments(chains, pool, strength, w):
 
     Returns the sums of c_i times the number, and the cost, of the labels that are expected wrong.
     """
-    as_written()
+    no_unroll()
     w[:] = 0.0
     cover = np.zeros(longest(chains.offsets) + 1)
     total, cost = 0.0, 0.0

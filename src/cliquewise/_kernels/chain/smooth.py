@@ -33,11 +33,11 @@ from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import (
     LANES,
     add,
-    as_written,
     fma,
     keep_bits,
     load,
     load_first,
+    no_unroll,
     splat,
     store_first,
 )
@@ -65,7 +65,7 @@ def _add(chains, first, last, delta, delta_edges, factor, other, out, sums):
 
     Tokens without any difference are not touched; ``sums`` may be empty.
     """
-    as_written()
+    no_unroll()
     n_labels, edge_free = chains.allowed.shape[1], chains.edge_free
     indptr, indices, values, mask = chains.indptr, chains.indices, chains.values, chains.row_mask
     ones, masked = values.shape[0] == 0, mask.shape[0] > 0
@@ -109,7 +109,7 @@ def _add(chains, first, last, delta, delta_edges, factor, other, out, sums):
 @kernel(helper=True)
 def _less_truth(chains, first, last, p, p_edges):
     """From marginals to their difference from the truth's; the expected cost."""
-    as_written()
+    no_unroll()
     cost = 0.0
     for t in range(last - first):
         truth = chains.labels[first + t]
@@ -127,7 +127,7 @@ def _less_truth(chains, first, last, p, p_edges):
 @kernel(helper=True)
 def _remember(anchor, room, i, first, last, k):
     """Keep the distribution just found as that of the anchor."""
-    as_written()
+    no_unroll()
     n_labels = room.trans.shape[0]
     if k == 0:
         for t in range(last - first):
@@ -149,7 +149,7 @@ def _remember(anchor, room, i, first, last, k):
 @kernel(helper=True)
 def _subtract_anchor(anchor, room, i, first, last, k):
     """From the marginals just found to their difference from those at the anchor."""
-    as_written()
+    no_unroll()
     n_labels, p, p_edges = room.trans.shape[0], room.p, room.p_edges
     if k == 0:
         for t in range(last - first):
@@ -172,7 +172,7 @@ def _subtract_anchor(anchor, room, i, first, last, k):
 @kernel(helper=True)
 def _two_scores(chains, c, v, s, first, last, out):
     """Node scores under ``c + s v``."""
-    as_written()
+    no_unroll()
     n_labels = chains.allowed.shape[1]
     indptr, indices, values = chains.indptr, chains.indices, chains.values
     ones = values.shape[0] == 0
@@ -204,7 +204,7 @@ def _two_scores(chains, c, v, s, first, last, out):
 @kernel
 def smooth_losses(chains, w, mu, k, first_example, last_example, out):
     """Smoothed hinge loss of every example."""
-    as_written()
+    no_unroll()
     room = smoothing_room(chains, k, w)
     possible_table(transitions_of(chains, w), chains.edge_allowed, room.trans)
     for i in range(first_example, last_example):
@@ -230,7 +230,7 @@ def full_gradient(chains, w, mu, k, anchor, first_example, last_example, out):
         Sums over examples: of the losses, of the expected costs and of ``mu omega``, all
         weighted with c_i; of calls, and of those whose k labelings are exact.
     """
-    as_written()
+    no_unroll()
     room = smoothing_room(chains, k + 1 if k > 0 else 0, w)
     possible_table(transitions_of(chains, w), chains.edge_allowed, room.trans)
     none = out[:0]
@@ -259,7 +259,7 @@ def full_gradient(chains, w, mu, k, anchor, first_example, last_example, out):
 @kernel(helper=True)
 def _recall(anchor, i, first, last, p, p_edges):
     """The marginals of the labelings that are kept."""
-    as_written()
+    no_unroll()
     clear_marginals(p, last - first, p_edges)
     for b in range(anchor.shares.shape[1]):
         share = anchor.shares[i, b]
@@ -274,7 +274,7 @@ def _recall(anchor, i, first, last, p, p_edges):
 @kernel
 def kept_gradient(chains, anchor, first_example, last_example, out):
     """Add the gradient at the labelings that are kept to ``out``, without a call; their cost."""
-    as_written()
+    no_unroll()
     n_labels, none, total = chains.allowed.shape[1], out[:0], 0.0
     p, p_edges = np.empty((longest(chains.offsets), n_labels)), np.empty((n_labels, n_labels))
     for i in range(first_example, last_example):
@@ -312,7 +312,7 @@ def svrg_epoch(chains, c, v, sums, mu, k, anchor, order, step, shrink, renew):
         The rest are sums, as in `full_gradient`; a call is known to be exact if it needed less
         than k.
     """
-    as_written()
+    no_unroll()
     room = smoothing_room(chains, k, c)
     scale, total, loss, total_omega, calls, enough = 1.0, 0.0, 0.0, 0.0, 0, 0
     trans, fixed, moving = room.trans, transitions_of(chains, c), transitions_of(chains, v)

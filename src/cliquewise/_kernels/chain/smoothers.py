@@ -12,7 +12,7 @@ from cliquewise._kernels.chain.features import cost_of
 from cliquewise._kernels.chain.inference import infer, inference_room, truth_score
 from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.chain.top_k import top_k_within
-from cliquewise._kernels.common.simd import as_written
+from cliquewise._kernels.common.simd import no_unroll
 from cliquewise._kernels.common.simplex import project_simplex
 
 #: Scratch of one oracle call; ``p`` and ``p_edges`` hold its answer.
@@ -39,7 +39,7 @@ def smoothing_room(chains, k, like):
 @kernel(helper=True)
 def _add_cost(chains, first, last, s):
     """Add the costs to the scores; -inf where a label is not allowed."""
-    as_written()
+    no_unroll()
     n_labels = s.shape[1]
     for t in range(last - first):
         for j in range(n_labels):
@@ -53,7 +53,7 @@ def _add_cost(chains, first, last, s):
 @kernel(helper=True)
 def _excess(chains, first, size, s, trans, labels, b):
     """psi of labeling ``b``, as a sum over its differences to the truth."""
-    as_written()
+    no_unroll()
     total = 0.0
     for t in range(size):
         new, truth = labels[b, t], chains.labels[first + t]
@@ -68,7 +68,7 @@ def _excess(chains, first, size, s, trans, labels, b):
 
 @kernel(helper=True)
 def clear_marginals(p, size, p_edges):
-    as_written()
+    no_unroll()
     n_labels = p.shape[1]
     for t in range(size):
         for j in range(n_labels):
@@ -84,7 +84,7 @@ def _top_k(chains, first, last, mu, k, ask, room):
 
     ``ask`` is k, or k + 1 where the test of exactness is wanted.
     """
-    as_written()
+    no_unroll()
     size = last - first
     s, trans, n_labels = room.scores[:size], room.trans, room.trans.shape[0]
     labels, psi = room.labels, room.psi
@@ -129,7 +129,7 @@ def _top_k(chains, first, last, mu, k, ask, room):
 @kernel(helper=True)
 def _marginals(chains, first, last, mu, room):
     """The entropy smoother by forward-backward at temperature mu; as `_top_k`."""
-    as_written()
+    no_unroll()
     size, n_labels = last - first, room.trans.shape[0]
     s, trans, hot, hot_trans = room.scores, room.trans, room.inference.nodes, room.inference.edges
     truth = truth_score(chains, first, last, s, trans)
@@ -159,7 +159,7 @@ def _marginals(chains, first, last, mu, room):
 @kernel(helper=True)
 def possible_table(trans, edge_allowed, out):
     """Transition scores with -inf for what is forbidden."""
-    as_written()
+    no_unroll()
     for a in range(trans.shape[0]):
         for b in range(trans.shape[0]):
             out[a, b] = trans[a, b]
@@ -173,7 +173,7 @@ def smoothed_maximum(chains, first, last, mu, k, ask, room):
 
     Returns (value, mu omega, whether k were enough).
     """
-    as_written()
+    no_unroll()
     _add_cost(chains, first, last, room.scores[: last - first])
     if k > 0:
         return _top_k(chains, first, last, mu, k, ask, room)

@@ -32,7 +32,6 @@ from cliquewise._kernels.common.simd import (
     LANES,
     add,
     aligned_zeros,
-    as_written,
     fma,
     keep_above,
     lane_max,
@@ -41,6 +40,7 @@ from cliquewise._kernels.common.simd import (
     load_first,
     maximum,
     mul,
+    no_unroll,
     padded,
     splat,
     spread,
@@ -80,7 +80,7 @@ def transition_tables(n_labels, like):
 @kernel(helper=True)
 def _exponentiate(trans, table, tables):
     """tables[0] = exp(trans[table] - shift); keeps the shift and the spread."""
-    as_written()
+    no_unroll()
     n_labels, width = trans.shape[1], tables.shape[1]
     start = table * n_labels * n_labels
     nothing = splat(trans.dtype.type(-np.inf))
@@ -129,7 +129,7 @@ def prepare_transitions(trans, tables):
 @kernel(helper=True)
 def _exponentiate_nodes(nodes, work, psi):
     """psi = exp(nodes - row maxima), padded with zeros; returns the sum of the maxima."""
-    as_written()
+    no_unroll()
     length, n_labels = nodes.shape
     width = padded(n_labels)
     nothing = splat(nodes.dtype.type(-np.inf))
@@ -152,7 +152,7 @@ def _exponentiate_nodes(nodes, work, psi):
 @kernel(helper=True)
 def _forward(trans, tables, work, psi, scale, length):
     """Fill alpha and scale; returns the sum of transition shifts, NaN where mass vanished."""
-    as_written()
+    no_unroll()
     n_labels, width = trans.shape[1], tables.shape[1]
     one = work.dtype.type(1)
     shared = trans.shape[0] == 1
@@ -185,7 +185,7 @@ def _forward(trans, tables, work, psi, scale, length):
 @kernel(helper=True)
 def _write_edges(tables, work, alpha, psi, cutoff, edges, row):
     """Marginals of one edge, from the rows of its two ends."""
-    as_written()
+    no_unroll()
     width, n_labels = tables.shape[1], edges.shape[1]
     below = splat(cutoff)
     for i in range(n_labels):
@@ -202,7 +202,7 @@ def _backward(trans, tables, work, psi, beta, scale, marginals, edges, length):
 
     ``marginals`` and ``edges`` may have no rows, and are then not written.
     """
-    as_written()
+    no_unroll()
     n_labels, width = trans.shape[1], tables.shape[1]
     one = work.dtype.type(1)
     _, floor, cutoff, _ = _limits(work)
@@ -237,7 +237,7 @@ def _backward(trans, tables, work, psi, beta, scale, marginals, edges, length):
 @kernel(helper=True)
 def _add_expectation(tables, work, psi, length, expectation):
     """expectation += sum over t of alpha_{t-1} (outer) psi_t, times the transitions."""
-    as_written()
+    no_unroll()
     width, n_labels = tables.shape[1], expectation.shape[0]
     none = splat(work.dtype.type(0))
     sum_outer_products(work, 0, psi + width, length - 1, n_labels, tables, 2)
@@ -254,7 +254,7 @@ def _add_expectation(tables, work, psi, length, expectation):
 
 @kernel(helper=True)
 def _sum_of_logs(work, start, n):
-    as_written()
+    no_unroll()
     one = splat(work.dtype.type(1))
     total = 0.0
     for t in range(0, n, LANES):

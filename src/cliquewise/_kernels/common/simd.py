@@ -163,7 +163,7 @@ def spread(typing_context, array, offset):
 
 
 @intrinsic
-def as_written(typing_context):
+def no_unroll(typing_context):
     """Ask that the loops of the function around this call be not unrolled further.
 
     They are vectorized by hand, and the compiler would unroll them at every level of calls
@@ -320,7 +320,7 @@ def copy(source, target):
     An assignment ``target[:] = source`` costs two seconds of compiling, for the sake of the
     text of an error message about shapes.
     """
-    as_written()
+    no_unroll()
     zero = splat(source.dtype.type(0))
     for at in range(0, source.size, LANES):
         store_first(target, at, source.size - at, load_first(source, at, source.size - at, zero))
@@ -339,7 +339,7 @@ def vector_matrix(vectors, start, tables, table, n_rows, out):
     tables : array of shape (n, W, W)
         Of which ``table`` is the matrix, zero outside its first ``n_rows`` rows.
     """
-    as_written()
+    no_unroll()
     width = tables.shape[2]
     zero = splat(tables.dtype.type(0))
     for j in range(0, width, LANES):
@@ -361,7 +361,7 @@ def sum_outer_products(vectors, left, right, n, n_rows, tables, table):
     Their rows begin at ``left`` and ``right`` in ``vectors``; rows past ``n_rows`` of the
     result are free.
     """
-    as_written()
+    no_unroll()
     width = tables.shape[2]
     for i in range(0, n_rows, 4):
         for j in range(0, width, LANES):

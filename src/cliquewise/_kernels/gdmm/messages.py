@@ -33,12 +33,12 @@ Pass = namedtuple(
 )
 
 #: Room for one visit. Tokens: ``scores`` of all labels, those of a part in single precision
-#: (``brief``), the labels ``found``; then per label looked at its place, name, old mass, score,
-#: curvature and new mass. Edges: ``messages`` and ``marks`` of both sides, the ``spans`` of their
-#: lists, the ``stack`` of a search.
+#: (``values_f32``), the labels ``found``; then per label looked at its place, name, old mass,
+#: score, curvature and new mass. Edges: ``messages`` and ``marks`` of both sides, the ``spans`` of
+#: their lists, the ``stack`` of a search.
 Desk = namedtuple(
     "Desk",
-    ["scores", "brief", "found", "places", "names", "old", "score", "bend", "new",
+    ["scores", "values_f32", "found", "places", "names", "old", "score", "bend", "new",
      "messages", "marks", "spans", "stack"],
 )  # fmt: skip
 

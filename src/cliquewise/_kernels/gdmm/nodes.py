@@ -94,9 +94,9 @@ def _search(chains, rows, support, token, told, count, desk, stats):
     """
     n_labels, found, score, names = told.n_labels, desk.found, desk.score, desk.names
     part = part_of(token, told.salt, told.groups, n_labels)
-    briefly = rows.brief.shape[0] > 0
+    briefly = rows.values_f32.shape[0] > 0
     if briefly:
-        cost = score_briefly(chains, rows, token, part[0], part[1], desk.brief)
+        cost = score_briefly(chains, rows, token, part[0], part[1], desk.values_f32)
     else:
         cost = score_all(chains, rows, token, n_labels, desk.scores)
     stats[WORK] += cost
@@ -106,7 +106,7 @@ def _search(chains, rows, support, token, told, count, desk, stats):
     most = found.shape[0] if cost >= own else 1
     marks = desk.marks[0]
     if briefly:
-        size = _search_token(chains, support, token, part, most, desk.brief, marks, found)
+        size = _search_token(chains, support, token, part, most, desk.values_f32, marks, found)
     else:
         scores = desk.scores[part[0] :]
         size = _search_token(chains, support, token, part, most, scores, marks, found)
@@ -115,10 +115,10 @@ def _search(chains, rows, support, token, told, count, desk, stats):
     if told.groups == 1 or not briefly:
         for r in range(size):
             if briefly:
-                desk.scores[found[r]] = desk.brief[found[r]]
+                desk.scores[found[r]] = desk.values_f32[found[r]]
         for k in range(count):
             y = support.label[desk.places[k]]
-            score[k] = desk.brief[y] if briefly else desk.scores[y]
+            score[k] = desk.values_f32[y] if briefly else desk.scores[y]
         return size
     score_labels(chains, rows, token, found, size, score)
     for r in range(size):

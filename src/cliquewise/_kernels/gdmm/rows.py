@@ -14,15 +14,26 @@ from collections import namedtuple
 import numpy as np
 
 from cliquewise._kernels import kernel
-from cliquewise._kernels.common.simd import LANES, as_written, fma, load, padded, splat, store
+from cliquewise._kernels.common.simd import LANES, fma, load, no_unroll, padded, splat, store
 
 #: ``start``, ``count``, ``capacity``: where the list of an attribute lies; ``dense``: whether it
 #: is a row of all labels; ``index``: at twice ``start``, positions + 1 by hash of the label;
 #: ``used``: how much of the pool is taken; ``fixed``: whether weights may be added (below);
-#: ``brief``: the values of rows of all labels in single precision, empty with few labels.
+#: ``values_f32``: the values of rows of all labels in single precision, empty with few labels.
 Rows = namedtuple(
     "Rows",
-    ["start", "count", "capacity", "dense", "label", "value", "index", "used", "fixed", "brief"],
+    [
+        "start",
+        "count",
+        "capacity",
+        "dense",
+        "label",
+        "value",
+        "index",
+        "used",
+        "fixed",
+        "values_f32",
+    ],
 )
 
 #: From so many labels on there is a copy in single precision.
@@ -90,9 +101,9 @@ def _make_dense(rows, attribute, n_labels):
         rows.value[new + j] = 0.0
     for p in range(rows.count[attribute]):
         rows.value[new + rows.label[old + p]] = rows.value[old + p]
-    if rows.brief.shape[0] > 0:
+    if rows.values_f32.shape[0] > 0:
         for j in range(padded(n_labels)):
-            rows.brief[new + j] = rows.value[new + j]
+            rows.values_f32[new + j] = rows.value[new + j]
     rows.start[attribute] = new
     rows.count[attribute] = n_labels
     rows.capacity[attribute] = n_labels
@@ -151,7 +162,7 @@ def can_take(chains, rows, token, n_new, n_labels):
 @kernel(helper=True)
 def add_to_weights(chains, rows, token, names, factors, count, n_labels):
     """Weights of the token's attributes with the labels ``names`` -= factors * their values."""
-    ones, brief = chains.values.shape[0] == 0, rows.brief.shape[0] > 0
+    ones, values_f32 = chains.values.shape[0] == 0, rows.values_f32.shape[0] > 0
     for e in range(chains.indptr[token], chains.indptr[token + 1]):
         a = chains.indices[e]
         x = 1.0 if ones else chains.values[e]
@@ -160,15 +171,15 @@ def add_to_weights(chains, rows, token, names, factors, count, n_labels):
             for k in range(count):
                 at = base + names[k]
                 rows.value[at] -= x * factors[k]
-                if brief:
-                    rows.brief[at] = rows.value[at]
+                if values_f32:
+                    rows.values_f32[at] = rows.value[at]
         else:
             for k in range(count):
                 at = insert_weight(rows, a, names[k], n_labels)
                 if at >= 0:
                     rows.value[at] -= x * factors[k]
-                    if brief and rows.dense[a] == 1:
-                        rows.brief[at] = rows.value[at]
+                    if values_f32 and rows.dense[a] == 1:
+                        rows.values_f32[at] = rows.value[at]
 
 
 @kernel(helper=True)
@@ -214,7 +225,7 @@ def _add_list(label, value, start, count, x, out):
 @kernel(helper=True)
 def _add_row(value, start, count, x, out):
     """out += x * a row of all labels, padded to whole vectors."""
-    as_written()
+    no_unroll()
     factor = splat(x)
     for j in range(0, count, LANES):
         store(out, j, fma(factor, load(value, start + j), load(out, j)))
@@ -223,7 +234,7 @@ def _add_row(value, start, count, x, out):
 @kernel(helper=True)
 def _add_all_rows(chains, rows, token, width, out):
     """out = the sum of rows of all labels: a few vectors at a time stay in registers."""
-    as_written()
+    no_unroll()
     ones = chains.values.shape[0] == 0
     begin, end = chains.indptr[token], chains.indptr[token + 1]
     value = rows.value
@@ -279,14 +290,14 @@ def score_all(chains, rows, token, n_labels, out):
 
 
 @kernel(helper=True)
-def _add_four(brief, at, factors, count, out):
+def _add_four(values_f32, at, factors, count, out):
     """out += four rows of single precision, each times its factor."""
-    as_written()
+    no_unroll()
     x, y, z, u = splat(factors[0]), splat(factors[1]), splat(factors[2]), splat(factors[3])
     a, b, c, d = at
     for j in range(0, count, LANES):
-        left = fma(y, load(brief, b + j), fma(x, load(brief, a + j), load(out, j)))
-        store(out, j, fma(u, load(brief, d + j), fma(z, load(brief, c + j), left)))
+        left = fma(y, load(values_f32, b + j), fma(x, load(values_f32, a + j), load(out, j)))
+        store(out, j, fma(u, load(values_f32, d + j), fma(z, load(values_f32, c + j), left)))
 
 
 @kernel(helper=True)
@@ -317,11 +328,11 @@ def score_briefly(chains, rows, token, first, last, out):
         factors = (factors[1], factors[2], factors[3], x)
         size += 1
         if size == 4:
-            _add_four(rows.brief, at, factors, width, out)
+            _add_four(rows.values_f32, at, factors, width, out)
             size, factors = 0, nothing
         work += width // 4
     if size > 0:
-        _add_four(rows.brief, at, factors, width, out)
+        _add_four(rows.values_f32, at, factors, width, out)
     return work
 
 
@@ -339,8 +350,8 @@ def clear_rows(rows):
         base = rows.start[a]
         for p in range(base, base + rows.count[a]):
             rows.value[p] = 0.0
-            if rows.dense[a] == 1 and rows.brief.shape[0] > 0:
-                rows.brief[p] = 0.0
+            if rows.dense[a] == 1 and rows.values_f32.shape[0] > 0:
+                rows.values_f32[p] = 0.0
         if rows.dense[a] == 0 and rows.fixed[0] == FREE:
             rows.count[a] = 0
             for h in range(2 * base, 2 * (base + rows.capacity[a])):

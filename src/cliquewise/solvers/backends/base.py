@@ -31,8 +31,8 @@ class Blocks(Protocol):
         """What each example's gap was when it was last visited."""
 
     @property
-    def course(self) -> tuple[str, ...]:
-        """See `Solver.course`."""
+    def resume_paths(self) -> tuple[str, ...]:
+        """See `Solver.resume_paths`."""
 
     def continue_from(self, warm: Any) -> None:
         """Take up the dual variables of the examples that ``warm`` has; refuse those of others."""
@@ -59,7 +59,7 @@ class Combinations(Blocks, Protocol):
     average: ClassVar[bool]
 
     @property
-    def portion(self) -> int:
+    def max_step_examples(self) -> int:
         """Examples to visit between two looks at the clock, about two seconds."""
 
     def refresh(self) -> float:
@@ -128,7 +128,7 @@ class Factors(Protocol):
     """Beliefs of factors and multipliers that make them agree: what `gdmm` moves."""
 
     check_cost: float  # of a certificate, in passes
-    course: ClassVar[tuple[str, ...]]  # see `Solver.course`
+    resume_paths: ClassVar[tuple[str, ...]]  # see `Solver.resume_paths`
 
     def sweep(self, rng: np.random.Generator) -> Info:
         """One pass over all examples."""
@@ -157,7 +157,7 @@ class Sums(Protocol):
 
     sizes: Floats  # sums of |gradients| of all visits; empty if known beforehand
 
-    def summands(self, visits: int) -> Floats:
+    def weight_error_scale(self, visits: int) -> Floats:
         """What the sum of all gradients is made of, times its roundings, by row of weights."""
 
     def zeros(self) -> Floats:
@@ -190,7 +190,7 @@ class Pass:
     gradient: Floats
     calls: int
     exact: float  # share of the calls whose k outputs gave what all would
-    doubt: float  # by how much rounding may have made cost and omega wrong
+    rounding_error: float  # by how much rounding may have made cost and omega wrong
 
 
 class Smoothing(Protocol):
@@ -201,7 +201,7 @@ class Smoothing(Protocol):
     """
 
     #: Where the distributions are that an epoch with ``renew`` keeps.
-    course: ClassVar[tuple[str, ...]]
+    resume_paths: ClassVar[tuple[str, ...]]
     sizes: Floats  # sums of |gradients| of all examples, the largest met; empty if known beforehand
 
     def zeros(self) -> Floats:
@@ -238,7 +238,7 @@ class Smoothing(Protocol):
         """Weighted sum of the losses that the problem is about, not smoothed by the solver."""
 
     @property
-    def summands(self) -> Floats:
+    def weight_error_scale(self) -> Floats:
         """What full gradients over lam are the sum of, times its roundings, by row of weights."""
 
     @property

@@ -16,9 +16,7 @@ from cliquewise.problems.examples import Best, ExampleProblem, Rows, stacked
 from cliquewise.problems.rounding import SUM, UNIT, Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.smoothers import get_smoother
-from cliquewise.solvers.backends.base import Pass, kind_of_call
-from cliquewise.solvers.base import Arrays
-from cliquewise.solvers.checked import (
+from cliquewise.solvers.array_checks import (
     ROUNDING,
     check,
     check_offsets,
@@ -26,6 +24,8 @@ from cliquewise.solvers.checked import (
     count_of,
     owners,
 )
+from cliquewise.solvers.backends.base import Pass, kind_of_call
+from cliquewise.solvers.base import Arrays
 
 #: An output need be proved best only up to this part of the gap that its example had last.
 ENOUGH = 0.1
@@ -56,7 +56,7 @@ class WorkingSets:
     """
 
     draws: ClassVar[bool] = False
-    course: ClassVar[tuple[str, ...]] = ("w", "gaps", "slack", "taken", "loose")
+    resume_paths: ClassVar[tuple[str, ...]] = ("w", "gaps", "slack", "taken", "loose")
     cached_passes: ClassVar[int] = 200
     inner_rounds: ClassVar[int] = 5
     max_outputs: ClassVar[int] = 100
@@ -80,9 +80,9 @@ class WorkingSets:
         return float(16.0 * (problem.dimension + 10 * problem.row_entries * problem.n_examples))
 
     @property
-    def portion(self) -> int:
+    def max_step_examples(self) -> int:
         """Examples whose oracles take about two seconds."""
-        return self.problem.portion
+        return self.problem.max_step_examples
 
     # ---- from elsewhere
 
@@ -142,12 +142,14 @@ class WorkingSets:
         sizes = shares * np.abs(atoms.values[:end])
         sums = np.bincount(atoms.indices[:end], sizes, minlength=len(self.w))
         total = float(alpha @ atoms.cost[:used]) / n
-        doubt = UNIT * (used + SUM) * (float(alpha @ np.abs(atoms.cost[:used])) / n)
+        rounding_error = UNIT * (used + SUM) * (float(alpha @ np.abs(atoms.cost[:used])) / n)
         # Where an example's shares exceed 1, all of them are taken back: the truth has cost 0.
         excess = max(1.0, float(self._totals().max(initial=0.0)))
         linear = total / excess if total > 0 else total
-        summands = problem.summands_of(np.asarray(sums, dtype=np.float64), used)
-        return problem.bound(linear + problem.floor, self.w, doubt, summands)
+        weight_error_scale = problem.weight_error_scale_for(
+            np.asarray(sums, dtype=np.float64), used
+        )
+        return problem.bound(linear + problem.floor, self.w, rounding_error, weight_error_scale)
 
     def _totals(self) -> Floats:
         """The sum of the shares of each example's outputs."""
@@ -252,8 +254,8 @@ class ExampleSums:
         self.asking = Asking(solver.map_method, tuple(solver.map_options or ()))
         self.sizes = self.zeros()  # of all rows that were added up
 
-    def summands(self, visits: int) -> Floats:
-        return self.problem.summands_of(self.sizes, visits)
+    def weight_error_scale(self, visits: int) -> Floats:
+        return self.problem.weight_error_scale_for(self.sizes, visits)
 
     @staticmethod
     def size(problem: ExampleProblem) -> int:
@@ -305,7 +307,7 @@ class Kept(NamedTuple):
 class ExampleSmoothing:
     """SVRG's and Casimir's backend: one smoothed maximum per call, in Python."""
 
-    course: ClassVar[tuple[str, ...]] = ("table", "met")
+    resume_paths: ClassVar[tuple[str, ...]] = ("table", "met")
 
     def __init__(self, problem: ExampleProblem, smoother: str, k: int):
         self.problem, self.name, self.k = problem, smoother, k
@@ -365,9 +367,9 @@ class ExampleSmoothing:
 
     def _note(self, i: int, a: Answer, w: Floats) -> None:
         """Remember what a call found, and by how much its cost may be wrong."""
-        doubt = self.problem.cost_doubt(w, abs(a.value) + abs(a.mean), a.row)
+        rounding_error = self.problem.cost_rounding_error(w, abs(a.value) + abs(a.mean), a.row)
         cost = a.mean - float(a.row.dot(w)[0])
-        self.met[i] = a.value, cost, a.mean - a.value, a.exact, doubt
+        self.met[i] = a.value, cost, a.mean - a.value, a.exact, rounding_error
 
     def _summed(self) -> Pass:
         """The distributions at the anchor, as a point of the dual."""
@@ -377,11 +379,11 @@ class ExampleSmoothing:
             sizes[row.indices] += np.abs(row.values)
             row.add_to(gradient, 0)
         self.sizes = np.maximum(self.sizes, sizes)
-        loss, cost, omega, exact, doubt = self.met.sum(axis=0).tolist()
-        doubt += UNIT * n * float(np.abs(self.met[:, :2]).sum())
+        loss, cost, omega, exact, rounding_error = self.met.sum(axis=0).tolist()
+        rounding_error += UNIT * n * float(np.abs(self.met[:, :2]).sum())
         share = exact / n if self.anchor else 1.0
         calls = len(self.anchor)
-        return Pass(loss / n, cost / n, omega / n, gradient / n, calls, share, doubt / n)
+        return Pass(loss / n, cost / n, omega / n, gradient / n, calls, share, rounding_error / n)
 
     def epoch(
         self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
@@ -417,8 +419,8 @@ class ExampleSmoothing:
         return float(self.problem.losses(w).sum())
 
     @property
-    def summands(self) -> Floats:
-        return self.problem.summands_of(self.sizes, self.problem.n_examples + self.k)
+    def weight_error_scale(self) -> Floats:
+        return self.problem.weight_error_scale_for(self.sizes, self.problem.n_examples + self.k)
 
     @cached_property
     def curvature(self) -> float:

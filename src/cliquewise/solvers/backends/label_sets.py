@@ -23,9 +23,9 @@ from cliquewise.oracles.relaxed_label_sets import (
 from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.problems.rounding import SUM, UNIT, Bound, lowered
 from cliquewise.ragged import Floats, stretches
+from cliquewise.solvers.array_checks import MOST as MOST_COUNT
+from cliquewise.solvers.array_checks import ROUNDING, check, checked, number_of
 from cliquewise.solvers.base import Arrays, Info, State
-from cliquewise.solvers.checked import MOST as MOST_COUNT
-from cliquewise.solvers.checked import ROUNDING, check, checked, number_of
 
 SEARCHES = ("sublinear", "full", "sampled")
 #: Labels, and pairs, that may join an example at one visit.
@@ -58,7 +58,7 @@ class LabelSetFactors(State):
     """Active labels of all examples, weights and what was proved about them."""
 
     check_cost = 0.5
-    course: ClassVar[tuple[str, ...]] = (
+    resume_paths: ClassVar[tuple[str, ...]] = (
         "own", "outer", "next_look", "looks", "weight", "disagreement", "cut", "fineness",
         "last_gap", "repair", "thorough",
     )  # fmt: skip

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats, stretches
-from cliquewise.solvers.checked import check, check_sums, checked, count_of
+from cliquewise.solvers.array_checks import check, check_sums, checked, count_of
 
 #: Rows are padded to a multiple of this (see ``_kernels.simd``).
 LANES = 8
@@ -148,7 +148,9 @@ def grow(state: ActiveSets, longest: int, most_attributes: int) -> None:
     k = len(table.start) // 2
     deepest = 0 if rows.fixed[0] else int(rows.capacity[rows.dense == 0].max(initial=4))
     most = most_attributes * (6 * (deepest + 8) + k // 4) + 2 * k if deepest else 0
-    names = {"label": 1, "value": 1, "index": 2} | ({"brief": 1} if len(rows.brief) else {})
+    names = {"label": 1, "value": 1, "index": 2} | (
+        {"values_f32": 1} if len(rows.values_f32) else {}
+    )
     state.rows = _grown(rows, int(rows.used[0]), most, names)
     most = 16 * int(table.used[1]) + 1024
     state.table = _grown(table, int(table.used[0]), most, {"label": 1, "value": 1})

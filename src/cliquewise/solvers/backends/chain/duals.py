@@ -14,10 +14,10 @@ from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.problems.rounding import SUM, UNIT, Bound
 from cliquewise.ragged import Floats, Ints
+from cliquewise.solvers.array_checks import ROUNDING, check, checked, number_of
 from cliquewise.solvers.backends.base import scaled
-from cliquewise.solvers.backends.chain.parts import Parts, alone, bytes_of, threads_of
+from cliquewise.solvers.backends.chain.parallel import ThreadPartition, alone, bytes_of, threads_of
 from cliquewise.solvers.base import Arrays
-from cliquewise.solvers.checked import ROUNDING, check, checked, number_of
 from cliquewise.solvers.sampling import Order
 
 #: Scores below this never leave the linear domain of `forward_backward`.
@@ -32,7 +32,7 @@ class Totals(NamedTuple):
     """Sums over sequences, weighted."""
 
     entropy: float  # times gamma
-    doubt: float  # by how much that may be wrong
+    rounding_error: float  # by how much that may be wrong
     wrong: float  # expected number of wrong labels
     cost: float  # what they cost
     gaps: float
@@ -50,7 +50,7 @@ class ChainDuals:
     def __init__(self, problem: ChainProblem, start: float, gamma: float, by_gap: bool):
         self.problem, self.form, self.gamma = problem, problem.form, gamma
         jobs = self.threads(problem)
-        self.parts = Parts(problem, jobs, self.number) if jobs > 1 else None
+        self.parts = ThreadPartition(problem, jobs, self.number) if jobs > 1 else None
         zeros = np.zeros(self.form.size, self.number)
         self.w: Floats = zeros if self.parts is None else self.parts.w
         self.arrays = self._empty(by_gap)
@@ -74,11 +74,13 @@ class ChainDuals:
     def totals(self, depths: Floats | None = None) -> Totals:
         """What a part of all sequences adds to the sums of all."""
         n = self.problem.n_examples
-        mean, doubt = self._entropy(self.problem.sequence_depths if depths is None else depths)
-        return Totals(n * mean, n * doubt, *self._wrong(), float(self.arrays.gaps.sum()))
+        mean, rounding_error = self._entropy(
+            self.problem.sequence_depths if depths is None else depths
+        )
+        return Totals(n * mean, n * rounding_error, *self._wrong(), float(self.arrays.gaps.sum()))
 
     @property
-    def course(self) -> tuple[str, ...]:
+    def resume_paths(self) -> tuple[str, ...]:
         """With several threads there is none: no two runs are the same."""
         return ("w", "arrays.tree") if self.parts is None else ()
 
@@ -242,12 +244,12 @@ class ChainDuals:
 
         if self.parts is None:
             return work(0, self.form.chains, order, uniforms, alone(self.problem))
-        if self.parts.are_worn:  # now and not after the last visit: a certificate does it, too
+        if self.parts.needs_refresh:  # now and not after the last visit: a certificate does it, too
             self.refresh()
         return self.parts.visit(order, uniforms, work)
 
     def watch(self, dual: float) -> None:
-        if self.parts is not None and self.parts.are_too_many(dual, self.gamma):
+        if self.parts is not None and self.parts.should_drop_threads(dual, self.gamma):
             tree = np.zeros(_tree_size(self.problem.n_examples) if len(self.arrays.tree) else 0)
             self.parts, self.arrays = None, self.arrays._replace(tree=tree)
             self.refresh()
@@ -331,20 +333,20 @@ class ChainDuals:
     ) -> Bound:
         """The bound of distributions from what was measured of them, and their weights."""
         problem, n, depths = self.problem, max(self.problem.n_examples, 1), self._depths(largest)
-        (wrong, cost), linear, doubt = mistakes, 0.0, 0.0
+        (wrong, cost), linear, rounding_error = mistakes, 0.0, 0.0
         if problem.loss != "hinge":
-            linear, doubt = self._entropy(depths, measured)
+            linear, rounding_error = self._entropy(depths, measured)
         if problem.loss != "log":
             depth = problem.data.n_tokens + float(depths.max(initial=0.0)) + SUM
-            linear, doubt = linear + cost / n, doubt + UNIT * depth * cost / n
+            linear, rounding_error = linear + cost / n, rounding_error + UNIT * depth * cost / n
         # Transitions are added up within each sequence first.
         additions = problem.features.counts.copy()
         additions[problem.model.n_attributes] = n + 2.0 * problem.data.lengths.max(initial=0)
-        summands = problem.summands_of(wrong, additions)
+        weight_error_scale = problem.weight_error_scale_for(wrong, additions)
         if np.any(depths > problem.sequence_depths):
             more = problem.feature_sizes(depths).deep - problem.features.deep
-            summands += problem.C * np.maximum(more, 0.0)
-        return problem.bound(linear, w, doubt, summands)
+            weight_error_scale += problem.C * np.maximum(more, 0.0)
+        return problem.bound(linear, w, rounding_error, weight_error_scale)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
         return self.problem.packed_primal(self._shrunk(w)), True

@@ -12,9 +12,9 @@ from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.problems.rounding import UNIT, lowered
 from cliquewise.ragged import Floats
+from cliquewise.solvers.array_checks import check, number_of
 from cliquewise.solvers.backends.chain import active
 from cliquewise.solvers.base import Arrays, Info, State
-from cliquewise.solvers.checked import check, number_of
 
 RULES = ("bcfw", "afw", "bgcd")
 SEARCHES = ("sublinear", "full", "sampled")
@@ -27,7 +27,7 @@ PARTS = 3
 class ChainFactors(State):
     """Masses of active labels and pairs, multipliers, and the weights that the masses give."""
 
-    course: ClassVar[tuple[str, ...]] = tuple(
+    resume_paths: ClassVar[tuple[str, ...]] = tuple(
         f"sets.{field.name}" for field in fields(active.ActiveSets) if field.name != "chains"
     )
 
@@ -199,7 +199,7 @@ class ChainFactors(State):
         apart = float((np.abs(total - wanted)[some] / wanted[some]).max(initial=0.0))
         most = float(state.support.count.max(initial=1) * (1 + state.pairs.count.max(initial=1)))
         drift = problem.C * problem.features.total * (apart / UNIT)
-        return drift + problem.summands_of(wrong, problem.additions(most, entries))
+        return drift + problem.weight_error_scale_for(wrong, problem.additions(most, entries))
 
     def _losses(self) -> Floats:
         """Loss of every example, by the Viterbi that suits the number of labels."""

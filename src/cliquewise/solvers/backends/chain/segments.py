@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.models.links import links_of_pairs, may_be_sparse
+from cliquewise.models.sparse_transitions import links_of_pairs, may_be_sparse
 from cliquewise.problems.chain import WORK, ChainProblem
 from cliquewise.problems.rounding import SUM, UNIT, Bound
 from cliquewise.ragged import Floats, Ints, stretches
+from cliquewise.solvers.array_checks import MOST, check, checked, owners
 from cliquewise.solvers.base import Arrays
-from cliquewise.solvers.checked import MOST, check, checked, owners
 
 #: Arrays of the pool with one entry per segment.
 PER_SEGMENT = ("next", "start", "begin", "length", "alpha", "norm", "idle")
@@ -26,7 +26,7 @@ class ChainSegments:
 
     draws: ClassVar[bool] = True
     unproved: ClassVar[float] = 0.0  # its oracle is exact
-    course: ClassVar[tuple[str, ...]] = ("w", "pool")
+    resume_paths: ClassVar[tuple[str, ...]] = ("w", "pool")
     cached_passes: ClassVar[int] = 10
     inner_rounds: ClassVar[int] = 2
     max_outputs: ClassVar[int] = 200
@@ -160,10 +160,10 @@ class ChainSegments:
         )  # fmt: skip
 
     @property
-    def portion(self) -> int:
+    def max_step_examples(self) -> int:
         """Sequences whose searches take about two seconds."""
         if self.links is None:
-            return self.problem.portion
+            return self.problem.max_step_examples
         chains, n = self.form.chains, self.problem.n_examples
         per_label = 8 * len(chains.labels) + len(chains.indices) // 4
         work = self.problem.model.n_labels * per_label + n * int(self.links.count.sum())
@@ -188,9 +188,11 @@ class ChainSegments:
         used = int(pool.used[0])
         # A segment is added with its own labels and the true ones; edges have one token more.
         total = 2.0 * float(pool.length[:used].sum() + used)
-        doubt = UNIT * (total + SUM) * self.cost / n
-        summands = problem.summands_of(self.wrong, problem.additions(2.0 * self.most, total))
-        return problem.bound(self.cost / n, self.w, doubt, summands)
+        rounding_error = UNIT * (total + SUM) * self.cost / n
+        weight_error_scale = problem.weight_error_scale_for(
+            self.wrong, problem.additions(2.0 * self.most, total)
+        )
+        return problem.bound(self.cost / n, self.w, rounding_error, weight_error_scale)
 
     def visit(self, order: Ints, uniforms: Floats) -> tuple[int, float]:
         return self._epoch(order, uniforms, True)

@@ -19,10 +19,10 @@ from cliquewise.errors import DataError
 from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.problems.shards import ShardedChainProblem
 from cliquewise.ragged import Floats, Ints
+from cliquewise.solvers.array_checks import number_of
 from cliquewise.solvers.backends.chain.dual_store import DualStore
 from cliquewise.solvers.backends.chain.duals import ChainDuals, Totals
 from cliquewise.solvers.base import Arrays
-from cliquewise.solvers.checked import number_of
 from cliquewise.solvers.sampling import Order
 
 
@@ -38,7 +38,7 @@ class ShardWalk(Order):
     def next(
         self,
         n: int,
-        portion: int,
+        max_step_examples: int,
         rng: np.random.Generator,
         sampling: str = "permuted",
         uniform_share: float = 0.2,
@@ -80,7 +80,7 @@ class ShardedDuals:
     """Dual distributions of all sequences in files, and the weights they give."""
 
     draws: ClassVar[bool] = False
-    course: ClassVar[tuple[str, ...]] = ()
+    resume_paths: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, problem: ShardedChainProblem, start: float, gamma: float, by_gap: bool):
         self.problem, self.start, self.gamma = problem, start, gamma
@@ -184,26 +184,26 @@ class ShardedDuals:
 
     def bound(self) -> Bound:
         problem, n = self.problem, max(self.problem.n_examples, 1)
-        entropy = doubt = wrong = cost = deepest = 0.0
+        entropy = rounding_error = wrong = cost = deepest = 0.0
         more = np.zeros(len(problem.features.deep))
         for part in range(len(problem)):
             duals = self._open(part, self.w)
             own, depths = duals.problem, duals._depths()
             total = duals.totals(depths)
-            entropy, doubt = entropy + total.entropy, doubt + total.doubt
+            entropy, rounding_error = entropy + total.entropy, rounding_error + total.rounding_error
             wrong, cost = wrong + total.wrong, cost + total.cost
             deepest = max(deepest, float(depths.max(initial=0.0)))
             if np.any(depths > own.sequence_depths):
                 more += np.maximum(own.feature_sizes(depths).deep - own.features.deep, 0.0)
-        linear, doubt = entropy / n, doubt / n
+        linear, rounding_error = entropy / n, rounding_error / n
         if problem.loss != "log":
             depth = problem.cache.n_tokens + deepest
-            linear, doubt = cost / n, UNIT * depth * cost / n
+            linear, rounding_error = cost / n, UNIT * depth * cost / n
         # Transitions are added up within each sequence first; the sums of parts at the end.
         additions = problem.features.counts + len(problem)
         additions[problem.model.n_attributes] = n + 2.0 * problem.longest + len(problem)
-        summands = problem.summands_of(wrong, additions) + problem.C * more
-        return problem.bound(linear, self.gamma * self.w, doubt, summands)
+        weight_error_scale = problem.weight_error_scale_for(wrong, additions) + problem.C * more
+        return problem.bound(linear, self.gamma * self.w, rounding_error, weight_error_scale)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
         problem, w = self.problem, self.problem.penalty.shrunk(w)

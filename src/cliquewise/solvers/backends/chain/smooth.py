@@ -16,7 +16,7 @@ from cliquewise.solvers.backends.base import Pass, kind_of_call
 class ChainSmoothing:
     """Full gradients and epochs in kernels; see ``_kernels/chain/smooth.py``."""
 
-    course: ClassVar[tuple[str, ...]] = ("anchor",)
+    resume_paths: ClassVar[tuple[str, ...]] = ("anchor",)
 
     def __init__(self, problem: ChainProblem, smoother: str, k: int):
         from cliquewise._kernels.chain.smooth import Anchor
@@ -80,8 +80,8 @@ class ChainSmoothing:
         gradient /= n
         loss, cost, omega, calls, exact = np.sum([totals for _, totals in results], axis=0)
         share = exact / calls if calls else 1.0
-        doubt = self.problem.doubt(w) + ROUNDING * (abs(loss) + cost) / n
-        return Pass(loss / n, cost / n, omega / n, gradient, int(calls), share, doubt)
+        rounding_error = self.problem.rounding_error(w) + ROUNDING * (abs(loss) + cost) / n
+        return Pass(loss / n, cost / n, omega / n, gradient, int(calls), share, rounding_error)
 
     def epoch(
         self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
@@ -92,7 +92,7 @@ class ChainSmoothing:
         n = max(len(order), 1)
         # The scale falls by ``shrink`` a step, and must not vanish within one call.
         most = max(1, int(200 / max(-np.log(max(shrink, 1e-80)), 1e-300)))
-        count = min(self.problem.portion, most)
+        count = min(self.problem.max_step_examples, most)
         self.seen, total = np.zeros(4), np.zeros_like(w)
         sums = np.zeros_like(w) if average else np.empty(0)
         for at in range(0, len(order), count):
@@ -125,9 +125,11 @@ class ChainSmoothing:
         gradient /= n
         loss, omega, calls, exact = self.seen
         # Shares of labelings have a cost and features, whatever the scores were rounded to.
-        doubt = self.problem.doubt(self.zeros()) + (ROUNDING + UNIT * n) * (cost - omega / n)
+        rounding_error = self.problem.rounding_error(self.zeros()) + (ROUNDING + UNIT * n) * (
+            cost - omega / n
+        )
         share = exact / calls if calls else 1.0
-        return Pass(loss / n, cost, omega / n, gradient, int(calls), share, doubt)
+        return Pass(loss / n, cost, omega / n, gradient, int(calls), share, rounding_error)
 
     def forget(self) -> None:
         problem, anchor, chains = self.problem, self._sparse_anchor(0.0), self.form.chains
@@ -158,7 +160,7 @@ class ChainSmoothing:
         return float(self.problem.chains.weights @ self.problem.packed_losses(w))
 
     @cached_property
-    def summands(self) -> Floats:
+    def weight_error_scale(self) -> Floats:
         return self.problem.smoothed_summands
 
     @cached_property

@@ -8,9 +8,9 @@ import numpy as np
 
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats, Ints
+from cliquewise.solvers.array_checks import checked
 from cliquewise.solvers.backends.chain.duals import ChainDuals
 from cliquewise.solvers.base import Arrays
-from cliquewise.solvers.checked import checked
 
 
 class SteppingDuals(ChainDuals):

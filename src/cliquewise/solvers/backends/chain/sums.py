@@ -16,7 +16,7 @@ class ChainSums:
     def __init__(self, problem: ChainProblem, solver: Any):
         self.problem, self.form, self.sizes = problem, problem.form, np.empty(0)
 
-    def summands(self, visits: int) -> Floats:
+    def weight_error_scale(self, visits: int) -> Floats:
         f, passes = self.problem.features, visits / max(self.problem.n_examples, 1) + 1.0
         return self.problem.C * passes * (f.deep + 4.0 * passes * f.counts * f.total)
 

@@ -19,8 +19,8 @@ from cliquewise.errors import DataError
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats, Ints
+from cliquewise.solvers.array_checks import check, check_sums, checked, number_of
 from cliquewise.solvers.base import Arrays, State
-from cliquewise.solvers.checked import check, check_sums, checked, number_of
 from cliquewise.solvers.sampling import Order
 
 #: Condition number of a node's problem up to which half a pass per outer step is enough.
@@ -59,7 +59,7 @@ class CliqueAscent(State):
     direction: float = 0.0  # of its last change
     changed: bool = False  # whether it was changed at the last look
     changes: int = 0  # of rho
-    course: ClassVar[tuple[str, ...]] = (
+    resume_paths: ClassVar[tuple[str, ...]] = (
         "point.inflow", "point.w", "inner", "gaps", "previous", "place", "by_example", "order",
         "outer", "momentum", "disagreement", "inner_gap", "primal", "dual", "next_look", "share",
         "lag", "last_gap", "last_passes", "factor", "direction", "changed", "changes",
@@ -237,6 +237,8 @@ def dual_value(problem: GraphProblem, mu: Floats) -> Bound:
     linear = problem.value(0.0, float(node_costs(g, mu) + problem.gamma * entropy(g, terms, mu)))
     curvature = problem.gamma * (np.abs(terms.curvature).sum() + 2.0 * np.abs(terms.slack).sum())
     sizes = problem.value(0.0, float(curvature + np.abs(problem.costs) @ mu))
-    doubt = UNIT * (problem.n_cliques + problem.roundings) * sizes
+    rounding_error = UNIT * (problem.n_cliques + problem.roundings) * sizes
     moved = problem.sizes(problem.truth - mu)
-    return problem.bound(linear, w, doubt, problem.summands_of(moved, 2.0 * problem.n_cliques))
+    return problem.bound(
+        linear, w, rounding_error, problem.weight_error_scale_for(moved, 2.0 * problem.n_cliques)
+    )

@@ -18,8 +18,8 @@ from cliquewise.errors import DataError
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats, Ints
+from cliquewise.solvers.array_checks import checked
 from cliquewise.solvers.base import Arrays
-from cliquewise.solvers.checked import checked
 from cliquewise.solvers.sampling import Order
 
 
@@ -27,7 +27,7 @@ class GraphDuals:
     """Distributions of all examples, flat over their cliques, and the weights they give."""
 
     draws: ClassVar[bool] = False
-    course: ClassVar[tuple[str, ...]] = ("w", "mu", "log_z", "gaps")
+    resume_paths: ClassVar[tuple[str, ...]] = ("w", "mu", "log_z", "gaps")
 
     def __init__(self, problem: GraphProblem, start: float, gamma: float, by_gap: bool):
         self.problem, self.gamma = problem, gamma
@@ -140,11 +140,11 @@ class GraphDuals:
         costs = problem.costs * self.mu
         linear = problem.value(0.0, fsum(problem.temperatures * entropies) + fsum(costs))
         sizes = problem.temperatures @ (1.0 + sizes) + np.abs(costs).sum()
-        doubt = UNIT * problem.roundings * problem.value(0.0, float(sizes))
-        summands = problem.summands_of(
+        rounding_error = UNIT * problem.roundings * problem.value(0.0, float(sizes))
+        weight_error_scale = problem.weight_error_scale_for(
             problem.sizes(problem.truth - self.mu), 2.0 * problem.n_cliques
         )
-        return problem.bound(linear, self.w, doubt, summands)
+        return problem.bound(linear, self.w, rounding_error, weight_error_scale)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
         return self.problem.primal(self.problem.penalty.shrunk(w)), True

@@ -27,8 +27,8 @@ class GraphFactors(State):
     """Factorwise steps on the beliefs of a :class:`CliqueAscent`."""
 
     check_cost = 0.5
-    course: ClassVar[tuple[str, ...]] = (
-        "active", *(f"ascent.{name}" for name in CliqueAscent.course)
+    resume_paths: ClassVar[tuple[str, ...]] = (
+        "active", *(f"ascent.{name}" for name in CliqueAscent.resume_paths)
     )  # fmt: skip
 
     def __init__(self, problem: GraphProblem, solver: Any):

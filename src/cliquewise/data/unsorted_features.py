@@ -11,7 +11,7 @@ from cliquewise.data.dataset import Dataset
 
 
 @dataclass(slots=True)
-class Entries:
+class RawFeatures:
     """Numbers of attributes, token by token: -1 where one is not known, twice if it came twice.
 
     Whoever only adds up weights needs no more; :meth:`compact` makes a `Dataset`.
@@ -40,7 +40,7 @@ class Entries:
     n_features: int
 
     @classmethod
-    def of(cls, data: Dataset) -> Entries:
+    def of(cls, data: Dataset) -> RawFeatures:
         """Those of a dataset."""
         lengths = np.diff(data.indptr)
         return cls(data.offsets, lengths, data.indices, data.values, data.n_features)

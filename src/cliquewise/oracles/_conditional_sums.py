@@ -16,7 +16,7 @@ from cliquewise._kernels import clock
 from cliquewise._kernels.graphs import junction_tree as passes
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles._sums_first import Mask, Parts
+from cliquewise.oracles._sum_elimination import Mask, Parts
 from cliquewise.oracles.base import get
 from cliquewise.oracles.junction_tree import JunctionTree
 from cliquewise.ragged import Floats, Ints

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cliquewise.models.copies import Copies
+from cliquewise.models.thread_local_weights import Copies
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats, Ints
 
@@ -58,7 +58,7 @@ def alone(problem: ChainProblem) -> Any:
     return Part(none, none, np.empty((0, 0)), np.empty(0), none, 0, 0, 0, problem.form.pair_start)
 
 
-class Parts:
+class ThreadPartition:
     """The sequences, dealt to threads, and their copies of weights.
 
     Attributes
@@ -123,11 +123,11 @@ class Parts:
         return calls
 
     @property
-    def are_worn(self) -> bool:
+    def needs_refresh(self) -> bool:
         """Whether, every few passes, lost updates are to be made up for."""
         return bool(self.visits >= FRESH * self.problem.n_examples)
 
-    def are_too_many(self, dual: float, gamma: float) -> bool:
+    def should_drop_threads(self, dual: float, gamma: float) -> bool:
         """Whether the dual value has fallen though threads exchange copies at every visit.
 
         They do so twice as often whenever it falls, which only a thread that does not know what

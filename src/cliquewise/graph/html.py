@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cliquewise.errors import CliquewiseError
-from cliquewise.report import blocks, faces
+from cliquewise.report import blocks, notebook
 from cliquewise.report.blocks import Block
 from cliquewise.report.layout import layout
 from cliquewise.report.page import number, numbers
@@ -68,7 +68,7 @@ def lines_of(found: Drawn) -> tuple[list[Any], list[Any]]:
 
 def picture(graph: FactorGraph) -> str:
     """What a notebook shows of a graph."""
-    about = f"<small>{faces.escaped(repr(graph))}</small>"
+    about = f"<small>{notebook.escaped(repr(graph))}</small>"
     if not 0 < graph.n_variables <= MOST_PICTURED:
         return about
     found = drawn(graph)
@@ -76,13 +76,13 @@ def picture(graph: FactorGraph) -> str:
     chances, note = quick_chances(graph)
     seen, names = graph.evidence, names_of(graph)
     nodes = [
-        faces.Node(float(places[v, 0]), float(places[v, 1]), names[v], chances[v], v in seen)
+        notebook.Node(float(places[v, 0]), float(places[v, 1]), names[v], chances[v], v in seen)
         for v in range(graph.n_variables)
     ]
     squares = [(*places[len(nodes) + f].tolist(), scope) for f, scope in enumerate(large)]
     return (
-        faces.network(nodes, *lines_of(found), squares)
-        + f"<br>{about}<small>{faces.escaped(note)}</small>"
+        notebook.network(nodes, *lines_of(found), squares)
+        + f"<br>{about}<small>{notebook.escaped(note)}</small>"
     )
 
 

@@ -6,17 +6,25 @@ cut short by a crash. Here each means that a kernel is compiled anew, and one wa
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
+import re
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
+import numba
+import numba.core.config
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
-from cliquewise._kernels.parts import PartLibrary
-from cliquewise._kernels.turns import Turn
+from cliquewise._kernels.compile_lock import CompileLock
+from cliquewise._kernels.compiler import PartLibrary
 
 #: The first trouble; there is one warning about the cache in a process.
 _troubles: list[str] = []
@@ -57,8 +65,116 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Return the folder for compiled kernels, or None if it is not writable."""
+    # numba sets the names of this module at run time, which a type checker cannot see.
+    base: Any = getattr(numba.core.config, "CACHE_DIR", None)
+    if not base and sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")
+    elif not base:
+        base = os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache"
+    folder = Path(base) / "cliquewise" / f"kernels-{numba.__version__}"
+    if _is_writable(folder):
+        return folder
+    warn_once(f"{folder} cannot be written")
+    return None
+
+
+#: The folder of the kernel sources, and its imports of other kernel modules.
+_SOURCES = Path(__file__).parent
+_IMPORT = re.compile(r"^\s*from cliquewise\._kernels([\w.]*) import (\([^)]*\)|[^\n]*)", re.M)
+
+
+@cache
+def _sources() -> dict[str, str]:
+    """Return the source of every kernel module by its dotted name below ``_kernels``."""
+    names = {}
+    for path in _SOURCES.rglob("*.py"):
+        parts = path.relative_to(_SOURCES).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text("utf-8")
+    return names
+
+
+@cache
+def _imports(module: str) -> frozenset[str]:
+    """Return the kernel modules that a module imports directly."""
+    found = set()
+    for package, names in _IMPORT.findall(_sources()[module]):
+        package = package.lstrip(".")
+        for name in re.findall(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|\)|$)", names):
+            inner = f"{package}.{name}" if package else name
+            found.add(inner if inner in _sources() else package)
+    return frozenset(found & _sources().keys())
+
+
+@cache
+def source_digest(module: str) -> str:
+    """Return a hash of a kernel module and of all kernel modules that it depends on.
+
+    Compiled code is reused as long as these sources are the same, wherever they are installed.
+    """
+    needed, new = set[str](), {module, ""}
+    while new:
+        needed |= new
+        new = set().union(*map(_imports, new)) - needed
+    digest = hashlib.sha256()
+    for name in sorted(needed):
+        digest.update(f"{name}\0{_sources()[name]}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+class SourceLocator(_CacheLocator):
+    """Finds the cached code of a kernel by the content of its source, not by its path or age."""
+
+    def __init__(self, function: Callable[..., Any], file: str, folder: Path) -> None:
+        self._py_file, self._line = file, function.__code__.co_firstlineno
+        path = Path(file).resolve()
+        if path.is_relative_to(_SOURCES):
+            module = ".".join(path.relative_to(_SOURCES).with_suffix("").parts)
+            self._path = folder / f"{module}-{source_digest(module)}"
+        else:
+            content = path.read_bytes() + "".join(map(source_digest, sorted(_sources()))).encode()
+            self._path = folder / f"{path.stem}-{hashlib.sha256(content).hexdigest()[:16]}"
+
+    def get_cache_path(self) -> str:
+        """Return the folder of the module."""
+        return str(self._path)
+
+    def get_source_stamp(self) -> str:
+        """Return the same stamp always: the path changes with the source."""
+        return "source"
+
+    def get_disambiguator(self) -> str:
+        """Return the line of the function."""
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> SourceLocator | None:
+        """Return a locator, or None if there is no folder to write to."""
+        folder = cache_folder()
+        return None if folder is None else cls(function, file, folder)
+
+
+class _KernelFiles(CompileResultCacheImpl):
+    """Files of kernels."""
+
+    _locator_classes: Any = (SourceLocator,)
+
+
 class KernelCache(FunctionCache):
     """numba's cache of one function, whose troubles are no errors."""
+
+    _impl_class: Any = _KernelFiles
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, or None if it has to be compiled."""
@@ -92,7 +208,7 @@ class KernelCache(FunctionCache):
             self.disable()
 
 
-class _PartFiles(CompileResultCacheImpl):
+class _PartFiles(_KernelFiles):
     """Files of parts, beside those of kernels."""
 
     def get_filename_base(self, fullname: str, abiflags: str) -> str:
@@ -110,7 +226,7 @@ class _PartFiles(CompileResultCacheImpl):
 class PartCache(KernelCache):
     """The cache of a part: what a new caller of it need not compile again."""
 
-    _impl_class: Any = _PartFiles
+    _impl_class = _PartFiles
 
 
 class SharedCache(KernelCache):
@@ -118,7 +234,7 @@ class SharedCache(KernelCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self.turn = Turn()
+        self.turn = CompileLock()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, or None if it is our turn to compile it."""
@@ -137,7 +253,9 @@ class SharedCache(KernelCache):
 
 
 def attach(dispatcher: Any, function: Callable[..., Any], kind: type[KernelCache]) -> Any:
-    """Give a compiled function its cache, where numba finds a place for one."""
+    """Give a compiled function its cache, if there is a folder for it."""
+    if cache_folder() is None:
+        return dispatcher
     try:
         dispatcher._cache = kind(function)
     except (OSError, RuntimeError) as error:

@@ -24,7 +24,7 @@ LIMIT = 180.0
 _PAUSE = 0.02
 
 
-class Turn:
+class CompileLock:
     """The right to compile one kernel."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import cliquewise as cw
 from cliquewise.cli import COMMANDS, main
-from cliquewise.cli.face import with_flags
+from cliquewise.cli.formatting import with_flags
 
 TRAIN = "café NN B-NP\nnoir JJ I-NP\nboit VB O\n\nthé NN B-NP\nboit VB O\n\n"
 

@@ -81,7 +81,7 @@ class Part:
     places : Places
         Its weights among all.
     rows : int array
-        Its rows of roundings (see :attr:`Problem.summands`) among all.
+        Its rows of roundings (see :attr:`Problem.weight_error_scale`) among all.
     nbytes : int
         Bytes of the examples, and of what the problem makes of them.
     """
@@ -110,8 +110,8 @@ class Summary(NamedTuple):
     n_examples: int
     is_convex: bool
     floor: float  # sum of the costs of the true outputs
-    summands: Floats
-    doubts: tuple[Floats, float]
+    weight_error_scale: Floats
+    rounding_terms: tuple[Floats, float]
     fingerprint: Fingerprint
     nbytes: int
     working: int  # bytes that a round needs beside
@@ -123,7 +123,7 @@ def summary(part: Part) -> Summary:
     n = problem.n_examples
     working = 8 * (2 * problem.vector_size + 3 * problem.dimension)
     return Summary(
-        n, problem.is_convex, problem.floor * n, problem.summands, problem.doubts,
+        n, problem.is_convex, problem.floor * n, problem.weight_error_scale, problem.rounding_terms,
         problem.fingerprint(), part.nbytes, working,
     )  # fmt: skip
 

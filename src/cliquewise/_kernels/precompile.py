@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from cliquewise._kernels import cache_folder
-from cliquewise._kernels.on_disk import name_of, wait_for
-from cliquewise._kernels.turns import LIMIT  # after which claims are nobody's, too
+from cliquewise._kernels.cache import name_of, wait_for
+from cliquewise._kernels.compile_lock import LIMIT  # after which claims are nobody's, too
 
 #: Kernels and the types of their arguments.
 Work = list[tuple[Any, tuple[Any, ...]]]
@@ -59,7 +59,7 @@ def start(plan: str) -> None:
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "cliquewise._kernels.ahead", plan, str(claims)],
+            [sys.executable, "-P", "-m", "cliquewise._kernels.precompile", plan, str(claims)],
             env=os.environ | {"PYTHONPATH": path}, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip

@@ -26,7 +26,7 @@ class FeatureSizes(NamedTuple):
     counts: Floats  # how many there are
 
 
-class ChainSizes(Problem):
+class ChainRounding(Problem):
     """A problem of chains, by the sums over its sequences.
 
     Attributes
@@ -66,7 +66,7 @@ class ChainSizes(Problem):
         raise NotImplementedError
 
     @cached_property
-    def own_doubt(self) -> float:
+    def data_rounding_error(self) -> float:
         """Roundings of log partition functions, and of their sum over the sequences."""
         raise NotImplementedError
 
@@ -95,8 +95,8 @@ class ChainSizes(Problem):
         out[has_some] = np.maximum.reduceat(sizes, model.pair_start[:-1][has_some])
         return out
 
-    def summands_of(self, moved: float, additions: Floats | None = None) -> Floats:
-        """:attr:`summands` of a dual point that expects so many wrong labels, weighted.
+    def weight_error_scale_for(self, moved: float, additions: Floats | None = None) -> Floats:
+        """:attr:`weight_error_scale` of a dual point that expects so many wrong labels, weighted.
 
         Half of what a token's label distribution moves, seen from the truth, is its wrong mass; its
         edges move by no more than both of their tokens do. ``additions`` are, by row, how many
@@ -117,15 +117,15 @@ class ChainSizes(Problem):
         return np.minimum(most * self.features.counts, total) + 8.0
 
     @property
-    def summands(self) -> Floats:
+    def weight_error_scale(self) -> Floats:
         """By row: C times all features, each times its roundings and those of the sum."""
         return self._summands
 
     @cached_property
     def _summands(self) -> Floats:
-        return self.summands_of(np.inf)
+        return self.weight_error_scale_for(np.inf)
 
     @property
-    def doubts(self) -> tuple[Floats, float]:
+    def rounding_terms(self) -> tuple[Floats, float]:
         """Errors of scores and log partition functions, and of their sum over the sequences."""
-        return self.features.deep, self.own_doubt
+        return self.features.deep, self.data_rounding_error
