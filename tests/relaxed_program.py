@@ -105,7 +105,9 @@ class RelaxedProgram:
     def value(self, w: np.ndarray) -> float:
         """The relaxed objective at weights: no more than a lower bound, to many digits."""
         most = self.maximum(self.problem.costs + self.B.T @ w, 2 * self.R)[0]
-        return self.problem.value(float(w @ w), most + self.constant - float(w @ self.target))
+        return self.problem.ridge_objective(
+            float(w @ w), most + self.constant - float(w @ self.target)
+        )
 
 
 def reference_optimum(problem: GraphProblem) -> float:

@@ -138,7 +138,7 @@ class OwnProblem(ExampleProblem):
         best = np.argsort(-psi, kind="stable")[:k]
         return psi[best], stacked([(np.arange(len(w)), rows[b]) for b in best])
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """The lists."""
         for costs, rows in self.outputs[:n]:
             yield from (("costs", costs), ("features", rows))

@@ -84,7 +84,7 @@ def test_the_weights_of_pair_attributes_are_the_features_of_the_duals(seed):
     model.accumulate(mu, data, expected)
     np.testing.assert_allclose(blocks.unpacked(blocks.w), problem.C * expected, atol=1e-10)
     w = rng.normal(size=model.dimension)
-    total = problem.value(float(w @ w), float(data.weights @ problem.losses(w)))
+    total = problem.ridge_objective(float(w @ w), float(data.weights @ problem.losses(w)))
     assert total == pytest.approx(problem.primal_and_gradient(w)[0], rel=1e-10)
 
 

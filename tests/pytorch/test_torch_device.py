@@ -70,7 +70,7 @@ def test_value_and_gradient_are_those_of_the_compiled_kernels(dtype):
     n = problem.n_examples
     own = data.download(torch.where(data.free, evaluator.sums.double() / n, 0.0))
     rel = 1e-5 if dtype == "float32" else 1e-12
-    assert problem.value(w @ w, float(evaluator.total)) == pytest.approx(value, rel=rel)
+    assert problem.ridge_objective(w @ w, float(evaluator.total)) == pytest.approx(value, rel=rel)
     free = data.download(data.free) > 0
     expected = np.where(free, gradient - problem.lam * w, 0.0)
     np.testing.assert_allclose(own, expected, rtol=rel, atol=rel)

@@ -89,7 +89,7 @@ def optimum(problem: ExampleProblem) -> float:
         options={"maxiter": 1000, "ftol": 1e-14},
     )  # fmt: skip
     w = found.x[:d]
-    return problem.value(float(w @ w), sum(float((c + g @ w).max()) for c, g in every))
+    return problem.ridge_objective(float(w @ w), sum(float((c + g @ w).max()) for c, g in every))
 
 
 kinds = st.sampled_from([candidates, matchings])

@@ -290,7 +290,9 @@ def test_the_upper_bound_is_that_of_a_linear_program_when_there_is_no_entropy():
         -(scores + problem.costs), A_eq=np.concatenate([sums, A]),
         b_eq=np.concatenate([np.ones(len(sums)), np.zeros(len(A))]),
     )  # fmt: skip
-    value = problem.value(float(fit.weights @ fit.weights), -found.fun - scores @ problem.truth)
+    value = problem.ridge_objective(
+        float(fit.weights @ fit.weights), -found.fun - scores @ problem.truth
+    )
     assert fit.certificate.dual - 1e-9 <= value <= fit.certificate.primal + 1e-9
 
 

@@ -178,7 +178,9 @@ def test_the_largest_weights_of_rows_are_the_same_packed_or_not() -> None:
         pairs = "seen" if seed % 2 else "all"
         problem = ChainRecipe(seed, 4, 3, pairs, pairs=seed % 3, bare=seed % 5 == 0).build()
         w = np.random.default_rng(seed).normal(size=problem.dimension)
-        np.testing.assert_array_equal(problem.largest(w), problem.largest(problem.form.pack(w)))
+        np.testing.assert_array_equal(
+            problem.largest_by_row(w), problem.largest_by_row(problem.form.pack(w))
+        )
 
 
 def test_the_best_mixture_with_the_truth_is_that_of_a_search() -> None:

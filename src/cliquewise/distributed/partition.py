@@ -109,7 +109,7 @@ class Summary(NamedTuple):
 
     n_examples: int
     is_convex: bool
-    floor: float  # sum of the costs of the true outputs
+    lower_bound: float  # sum of the costs of the true outputs
     weight_error_scale: Floats
     rounding_terms: tuple[Floats, float]
     fingerprint: Fingerprint
@@ -123,8 +123,8 @@ def summary(part: Part) -> Summary:
     n = problem.n_examples
     working = 8 * (2 * problem.vector_size + 3 * problem.dimension)
     return Summary(
-        n, problem.is_convex, problem.floor * n, problem.weight_error_scale, problem.rounding_terms,
-        problem.fingerprint(), part.nbytes, working,
+        n, problem.is_convex, problem.lower_bound * n, problem.weight_error_scale,
+        problem.rounding_terms, problem.fingerprint(), part.nbytes, working,
     )  # fmt: skip
 
 

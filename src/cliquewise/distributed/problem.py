@@ -67,7 +67,7 @@ class ClusterProblem(Problem):
         check_memory(sizes, working, limits, self.cluster.baseline)
         self._n = sum(s.n_examples for s in found)
         self._is_convex = all(s.is_convex for s in found)
-        self._floor = fsum(s.floor for s in found) / max(self._n, 1)
+        self._lower_bound = fsum(s.lower_bound for s in found) / max(self._n, 1)
         self._prints = [s.fingerprint for s in found]
         n_rows = len(self.like.weight_error_scale)
         self._summands, by_row = np.zeros(n_rows), np.zeros(n_rows)
@@ -102,9 +102,9 @@ class ClusterProblem(Problem):
         return self._is_convex
 
     @property
-    def floor(self) -> float:
+    def lower_bound(self) -> float:
         """Mean cost of the true outputs."""
-        return self._floor
+        return self._lower_bound
 
     # ---- values
 
@@ -140,9 +140,9 @@ class ClusterProblem(Problem):
 
     # ---- rounding
 
-    def largest(self, w: Floats) -> Floats:
+    def largest_by_row(self, w: Floats) -> Floats:
         """As on one machine."""
-        return self.like.largest(w)
+        return self.like.largest_by_row(w)
 
     @property
     def weight_error_scale(self) -> Floats:
@@ -156,7 +156,7 @@ class ClusterProblem(Problem):
 
     # ---- who it is
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """What the partitions are, one by one."""
         assert n == self.n_examples, "a part of the examples is not known by itself"
         for found in self._prints:

@@ -178,5 +178,7 @@ class ChainPruning(ChainInspection):
         problem, known = self._trained_problem(), self.certificate_
         if problem is None:
             return Certificate(math.nan)
-        primal = max(problem.primal(weights), problem.floor if problem.is_convex else -math.inf)
+        primal = max(
+            problem.primal(weights), problem.lower_bound if problem.is_convex else -math.inf
+        )
         return Certificate(primal, known.dual, known.status, known.rounding)

@@ -52,7 +52,7 @@ class ChainForm:
         return model.n_attributes * model.n_labels if self.rows else model.n_emissions
 
     @property
-    def pair_start(self) -> int:
+    def token_pair_offset(self) -> int:
         """Where the weights of token pairs begin."""
         return self.edge_start + self.model.n_labels**2
 

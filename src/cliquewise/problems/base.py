@@ -56,7 +56,7 @@ class Problem:
         Share of the L1 norm in the penalty; see :meth:`elastic`.
     gamma, smoother, top
         How loss ``smooth_hinge`` is smoothed; ``gamma`` is also the temperature of graphs.
-    floor : float
+    lower_bound : float
         The mean cost of the true outputs: the dual value with all mass on them, so that no
         objective is below it.
     portion : int
@@ -136,13 +136,25 @@ class Problem:
         return self.lam > 0
 
     @property
-    def floor(self) -> float:
+    def lower_bound(self) -> float:
         """Mean cost of the true outputs."""
         return 0.0
 
-    def value(self, penalty_norm: float, total_loss: float) -> float:
-        """The objective without an L1 part from ``||w||^2`` and the weighted sum of the losses."""
-        return 0.5 * self.lam * penalty_norm + total_loss / max(self.n_examples, 1)
+    def per_example(self, total: float) -> float:
+        """Divide a weighted sum over the examples by their number."""
+        return total / max(self.n_examples, 1)
+
+    def ridge_objective(self, squared_norm: float, total_loss: float) -> float:
+        """Return the objective without its L1 part.
+
+        Parameters
+        ----------
+        squared_norm : float
+            ``||w||^2``.
+        total_loss : float
+            The weighted sum of the losses.
+        """
+        return 0.5 * self.lam * squared_norm + self.per_example(total_loss)
 
     def penalized(self, w: Floats, total_loss: float) -> float:
         """The objective from the weights (in any form) and the weighted sum of the losses."""
@@ -178,7 +190,7 @@ class Problem:
         if not self.is_convex:
             return Certificate(value)
         if not self.has_penalty:
-            return Certificate(value, self.floor, "exact")
+            return Certificate(value, self.lower_bound, "exact")
         if self.l1_ratio > 0:
             bound = self._elastic_bound(w, value, gradient)
         else:
@@ -192,14 +204,14 @@ class Problem:
         # A loss is what its distribution expects, <w, slope>, and that one's costs and entropy.
         first, terms = penalty.value(w), w * slope
         linear = value - first - float(terms.sum())
-        wrong = self.lam * UNIT * float(self.largest(w) @ self.weight_error_scale)
+        wrong = self.lam * UNIT * float(self.largest_by_row(w) @ self.weight_error_scale)
         wrong += SUM * UNIT * (abs(value) + first + float(np.abs(terms).sum()))
         v = slope / (-self.lam * penalty.scale)
         return self.bound(linear, v, self.rounding_error(w) + wrong)
 
     # ---- rounding
 
-    def largest(self, w: Floats) -> Floats:
+    def largest_by_row(self, w: Floats) -> Floats:
         """The largest ``|w|`` of each row of weights; a row is what features are counted by."""
         return np.abs(w)
 
@@ -220,7 +232,9 @@ class Problem:
         """By how much the objective at ``w`` may be wrong."""
         by_row, others = self.rounding_terms
         with np.errstate(over="ignore"):
-            return UNIT * (float(self.largest(w) @ by_row) + others) / max(self.n_examples, 1)
+            return (
+                UNIT * (float(self.largest_by_row(w) @ by_row) + others) / max(self.n_examples, 1)
+            )
 
     def bound(
         self,
@@ -248,10 +262,10 @@ class Problem:
             self.penalty,
         )
         if self.l1_ratio > 0:
-            largest, sizes = self.largest(w), sizes / penalty.scale
-            share = penalty.share(linear - self.floor, w, largest, UNIT * sizes)
+            largest, sizes = self.largest_by_row(w), sizes / penalty.scale
+            share = penalty.share(linear - self.lower_bound, w, largest, UNIT * sizes)
             linear, rounding_error = (
-                share * linear + (1.0 - share) * self.floor,
+                share * linear + (1.0 - share) * self.lower_bound,
                 share * rounding_error,
             )
             # Shrinking moves no two numbers apart; the share and the threshold are rounded.
@@ -260,12 +274,12 @@ class Problem:
         if penalty.ridge == 0:
             return lowered(linear, rounding_error, 0.0, 0.0, np.zeros(0), np.zeros(0))
         return lowered(
-            linear, rounding_error, penalty.square(w), penalty.ridge, self.largest(w), sizes
+            linear, rounding_error, penalty.square(w), penalty.ridge, self.largest_by_row(w), sizes
         )
 
     # ---- who it is
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """What the losses of the first ``n`` examples depend on: arrays, each a part of it."""
         yield "features", np.array([n, self.dimension])
 
@@ -281,7 +295,7 @@ class Problem:
                 self._fingerprint = self.fingerprint(self.n_examples)
             return self._fingerprint
         loss = repr((self.kind, self.loss, *self.settings))
-        parts = [("loss", np.frombuffer(loss.encode(), dtype=np.uint8)), *self.content(n)]
+        parts = [("loss", np.frombuffer(loss.encode(), dtype=np.uint8)), *self.fingerprint_parts(n)]
         return Fingerprint.of(n, self.C, parts, self.l1_ratio)
 
     # ---- what may be asked of it

@@ -152,7 +152,7 @@ class CandidateProblem(ExampleProblem):
         """Also those of a sum over the candidates of an example."""
         return super().roundings + 2.0 * float(np.diff(self.data.offsets).max(initial=0))
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """Candidates (by a random projection), costs, truths and weights."""
         end = int(self.data.offsets[n])
         yield "features", self.data.offsets[: n + 1]

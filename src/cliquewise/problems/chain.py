@@ -140,7 +140,7 @@ class ChainProblem(ChainRounding):
             cuts = sorted({0, *sample[marks].tolist(), n})
         between(cuts, part)
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """Features, labels, constraints and weights of the first sequences, and the model."""
         data, c, m = self.data, self.chains, self.model
         tokens = int(data.offsets[n])

@@ -70,7 +70,7 @@ class ChainRounding(Problem):
         """Roundings of log partition functions, and of their sum over the sequences."""
         raise NotImplementedError
 
-    def largest(self, w: Floats) -> Floats:
+    def largest_by_row(self, w: Floats) -> Floats:
         """The largest weight of each attribute, of the transitions, of each pair attribute."""
         from cliquewise._kernels.chain.features import largest_weights
 

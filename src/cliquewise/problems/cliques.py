@@ -142,7 +142,7 @@ class CliqueProblem(ExampleProblem):
         v, e = d.node_offsets[i : i + 2], d.edge_offsets[i : i + 2] + d.n_nodes
         return np.concatenate([np.arange(o[v[0]], o[v[1]]), np.arange(o[e[0]], o[e[1]])])
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """All arrays of the cliques; the first examples alone are not told apart from all."""
         g = self.cliques
         names = {"truth": "labels", "cost": "costs"} | dict.fromkeys(

@@ -126,7 +126,7 @@ class ExampleProblem(Problem):
         return self._dimension
 
     @property
-    def floor(self) -> float:
+    def lower_bound(self) -> float:
         """Mean cost of the true outputs."""
         return float(self.truth_costs.sum()) / max(self.n_examples, 1)
 

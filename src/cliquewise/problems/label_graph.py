@@ -237,7 +237,7 @@ class LabelGraphProblem(Problem):
 
     # ---- who it is
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """Rows, their labels and weights."""
         matrix = self.X[:n]
         if issparse(matrix):

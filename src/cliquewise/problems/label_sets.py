@@ -117,7 +117,7 @@ class MultiLabelProblem(Problem):
         data = multilabel_data(self.X, self.n_labels, pairs, self.Y.toarray())
         return GraphProblem(model, data, self.C, "hinge")
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """Rows and their labels."""
         for matrix, name in ((self.X[:n], "features"), (self.Y[:n], "labels")):
             for array in (matrix.indptr, matrix.indices, matrix.data):
@@ -161,4 +161,4 @@ class MultiLabelProblem(Problem):
         U = np.ascontiguousarray(U[self.used])
         found = relaxed_sets(self.rows, U, V, self.Y, 1.0, tol, max_sweeps)
         norm = float(w @ w)
-        return self.value(norm, found.lower), self.value(norm, found.upper)
+        return self.ridge_objective(norm, found.lower), self.ridge_objective(norm, found.upper)

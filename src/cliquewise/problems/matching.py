@@ -124,7 +124,7 @@ class MatchingProblem(ExampleProblem):
         """Also those of a sum over the pairs of a matching, and of its dual."""
         return super().roundings + 8.0 * float(self.data.shapes.max(initial=0))
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """Pairs (by a random projection), costs, truths and weights."""
         yield "features", self.data.shapes[:n]
         probe = np.random.default_rng(0).normal(size=self.dimension)

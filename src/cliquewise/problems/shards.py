@@ -145,7 +145,7 @@ class ShardedChainProblem(ChainRounding):
         """Examples of the largest part."""
         return int(np.diff(self.cuts_at).max(initial=1))
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """The data by the digest of their cache, and the model."""
         m = self.model
         yield "features", np.frombuffer(f"{self.cache.digest} {n}".encode(), dtype=np.uint8)

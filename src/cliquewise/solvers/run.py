@@ -89,8 +89,8 @@ class Run:
         self.epochs, self.calls = 0.0, 0
         self.saved = self.started
         # No objective is below the costs of the truth, whatever rounding does to other bounds.
-        self.floor = problem.floor if problem.is_convex else -np.inf
-        self.best = Bound(self.floor)
+        self.lower_bound = problem.lower_bound if problem.is_convex else -np.inf
+        self.best = Bound(self.lower_bound)
         self.estimates: list[tuple[float, float]] = []  # of the gap, by the solver, after each step
         self.before = 0.0  # seconds of earlier runs that this one goes on from
         self.monitor: Callable[[float, Floats], bool] | None = None
@@ -109,7 +109,7 @@ class Run:
             rounding = certificate.rounding
             self.best = best = max(self.best, Bound(certificate.dual, rounding))
             # An objective below the costs of the truth is rounding, too.
-            primal = max(certificate.primal, self.floor)
+            primal = max(certificate.primal, self.lower_bound)
             certificate = Certificate(primal, best.value, certificate.status, rounding)
         self.trace.append(
             seconds=self.before + self.seconds, epochs=self.epochs, oracle_calls=self.calls,

@@ -168,7 +168,7 @@ class SAG(Solver):
             slope = problem.lam * state.w + state.d / n
             gap = float(slope @ slope) / (2 * problem.lam)
             total = float(problem.chains.weights @ state.memory.losses)
-            value = problem.value(float(state.w @ state.w), total)
+            value = problem.ridge_objective(float(state.w @ state.w), total)
             estimate = gap / max(abs(value), 1e-12)
         return state, Info(count / n, calls, estimate)
 

@@ -146,9 +146,9 @@ class Subgradient(MapCalls):
         """Value of the dual point that the outputs of all visits make, after whole passes."""
         n, time = max(problem.n_examples, 1), self._time(problem, state)
         if time == 0:
-            return Bound(problem.floor)
+            return Bound(problem.lower_bound)
         visits = state.order.visits
-        costs = (state.mistakes / n + self.delay * problem.floor) / time
+        costs = (state.mistakes / n + self.delay * problem.lower_bound) / time
         rounding_error = UNIT * visits * abs(costs)
         weight_error_scale = state.backend.weight_error_scale(visits) / time
         bound: Bound = problem.bound(costs, state.z / time, rounding_error, weight_error_scale)

@@ -199,7 +199,7 @@ class SVRG(Solver):
             w = backend.packed(np.asarray(old, dtype=np.float64))
         state = Iterates(
             backend, problem.n_examples, w, w.copy(), w.copy(), backend.zeros(), w.copy(),
-            problem.lam, problem.gamma, cost=problem.floor, dual=problem.floor,
+            problem.lam, problem.gamma, cost=problem.lower_bound, dual=problem.lower_bound,
         )  # fmt: skip
         if old is not None:
             state.outer = self.warm_up  # plain steps would only lose what is there
@@ -400,7 +400,7 @@ class SVRG(Solver):
     def certify(self, problem: Any, state: Iterates) -> Certificate:
         """Exact objective of the best weights so far, and the value of the dual point."""
         total = state.backend.total_loss(state.w)
-        value = problem.value(float(state.w @ state.w), total)
+        value = problem.ridge_objective(float(state.w @ state.w), total)
         if value < state.best_value:
             state.best, state.best_value = state.w.copy(), value
         state.proved = True

@@ -261,7 +261,7 @@ class DeviceData:
         gradient = torch.where(self.free, evaluator.sums / n + lam * w, 0.0)
         squares = torch.stack([torch.dot(w, w), torch.dot(gradient, gradient), evaluator.total])
         ww, raw, total = squares.tolist()
-        value, penalty = problem.value(ww, total), raw / (2.0 * lam)
+        value, penalty = problem.ridge_objective(ww, total), raw / (2.0 * lam)
         deep, weight_error_scale, own = self._sizes
         rounding_error = UNIT * (float(self._largest(w) @ deep) + own) / n
         rounding_error = MORE * (rounding_error + SUM * UNIT * (abs(value) + penalty))

@@ -112,9 +112,9 @@ class DeepProblem(Problem):
         """Never taken for granted: nothing is proved about a network."""
         return False
 
-    def content(self, n: int) -> Iterator[tuple[str, Any]]:
+    def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
         """The targets; inputs may be too large to be read for this."""
-        yield from super().content(n)
+        yield from super().fingerprint_parts(n)
         yield "labels", self.target[:n].cpu().numpy()
 
     # ---- weights

@@ -46,7 +46,7 @@ class Asking:
 
     def primal(self, problem: ExampleProblem, w: Floats) -> tuple[float, bool]:
         bounds, exact = problem.bounds(w, self.method, self.options)
-        return problem.value(float(w @ w), float(bounds.sum())), exact
+        return problem.ridge_objective(float(w @ w), float(bounds.sum())), exact
 
 
 class WorkingSets:
@@ -132,7 +132,7 @@ class WorkingSets:
         from cliquewise._kernels.common.working_sets import weights_of_atoms
 
         total = weights_of_atoms(self.atoms, self.problem.C, self.w)
-        return float(total) / max(len(self.gaps), 1) + self.problem.floor
+        return float(total) / max(len(self.gaps), 1) + self.problem.lower_bound
 
     def bound(self) -> Bound:
         problem, atoms, used = self.problem, self.atoms, self.used
@@ -149,7 +149,9 @@ class WorkingSets:
         weight_error_scale = problem.weight_error_scale_for(
             np.asarray(sums, dtype=np.float64), used
         )
-        return problem.bound(linear + problem.floor, self.w, rounding_error, weight_error_scale)
+        return problem.bound(
+            linear + problem.lower_bound, self.w, rounding_error, weight_error_scale
+        )
 
     def _totals(self) -> Floats:
         """The sum of the shares of each example's outputs."""
@@ -324,8 +326,8 @@ class ExampleSmoothing:
         return float(8 * 10 * problem.dimension + 16.0 * k * entries * n + 400 * k * (n + 1))
 
     @property
-    def floor(self) -> float:
-        return self.problem.floor
+    def lower_bound(self) -> float:
+        return self.problem.lower_bound
 
     def zeros(self) -> Floats:
         return np.zeros(self.problem.dimension)

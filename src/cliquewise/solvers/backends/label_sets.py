@@ -173,12 +173,12 @@ class LabelSetFactors(State):
             problem.rows, self.own, self._plan(), self.sets, losses, self.alarms
         )
         norm = squared_norm(self.own)
-        primal = problem.value(norm, float(losses.sum()))
+        primal = problem.ridge_objective(norm, float(losses.sum()))
         w = empty_weights(len(problem.used), problem.n_labels)
         duals = [_repaired_dual(problem, self.sets, weight, w) for weight in weights]
         dual = max(duals)
         self.weight = weights[duals.index(dual)]
-        self.repair = problem.value(-norm, cost) - dual.value
+        self.repair = problem.ridge_objective(-norm, cost) - dual.value
         return Certificate(primal, dual.value, "bound", dual.rounding)
 
     def extras(self) -> dict[str, float]:

@@ -173,7 +173,7 @@ class ChainFactors(State):
         norm = float(squared_norm(state.rows, largest))
         pairs = state.table.values
         total = float(state.chains.weights @ self._losses())
-        state.primal = problem.value(norm + float(pairs @ pairs), total)
+        state.primal = problem.ridge_objective(norm + float(pairs @ pairs), total)
         target = np.zeros(k * k)
         repaired_pairs(
             state.chains, state.table, state.support, state.pairs, state.masses, k, target

@@ -55,7 +55,9 @@ def alone(problem: ChainProblem) -> Any:
     from cliquewise._kernels.chain.threads import Part
 
     none = np.empty(0, dtype=np.int64)
-    return Part(none, none, np.empty((0, 0)), np.empty(0), none, 0, 0, 0, problem.form.pair_start)
+    return Part(
+        none, none, np.empty((0, 0)), np.empty(0), none, 0, 0, 0, problem.form.token_pair_offset
+    )
 
 
 class ThreadPartition:
@@ -91,7 +93,7 @@ class ThreadPartition:
         self.parts = [
             Part(
                 self.members[at], place, self.added, self.others[at], tiers, at,
-                int(self.copies.starts[at]), MEETINGS, problem.form.pair_start,
+                int(self.copies.starts[at]), MEETINGS, problem.form.token_pair_offset,
             )
             for at in range(jobs)
         ]  # fmt: skip

@@ -167,7 +167,7 @@ class CliqueAscent(State):
         w = weights_of_beliefs(problem, self.point.mu)
         x = self.point._replace(w=w)
         loss, self.disagreement, inner = upper_bound(g, problem.terms, x, self.rho)
-        self.primal = problem.value(float(w @ w), loss)
+        self.primal = problem.ridge_objective(float(w @ w), loss)
         self.inner_gap = inner / max(problem.n_examples, 1)
         mu = np.empty_like(self.point.mu)
         repair(g, self.point.mu, mu)
@@ -234,9 +234,11 @@ def dual_value(problem: GraphProblem, mu: Floats) -> Bound:
 
     g, terms = problem.cliques, problem.terms
     w = weights_of_beliefs(problem, mu)
-    linear = problem.value(0.0, float(node_costs(g, mu) + problem.gamma * entropy(g, terms, mu)))
+    linear = problem.ridge_objective(
+        0.0, float(node_costs(g, mu) + problem.gamma * entropy(g, terms, mu))
+    )
     curvature = problem.gamma * (np.abs(terms.curvature).sum() + 2.0 * np.abs(terms.slack).sum())
-    sizes = problem.value(0.0, float(curvature + np.abs(problem.costs) @ mu))
+    sizes = problem.per_example(float(curvature + np.abs(problem.costs) @ mu))
     rounding_error = UNIT * (problem.n_cliques + problem.roundings) * sizes
     moved = problem.sizes(problem.truth - mu)
     return problem.bound(

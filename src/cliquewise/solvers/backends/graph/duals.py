@@ -126,7 +126,7 @@ class GraphDuals:
         products = self.theta * self.mu
         entropies -= np.bincount(problem.state_owners, products, minlength=len(entropies))
         total = float(problem.temperatures @ entropies) + float(problem.costs @ self.mu)
-        return problem.value(0.0, total) - problem.penalty.conjugate(self.w), 0.0
+        return problem.per_example(total) - problem.penalty.conjugate(self.w), 0.0
 
     def watch(self, dual: float) -> None:
         pass  # one thread, whose steps never fall
@@ -138,9 +138,9 @@ class GraphDuals:
         for out, terms in ((entropies, -products), (sizes, np.abs(products))):
             out += np.bincount(problem.state_owners, terms, minlength=len(out))
         costs = problem.costs * self.mu
-        linear = problem.value(0.0, fsum(problem.temperatures * entropies) + fsum(costs))
+        linear = problem.per_example(fsum(problem.temperatures * entropies) + fsum(costs))
         sizes = problem.temperatures @ (1.0 + sizes) + np.abs(costs).sum()
-        rounding_error = UNIT * problem.roundings * problem.value(0.0, float(sizes))
+        rounding_error = UNIT * problem.roundings * problem.per_example(float(sizes))
         weight_error_scale = problem.weight_error_scale_for(
             problem.sizes(problem.truth - self.mu), 2.0 * problem.n_cliques
         )

@@ -65,11 +65,11 @@ class Reparametrized:
             self.gradient, self.apart,
         )  # fmt: skip
         norm = squared_norm(w)
-        proper = problem.value(norm, plain if problem.gamma == 0 else smooth)
+        proper = problem.ridge_objective(norm, plain if problem.gamma == 0 else smooth)
         if proper < self.best:
             self.best, self.best_w = proper, w.copy()
         whole = np.concatenate([problem.lam * w + self.gradient / n, self.apart / n])
-        return problem.value(norm, smooth), whole * self.scale
+        return problem.ridge_objective(norm, smooth), whole * self.scale
 
     def certified(self, u: Floats, value: float, gradient: Floats) -> Certificate:
         """Nothing: bounds are made of beliefs that agree, now and then."""
@@ -93,11 +93,13 @@ class Reparametrized:
             bound = dual_value(problem, mu)
             return bound, bound.value, 0.0
         terms: Any = problem.terms._replace(curvature=self.curvature, slack=np.empty((0, 2)))
-        added = problem.value(0.0, self.smoothing * float(entropy(g, terms, mu)))
+        added = problem.per_example(self.smoothing * float(entropy(g, terms, mu)))
         old, new = (weights_of_beliefs(problem, x) for x in (joint, mu))
-        change, rise = new - old, problem.value(0.0, float(problem.costs @ (mu - joint)))
+        change, rise = new - old, problem.per_example(float(problem.costs @ (mu - joint)))
         slope = rise - problem.lam * float(old @ change)
         bend = problem.lam * squared_norm(change)
         joint += (mu - joint) * (min(slope / bend, 1.0) if bend > 0 and slope > 0 else 0.0)
-        own = problem.value(0.0, float(problem.costs @ mu)) - 0.5 * problem.lam * squared_norm(new)
+        own = problem.ridge_objective(
+            0.0, float(problem.costs @ mu)
+        ) - 0.5 * problem.lam * squared_norm(new)
         return dual_value(problem, joint), own, added
