@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from scipy.special import logsumexp
 
 import cliquewise as cw
 from cliquewise.data.label_sets import LabelSets
@@ -272,3 +276,45 @@ def test_a_data_frame_of_zeros_and_ones_gives_the_names():
 def test_labels_of_rows_that_are_neither_names_nor_a_matrix_say_what_they_should_be(y, message):
     with pytest.raises(CliquewiseError, match=message):
         cw.MultiLabelClassifier().fit(np.eye(2), y)
+
+
+def enumerated_objective(classifier, X, Y):
+    """The smoothed log loss of the trained weights, with log Z from a list of all labelings."""
+    n_labels, gamma = Y.shape[1], classifier.gamma
+    labelings = np.array(list(product([0, 1], repeat=n_labels)))
+    columns = np.hstack([X, np.ones((len(X), 1))])
+    scores = np.zeros((len(X), len(labelings)))
+    for label in range(n_labels):
+        scores += (columns @ classifier.unary(label))[:, labelings[:, label]]
+    for i, j in classifier.label_graph_:
+        scores += classifier.table(i, j)[labelings[:, i], labelings[:, j]]
+    gold = (Y[:, None] == labelings).all(axis=2)
+    losses = gamma * logsumexp(scores / gamma, axis=1) - scores[gold]
+    return losses.mean() + classifier.coef_ @ classifier.coef_ / (2 * classifier.C * len(X))
+
+
+@pytest.mark.parametrize("seed", [171, *range(30)])  # 171: messages underflow that decide later
+def test_primal_at_a_low_temperature_equals_the_enumerated_objective(seed):
+    rng = np.random.default_rng(seed)
+    n_labels, n_rows = int(rng.integers(3, 7)), int(rng.integers(10, 60))
+    d = int(rng.integers(1, 6))
+    X = rng.normal(size=(n_rows, d)) * 10 ** rng.uniform(-0.5, 1)
+    W = rng.normal(size=(d, n_labels))
+    noise = rng.uniform(0, 1) * rng.normal(size=(n_rows, n_labels))
+    Y = (X @ W / np.abs(X).mean() + noise > 0).astype(int)
+    Y[:, 1] ^= Y[:, 0]
+    Y[:, -1] ^= Y[:, 1]
+    pairs = [(i, j) for i in range(n_labels) for j in range(i) if rng.random() < 0.6]
+    classifier = cw.MultiLabelClassifier(
+        C=10 ** rng.uniform(1, 4),
+        gamma=10 ** rng.uniform(-3, -1),
+        label_graph=pairs or [(0, 1)],
+        max_epochs=int(rng.integers(2, 300)),
+        random_state=0,
+        n_jobs=1,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        classifier.fit(X, Y)
+    objective = enumerated_objective(classifier, X, Y)
+    assert classifier.certificate_.primal == pytest.approx(objective, rel=1e-9)

@@ -63,9 +63,9 @@ class LabelRows:
         return float(sketch.clique_sizes.max(initial=1.0)) if sketch.is_complete else np.inf
 
     @cached_property
-    def wiring(self) -> Any:
-        """What the kernels need to know of the graph."""
-        from cliquewise._kernels.label_sets.rows import Wiring
+    def tree(self) -> Any:
+        """The elimination tree that the kernels work on."""
+        from cliquewise._kernels.label_sets.rows import EliminationTree
 
         sketch = self._oracle.sketch(self.structure)
         order, parent = sketch.order, sketch.parent
@@ -82,7 +82,7 @@ class LabelRows:
             sources += [source for source, _ in own]
             maps += [_places(scope, labels) for _, labels in own]
         widths = np.array([1 << len(sep) for sep in seps], dtype=np.int64)
-        return Wiring(
+        return EliminationTree(
             order, offsets_of(2 * widths), offsets_of(widths), offsets_of(np.array(counts)),
             np.array(sources, dtype=np.int64), np.concatenate(maps),
             offsets_of(np.array([len(m) for m in maps[1:]], dtype=np.int64)),
@@ -91,7 +91,7 @@ class LabelRows:
     def marginals(
         self, on: Floats, tables: Floats, weights: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Log Z of every row, its labels' chances, and the weighted sum of the pairs' marginals.
+        """Return log Z and the labels' marginals of every row, and weighted sums of pair marginals.
 
         Parameters
         ----------
@@ -99,25 +99,24 @@ class LabelRows:
             Scores of being on, relative to being off.
         tables : (n_pairs, 4)
         weights : (n,)
-            Of the rows in the sum.
+            Weight of each row in the sums.
         """
         from cliquewise._kernels.label_sets.rows import marginal_rows
 
-        log_z, chances = np.empty(len(on)), np.empty(on.shape)
+        log_z, marginals = np.empty(len(on)), np.empty(on.shape)
         sums = np.zeros((len(self.pairs), 4))
         if on.size == 0:
-            return log_z, chances, sums
+            return log_z, marginals, sums
         top = tables.max(axis=1, keepdims=True)
         marginal_rows(
-            self.wiring, np.exp(tables - top), np.ascontiguousarray(on), weights, log_z, chances,
-            sums,
-        )  # fmt: skip
+            self.tree, tables - top, np.ascontiguousarray(on), weights, log_z, marginals, sums
+        )
         log_z += top.sum()
-        for i in np.flatnonzero(~np.isfinite(log_z)):  # beyond what exponentials can say
+        for i in np.flatnonzero(np.isnan(log_z)):  # raises an error that says what is wrong
             found = self._graph(on[i], tables).marginals("junction-tree")
-            log_z[i], chances[i] = found.log_z, found.nodes.flat[1::2]
+            log_z[i], marginals[i] = found.log_z, found.nodes.flat[1::2]
             sums += weights[i] * found.factors.flat[2 * self.n_labels :].reshape(-1, 4)
-        return log_z, chances, sums
+        return log_z, marginals, sums
 
     def _graph(self, on: Floats, tables: Floats) -> FactorGraph:
         unary = np.stack([np.zeros(self.n_labels), on], axis=1)
