@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cliquewise as cw
+from cliquewise.data.dataset import Dataset
 from cliquewise.data.templates import Template
 from cliquewise.errors import CliquewiseError, DataError
 from cliquewise.persistence import read_arrays, write_arrays
@@ -347,3 +348,40 @@ def test_weights_that_reach_the_tolerance_are_scored_as_well():
         passes, scores = zip(*tagger.validation_scores_, strict=True)
         assert passes[-1] == pytest.approx(tagger.trace_.epochs[-1])
         assert (tagger.certificate_.gap <= tol) == (scores[-1] >= max(scores))
+
+
+ZEROS = [[{"f": 0.0, "g": 1.0}, {"g": 1.0}], [{"f": 1.0}]]
+ZERO_LABELS = [["a", "b"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"intercept": False, "boundaries": False},
+        {},
+        {"loss": "pseudo_likelihood"},
+        {"loss": "hinge"},
+    ],
+    ids=["emissions only", "default", "pseudo_likelihood", "hinge"],
+)
+def test_warm_start_on_features_that_are_zero_keeps_the_objective(parameters):
+    cold = tight(tol=1e-6, **parameters).fit(ZEROS, ZERO_LABELS)
+    warm = tight(tol=1e-6, **parameters).fit(ZEROS, ZERO_LABELS)
+    for _ in range(2):
+        warm.fit(ZEROS, ZERO_LABELS, warm_start=True)
+        assert warm.certificate_.primal == pytest.approx(cold.certificate_.primal, rel=2e-6)
+        assert warm.certificate_.dual == pytest.approx(cold.certificate_.dual, rel=2e-6)
+
+
+def test_warm_start_leaves_the_dataset_unchanged():
+    first = Dataset(
+        offsets=np.array([0, 2, 3]), indptr=np.array([0, 2, 3, 4]),
+        indices=np.array([0, 1, 1, 0], dtype=np.int32), values=np.array([0.0, 1.0, 1.0, 1.0]),
+        n_features=2,
+    )  # fmt: skip
+    names = ("offsets", "indptr", "indices", "values")
+    before = {name: getattr(first, name).copy() for name in names}
+    tagger = tight().fit(first, ZERO_LABELS)
+    tagger.fit(first, ZERO_LABELS, warm_start=True)
+    for name in names:
+        np.testing.assert_array_equal(getattr(first, name), before[name])

@@ -320,10 +320,14 @@ def _keys(data: Dataset) -> list[tuple[bytes, ...]]:
 
 
 def _canonical(data: Dataset) -> csr_array:
-    """The attributes of all tokens, in order, without zeros."""
+    """Return the attributes of all tokens in sorted order, without duplicates and zeros.
+
+    ``sum_duplicates`` and ``eliminate_zeros`` rewrite all three arrays in place, so the matrix must
+    not share any of them with the dataset.
+    """
     values = np.ones(len(data.indices)) if data.values is None else data.values.astype(np.float64)
     shape = (data.n_tokens, data.n_features)
-    rows = csr_array((values, data.indices.copy(), data.indptr), shape=shape)
+    rows = csr_array((values, data.indices, data.indptr), shape=shape, copy=True)
     rows.sum_duplicates()
     rows.eliminate_zeros()
     return rows

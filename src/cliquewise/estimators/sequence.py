@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise._kernels.precompile import start as compile_ahead
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
@@ -279,8 +278,6 @@ class SequenceTagger(ChainTraining, Estimator):
     ) -> SequenceTagger:
         """Train from nothing."""
         self._check_parameters()
-        if self.loss == "log" and self.device is None and self.dtype == "float64":
-            compile_ahead("chain.plan")
         X, y, given, columns, label, kinds = read_training_table(self, X, y, given)
         encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
         encoder.columns, encoder.label, encoder.kinds = columns, label, kinds or {}
