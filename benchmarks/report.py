@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.common import print_json, print_table
 from cliquewise import SequenceTagger
 from cliquewise.data.loaders import load_conll2003
-from cliquewise.estimators._tagged_text import take
+from cliquewise.estimators.tagger.tagged_text import take
 
 #: Sentences that the tagger learns from.
 TRAINED = 2000

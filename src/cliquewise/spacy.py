@@ -19,7 +19,7 @@ import numpy as np
 
 from cliquewise.errors import DataError, MissingDependencyError
 from cliquewise.estimators.files import load
-from cliquewise.estimators.sequence import SequenceTagger
+from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 
 try:
     from spacy.language import Language

@@ -131,7 +131,7 @@ def test_many_sequences_in_blocks_and_threads_answer_as_one_by_one(monkeypatch):
         {"candidates": "all", "k": 3},
     ]
     single = [[tagger.predict_spans([x], **options)[0] for x in X] for options in asked]
-    monkeypatch.setattr("cliquewise.estimators._prediction.BLOCK", 100)
+    monkeypatch.setattr("cliquewise.estimators.tagger.chain_tagger.BLOCK", 100)
     tagger.set_params(n_jobs=2)
     assert [tagger.predict_spans(X, **options) for options in asked] == single
     assert any(single[0]) and [] in single[0]

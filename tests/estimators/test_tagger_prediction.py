@@ -12,7 +12,7 @@ from tagging_cases import LABELS, all_labelings, graph_of, problem, tight
 
 import cliquewise as cw
 from cliquewise.errors import DataError, PrecisionError
-from cliquewise.estimators import _prediction
+from cliquewise.estimators.tagger import chain_tagger as _prediction
 from cliquewise.models.chain import ChainModel
 
 X, Y = problem(10)

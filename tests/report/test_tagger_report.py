@@ -15,8 +15,8 @@ import cliquewise as cw
 from cliquewise.cli import main
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._report_measures import KINDS, Spans, bootstrap, calibration
-from cliquewise.estimators._tagged_text import TaggedText
-from cliquewise.estimators._tagger_reasons import reasons
+from cliquewise.estimators.tagger.report_reasons import reasons
+from cliquewise.estimators.tagger.tagged_text import TaggedText
 from cliquewise.metrics import span_scores
 from cliquewise.ragged import offsets_of
 

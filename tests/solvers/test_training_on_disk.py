@@ -14,7 +14,7 @@ import pytest
 import cliquewise as cw
 from cliquewise.data import Shards, Template
 from cliquewise.errors import CliquewiseError, DataError, UnsupportedError
-from cliquewise.estimators import _shards as deciding
+from cliquewise.estimators.tagger import shards as deciding
 from cliquewise.problems import shards as problems
 
 PAIRS = Template.parse("U00:%x[0,0]\nB\nB01:%x[0,0]\n")
@@ -114,7 +114,7 @@ KILLED = """
     import numpy as np
     import cliquewise as cw
     from cliquewise.data import Shards
-    from cliquewise.estimators import _shards as deciding
+    from cliquewise.estimators.tagger import shards as deciding
     from cliquewise.problems import shards as problems
     sys.path.insert(0, sys.argv[2])
     from test_training_on_disk import drawn

@@ -55,7 +55,7 @@ def _train(seed: int) -> dict[str, Any]:
 
     from cliquewise.data.embedded import handwritten_numbers
     from cliquewise.estimators.multiclass import MulticlassClassifier
-    from cliquewise.estimators.sequence import SequenceTagger
+    from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 
     train, test = handwritten_numbers(random_state=seed)
     start = time.perf_counter()

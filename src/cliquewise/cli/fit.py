@@ -150,7 +150,7 @@ def command(
 
     from cliquewise.data import Shards
     from cliquewise.data.builtin_templates import DEFAULT
-    from cliquewise.estimators.sequence import SequenceTagger
+    from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
     from cliquewise.persistence import check_target
 
     _translate({name: parameters.pop(name) for name in ("c1", "c2")})
@@ -258,7 +258,7 @@ def _translate(given: dict[str, float | None]) -> None:
     names = {name: value for name, value in given.items() if value is not None}
     if not names:
         return
-    from cliquewise.estimators._crfsuite import penalty
+    from cliquewise.estimators.tagger.crfsuite_names import penalty
 
     here = penalty(names.get("c1", 0.0), names.get("c2", 1.0))
     flags = " and ".join(f"--{name}" for name in names)

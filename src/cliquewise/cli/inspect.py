@@ -20,7 +20,7 @@ def command(model: str, top: int, label: str | None) -> None:
     from cliquewise.errors import FormatError
     from cliquewise.estimators.files import load
     from cliquewise.estimators.multiclass import MulticlassClassifier
-    from cliquewise.estimators.sequence import SequenceTagger
+    from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 
     standard_output()
     loaded = load(model)

@@ -134,7 +134,7 @@ def check_columns(tagger: Any, X: Any, path: str) -> None:
 def load_tagger(path: str) -> Any:
     """A model that works on files; others are refused."""
     from cliquewise.estimators.files import load
-    from cliquewise.estimators.sequence import SequenceTagger
+    from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 
     model = load(path)
     if not isinstance(model, SequenceTagger):
@@ -145,7 +145,7 @@ def load_tagger(path: str) -> Any:
 def load_predictor(path: str, jobs: int) -> Any:
     """The same to predict with, which is quicker to load."""
     from cliquewise.estimators.files import load
-    from cliquewise.estimators.predictor import Predictor
+    from cliquewise.estimators.tagger.predictor import Predictor
 
     model = load(path, predict_only=True)
     if not isinstance(model, Predictor):

@@ -44,7 +44,7 @@ def _tag() -> None:
     import numpy as np
 
     from cliquewise.data.formats.conll import Columns
-    from cliquewise.estimators.sequence import SequenceTagger
+    from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 
     words, y = [["the", "dog"], ["a", "cat", "runs"]], [["D", "N"], ["D", "N", "V"]]
     columns = [[word for sentence in given for word in sentence] for given in (words, y)]

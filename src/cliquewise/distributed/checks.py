@@ -40,7 +40,7 @@ def look_around() -> tuple[dict[str, str], int]:
     """Versions, and bytes that the process holds when all that training needs is imported."""
     import psutil
 
-    import cliquewise.estimators.sequence  # noqa: F401
+    import cliquewise.estimators.tagger.sequence_tagger  # noqa: F401
 
     return software(), int(psutil.Process().memory_info().rss)
 

@@ -19,7 +19,7 @@ from cliquewise.distributed.problem import ClusterProblem
 from cliquewise.errors import UnsupportedError
 from cliquewise.estimators._base import rollback_on_error
 from cliquewise.estimators._inputs import class_weights
-from cliquewise.estimators.sequence import SequenceTagger
+from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 from cliquewise.models.chain import ChainModel
 from cliquewise.ragged import Floats
 

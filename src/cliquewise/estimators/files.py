@@ -15,7 +15,7 @@ from cliquewise.persistence import read_arrays
 #: Modules of the estimators that can be loaded, by the ``kind`` in the header; each is imported
 #: for its own files alone.
 KINDS = {
-    "SequenceTagger": "sequence",
+    "SequenceTagger": "tagger.sequence_tagger",
     "MulticlassClassifier": "multiclass",
     "GraphLabeler": "graph",
     "MultiLabelClassifier": "multilabel",
@@ -35,9 +35,9 @@ def load(path: str | Path, *, mmap: bool = False, predict_only: bool = False) ->
         map it into memory: processes that load the same file share it. Nobody may then change the
         file in place (``save`` does not: it replaces the file).
     predict_only : bool, default=False
-        Of a :class:`~cliquewise.SequenceTagger` load what predicts and nothing else, a
-        :class:`~cliquewise.estimators.predictor.Predictor`: without scikit-learn, whose import
-        takes most of the time of a new process. Other models come whole.
+        Load only the part of a :class:`~cliquewise.SequenceTagger` that predicts. This does not
+        import scikit-learn, which takes most of the start-up time of a new process. Other models
+        are loaded completely.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def load(path: str | Path, *, mmap: bool = False, predict_only: bool = False) ->
     if not isinstance(kind, str) or kind not in KINDS:
         raise FormatError(f"the file holds {kind!r}, not a model ({', '.join(KINDS)})", path)
     if predict_only and kind == "SequenceTagger":
-        from cliquewise.estimators.predictor import restored_predictor
+        from cliquewise.estimators.tagger.predictor import restored_predictor
 
         with damaged(path):
             return restored_predictor(arrays, header)

@@ -23,7 +23,7 @@ from cliquewise.estimators._stored import (
     plain_classes,
     saved_weights,
 )
-from cliquewise.estimators.sequence import SequenceTagger
+from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 from cliquewise.ragged import Floats
 
 

@@ -12,7 +12,7 @@ from cliquewise.errors import DataError
 from cliquewise.estimators._report_labels import confused_labels, shown_transitions
 from cliquewise.estimators._report_measures import CORRECT
 from cliquewise.estimators._report_measures import calibration as bins_of
-from cliquewise.estimators._tagged_text import TaggedText
+from cliquewise.estimators.tagger.tagged_text import TaggedText
 from cliquewise.metrics import Confusion
 from cliquewise.metrics import confusion as confusion_of
 from cliquewise.plot.style import COLORS, axes, finish, look, matrix, short

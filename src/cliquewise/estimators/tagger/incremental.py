@@ -17,11 +17,11 @@ from cliquewise.data.labels import Labels
 from cliquewise.data.shard_cache import ShardCache
 from cliquewise.errors import CliquewiseError, DataError
 from cliquewise.estimators._base import rollback_on_error
-from cliquewise.estimators._chain_files import pack_chain
 from cliquewise.estimators._costs import PSEUDO
-from cliquewise.estimators._pruning import ChainPruning
 from cliquewise.estimators._stored import Arrays, Header
-from cliquewise.estimators._tables import SampleInputs, laid_out
+from cliquewise.estimators.tagger.files import pack_chain
+from cliquewise.estimators.tagger.pruning import ChainPruning
+from cliquewise.estimators.tagger.tables import SampleInputs, laid_out
 from cliquewise.problems.fingerprint import Fingerprint
 from cliquewise.ragged import Ints
 from cliquewise.solvers.base import State, get

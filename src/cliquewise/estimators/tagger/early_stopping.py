@@ -10,7 +10,7 @@ import numpy as np
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.unsorted_features import RawFeatures
 from cliquewise.errors import DataError
-from cliquewise.estimators._tables import labeled
+from cliquewise.estimators.tagger.tables import labeled
 from cliquewise.metrics import span_f1, token_accuracy
 from cliquewise.ragged import Floats
 

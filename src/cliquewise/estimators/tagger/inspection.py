@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.errors import DataError
-from cliquewise.estimators._spans import SpanPrediction
-from cliquewise.estimators._tables import one_sequence
+from cliquewise.estimators.tagger.spans import SpanPrediction
+from cliquewise.estimators.tagger.tables import one_sequence
 from cliquewise.models.chain import ChainModel
 from cliquewise.ragged import Floats
 from cliquewise.report.notebook import MarkedText
@@ -38,7 +38,7 @@ class ChainInspection(SpanPrediction):
         >>> tagger.show(X[:1])
         [Anna]PER:0... sees [Rome]LOC:0...
         """
-        from cliquewise.estimators._tagged_text import marked
+        from cliquewise.estimators.tagger.tagged_text import marked
 
         return marked(self, X, tokens)
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from cliquewise.estimators._live import live_block
 from cliquewise.estimators._report_labels import (
     figure,
     label_confusion,
@@ -25,8 +24,9 @@ from cliquewise.estimators._report_measures import (
     ratios,
     span_counts,
 )
-from cliquewise.estimators._tagged_text import TaggedText
-from cliquewise.estimators._tagger_reasons import Reasons, labelings, reasons
+from cliquewise.estimators.tagger.live_page import live_block
+from cliquewise.estimators.tagger.report_reasons import Reasons, labelings, reasons
+from cliquewise.estimators.tagger.tagged_text import TaggedText
 from cliquewise.ragged import Floats, Ints
 from cliquewise.report import blocks
 from cliquewise.report.blocks import Block

@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.certificate import Certificate
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
-from cliquewise.estimators._chain_files import without_zeros
-from cliquewise.estimators._inspection import ChainInspection
 from cliquewise.estimators._stored import rounded
-from cliquewise.estimators._tables import SampleInputs, laid_out
+from cliquewise.estimators.tagger.files import without_zeros
+from cliquewise.estimators.tagger.inspection import ChainInspection
+from cliquewise.estimators.tagger.tables import SampleInputs, laid_out
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cliquewise.estimators._inspection import _Emissions
 from cliquewise.estimators._report_measures import CORRECT
-from cliquewise.estimators._tagged_text import TaggedText, take
+from cliquewise.estimators.tagger.inspection import _Emissions
+from cliquewise.estimators.tagger.tagged_text import TaggedText, take
 from cliquewise.ragged import Floats, Ints, offsets_of
 from cliquewise.report.page import number
 

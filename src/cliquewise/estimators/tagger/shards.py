@@ -16,7 +16,7 @@ from cliquewise.problems.chain import SMOOTHED
 from cliquewise.problems.shards import ENTRY_BYTES, ShardedChainProblem
 
 if TYPE_CHECKING:
-    from cliquewise.estimators.sequence import SequenceTagger
+    from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 
 #: Share of the memory that names of attributes may take, and that data in memory may take.
 NAMES_SHARE, MEMORY_SHARE = 0.25, 0.5

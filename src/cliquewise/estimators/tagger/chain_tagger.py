@@ -15,9 +15,9 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
 from cliquewise.data.unsorted_features import RawFeatures
 from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._device import on_device
 from cliquewise.estimators._inputs import bounded_k, check_sample_weight, threads
-from cliquewise.estimators._tables import (
+from cliquewise.estimators.tagger.device import on_device
+from cliquewise.estimators.tagger.tables import (
     as_it_is,
     as_labels,
     as_probabilities,

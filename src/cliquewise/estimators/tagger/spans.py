@@ -11,8 +11,8 @@ import numpy as np
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.spans import SpanLabels, read_spans
 from cliquewise.errors import DataError
-from cliquewise.estimators._prediction import ChainPrediction
-from cliquewise.estimators._tables import as_spans, takes_tables
+from cliquewise.estimators.tagger.chain_tagger import ChainPrediction
+from cliquewise.estimators.tagger.tables import as_spans, takes_tables
 from cliquewise.oracles._chain_spans import (
     Chains,
     Found,

@@ -11,7 +11,7 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.formats.conll import Columns
 from cliquewise.errors import DataError
 from cliquewise.estimators._report_measures import Spans
-from cliquewise.estimators._tables import labeled, laid_out
+from cliquewise.estimators.tagger.tables import labeled, laid_out
 from cliquewise.ragged import Floats, Ints, offsets_of
 from cliquewise.report.notebook import Marked, MarkedText
 

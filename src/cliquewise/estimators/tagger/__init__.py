@@ -1,0 +1,1 @@
+"""The sequence tagger: `SequenceTagger` trains a chain CRF, `ChainTagger` predicts with it."""
