@@ -62,7 +62,7 @@ def _pictures(x: Any, y: Any, names: list[str]) -> Dataset:
 def chunking(folder: Path, every: int) -> ChainProblem:
     """CoNLL-2000 with CRFsuite's template, and weights for the pairs that were seen."""
     from cliquewise.data import Labels, Template, TemplateEncoder
-    from cliquewise.data.formats.conll import Columns
+    from cliquewise.data.columns import Columns
     from cliquewise.data.loaders import load_conll2000
 
     split = load_conll2000(folder.parent)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import cliquewise as cw
 from cliquewise.cli import COMMANDS, main
 from cliquewise.cli.formatting import with_flags
+from cliquewise.data import ColumnFormat
 
 TRAIN = "café NN B-NP\nnoir JJ I-NP\nboit VB O\n\nthé NN B-NP\nboit VB O\n\n"
 
@@ -84,9 +85,9 @@ def test_labels_that_an_encoding_does_not_have_are_one_line(tmp_path):
 
 def test_what_a_model_says_of_its_file_survives_python(folder, tmp_path):
     cw.load(folder / "t.cw").save(tmp_path / "again.cw")
-    assert cw.load(tmp_path / "again.cw").encoder_.writing == {
-        "encoding": "latin-1", "tabs": "no", "separator": "\t",
-    }  # fmt: skip
+    assert cw.load(tmp_path / "again.cw").encoder_.file_format == ColumnFormat(
+        encoding="latin-1", output_separator="\t"
+    )
 
 
 # ---- evaluate

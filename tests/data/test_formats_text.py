@@ -179,7 +179,7 @@ def test_conll_files_come_back_as_they_were(tmp_path_factory, rows, separator):
 
 def test_writing_refuses_what_could_not_be_read_back_and_leaves_no_file(folder):
     for value in ("a b", "", "a\nb"):
-        with pytest.raises(FormatError, match="would not be read back"):
+        with pytest.raises(FormatError, match="could not be read back"):
             write_conll(folder / "a", [[value]], [0, 1])
     with pytest.raises(DataError, match="column 1 has 2 tokens"):
         write_conll(folder / "a", [["x"], ["y", "z"]], [0, 1])
@@ -269,3 +269,21 @@ def test_shared_task_files_have_the_published_counts(name, counts):
     text = read_conll(Path(os.environ["CLIQUEWISE_DATA"]) / name)
     labels = Labels.fit(text.sentences(-1))
     assert (text.n_sentences, text.n_tokens, len(labels)) == counts
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_every_kind_of_line_end_is_read(tmp_path, newline):
+    path = tmp_path / "a.txt"
+    path.write_bytes(newline.join(["a X", "b Y", "", "c Z", ""]).encode())
+    assert read_conll(path).sentences() == [["a", "b"], ["c"]]
+    with path.open("rb") as stream:
+        assert list(iter_conll(stream)) == [[["a", "X"], ["b", "Y"]], [["c", "Z"]]]
+
+
+def test_a_token_that_is_the_comment_sign_stays_a_token(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("# a comment\nroom NN\n# SYM\n7 CD\n\n# sent_id = 2\nyes UH\n")
+    text = read_conll(path, comment="#")
+    assert text.sentences() == [["room", "#", "7"], ["yes"]]
+    path.write_text("# text = x\na\tX\n\n#\tSYM\n7\tCD\n")
+    assert read_conll(path, comment="#").sentences() == [["a"], ["#", "7"]]

@@ -226,7 +226,7 @@ def test_graphs_that_are_chains_have_the_same_optimum_with_costs(loss: str, tmp_
 def test_a_column_of_a_table_weighs_its_tokens() -> None:
     table = {"s": [1, 1, 2], "word": ["a", "b", "b"], "tag": ["A", "B", "A"], "w": [1.0, 0.5, 3.0]}
     own = cw.SequenceTagger("hinge", by="s", random_state=0).fit(table, "tag", token_weight="w")
-    assert own.encoder_.columns == ["word"]
+    assert own.encoder_.table.columns == ["word"]
     lists = cw.SequenceTagger("hinge", random_state=0, template="columns").fit(
         [[["a"], ["b"]], [["b"]]], [["A", "B"], ["A"]], token_weight=[[1.0, 0.5], [3.0]]
     )

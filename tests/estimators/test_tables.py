@@ -195,13 +195,13 @@ def test_weights_and_allowed_labels_of_the_table_do_not_describe_its_tokens(kind
     own = {"token_weight": table["weight"]}
     for given in (own, {"token_weight": "weight"}):
         tagger = make(by="sentence", loss="softmax_margin").fit(table, "tag", **given)
-        assert tagger.encoder_.columns == ["word", "length"]
+        assert tagger.encoder_.table.columns == ["word", "length"]
     tagger.fit(table, "tag", token_weight=2 * table["length"])
-    assert tagger.encoder_.columns == ["word", "length", "weight"]
+    assert tagger.encoder_.table.columns == ["word", "length", "weight"]
     table = KINDS[kind]({**LONG, "may": [[tag, "O"] for tag in LONG["tag"]]})
     for may in ("may", table["may"]):
         tagger = make(by="sentence").fit(table, "tag", allowed=may)
-        assert tagger.encoder_.columns == ["word"]
+        assert tagger.encoder_.table.columns == ["word"]
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
@@ -232,7 +232,7 @@ def test_a_categorical_or_nullable_id_and_empty_cells_that_continue_a_sequence()
     table = pandas.DataFrame({**LONG, "sentence": ids})
     table["word"] = table["word"].astype("string")
     tagger = make(by="sentence").fit(table, table["tag"])
-    assert tagger.encoder_.columns == ["word"]
+    assert tagger.encoder_.table.columns == ["word"]
     assert tagger.predict(table).tolist() == LONG["tag"]
     sparse = {"id": ["s1", None, "s2", float("nan")], "word": ["New", "York", "it", "rains"]}
     for empty in (sparse, {**sparse, "id": ["s1", "", "s2", ""]}):  # as CSV files are read

@@ -11,8 +11,8 @@ import click
 from cliquewise.cli import debug_option, standard_output
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
-    Writing,
     check_columns,
+    file_format,
     format_of,
     load_tagger,
     read_labeled,
@@ -35,7 +35,9 @@ from cliquewise.cli.tagging import (
 @click.option("--jobs", default=1, show_default=True, help="Threads; -1 for all processors.")
 @reading_options("as of the training file")
 @debug_option
-def command(test: str, model: str | None, form: str, jobs: int, writing: Writing) -> None:
+def command(
+    test: str, model: str | None, form: str, jobs: int, layout: dict[str, str | None]
+) -> None:
     """Tag TEST (.gz, .xz and .bz2 too) and compare with its labels.
 
     Without --model the last two columns of TEST are compared: the true label and the
@@ -49,7 +51,7 @@ def command(test: str, model: str | None, form: str, jobs: int, writing: Writing
     tagger = None if model is None else load_tagger(model).set_params(n_jobs=jobs)
     kind = "conll" if tagger is None else format_of(tagger)
     with waiting(f"reading {test}"):
-        data = read_labeled(test, kind, writing.of(tagger))
+        data = read_labeled(test, kind, file_format(layout, tagger))
     start = time.perf_counter()
     if tagger is None:
         truth, predicted = _two_columns(data, test), data.y

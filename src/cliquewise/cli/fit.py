@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from typing import Any
@@ -14,11 +13,9 @@ from cliquewise.cli.formatting import GroupedCommand, counted, size_of, with_fla
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
     FORMATS,
-    Writing,
-    lines_of,
+    file_format,
     read_labeled,
     reading_options,
-    separator_of,
 )
 
 
@@ -132,7 +129,7 @@ def command(
     seed: int,
     jobs: int,
     quiet: bool,
-    writing: Writing,
+    layout: dict[str, str | None],
     cache: str | None,
     **parameters: Any,
 ) -> None:
@@ -149,7 +146,6 @@ def command(
     from sklearn.exceptions import ConvergenceWarning
 
     from cliquewise.data import Shards
-    from cliquewise.data.builtin_templates import DEFAULT
     from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
     from cliquewise.persistence import check_target
 
@@ -161,17 +157,14 @@ def command(
     if with_state and (cache or parameters["device"]):
         raise click.UsageError("--with-state keeps no sentences of a --cache or a --device")
     check_target(model, "the model")
-    writing = writing.of()
-    encoding = writing.encoding or "utf-8"
+    written = file_format(layout)
     data: Any
     if cache is not None:  # TRAIN may be a pattern then
-        data = Shards(train, cache, form=form, encoding=encoding, **writing.options)
+        data = Shards(train, cache, form=form, **_shard_options(layout))
     else:
         click.Path(exists=True, dir_okay=False).convert(train, _argument("train"), None)
         with waiting(f"reading {train}"):
-            data = read_labeled(train, form, writing)
-    if form == "conll" and template is None:
-        template = DEFAULT
+            data = read_labeled(train, form, written)
     tagger = SequenceTagger(
         template=template,
         intercept=not no_intercept,
@@ -189,11 +182,12 @@ def command(
         else:
             tagger.fit(data.X, data.y, data.weights)
     seconds = time.perf_counter() - start
-    tagger.encoder_.writing = _written(train, writing, encoding)
+    if tagger.encoder_.file_format is None:  # CRFsuite's files have no columns
+        tagger.encoder_.file_format = written
     tagger.save(model, with_state=with_state)
     sequences, tokens = data.counts
     click.echo(f"sequences    {sequences} with {counted(tokens, 'token')}")
-    report(tagger, template, model, seconds)
+    report(tagger, template or tagger.encoder_.builtin_template, model, seconds)
     if len(tagger.classes_) == 1:
         click.echo(
             f"warning: every label is {tagger.classes_[0]!r}: there is nothing to learn; "
@@ -210,16 +204,8 @@ def _argument(name: str) -> click.Parameter:
     return next(p for p in command.params if p.name == name)
 
 
-def _written(train: str, writing: Writing, encoding: str) -> dict[str, str]:
-    """How the training file is written, for the model to remember."""
-    first = lines_of(train, encoding) if os.path.isfile(train) else iter(())  # a pipe is empty now
-    if writing.comment:
-        first = (line for line in first if not line.startswith(writing.comment))
-    return {
-        "encoding": encoding,
-        "tabs": "yes" if writing.tabs else "no",
-        "separator": next(filter(None, map(separator_of, first)), " "),
-    } | ({"comment": writing.comment} if writing.comment else {})
+def _shard_options(layout: dict[str, str | None]) -> dict[str, Any]:
+    return {name: value for name, value in layout.items() if value is not None}
 
 
 def report(tagger: Any, template: str | None, path: str, seconds: float) -> None:

@@ -14,15 +14,16 @@ from cliquewise.cli.formatting import counted
 from cliquewise.cli.spans import SpanWriter
 from cliquewise.cli.tagging import (
     BATCH,
-    Writing,
     conll_batches,
     crfsuite_batches,
+    file_format,
     format_of,
     lines_of,
     load_predictor,
     reading_options,
-    separator_of,
 )
+from cliquewise.data.formats.column_format import ColumnFormat
+from cliquewise.data.formats.conll import separator_of
 
 Rows = list[list[str]]
 
@@ -78,7 +79,7 @@ def command(
     out: str | None,
     jobs: int,
     batch: int,
-    writing: Writing,
+    layout: dict[str, str | None],
 ) -> None:
     """Tag FILE (.gz, .xz and .bz2 too), or the standard input.
 
@@ -101,12 +102,12 @@ def command(
         raise click.UsageError("choose one of --marginals and --top-k")
     writer = SpanWriter.of(spans, threshold, top_k, form, marginals)
     tagger = load_predictor(model, jobs)
-    writing = writing.of(tagger)
-    encoding = writing.encoding or "utf-8"
+    written = file_format(layout, tagger)
+    encoding = written.encoding
     name = "stdin" if file == "-" else file
-    separator, lines = _separator(tagger, lines_of(file, encoding), writing)
+    separator, lines = _separator(lines_of(file, encoding), written)
     if format_of(tagger) == "conll":
-        batches: Iterator[list[Any]] = conll_batches(lines, name, writing, batch)
+        batches: Iterator[list[Any]] = conll_batches(lines, name, written, batch)
     else:
         batches = crfsuite_batches(lines, name, batch)
     with open_writer(out or standard_output(), encoding) as stream:
@@ -126,16 +127,15 @@ def command(
             raise DataError(f"{letters!r} cannot be written in {encoding}") from None
 
 
-def _separator(tagger: Any, lines: Iterator[str], writing: Writing) -> tuple[str, Iterator[str]]:
-    """What to write between columns, as in the input's first line of several; all lines again."""
-    usual = "\t" if writing.tabs else tagger.encoder_.writing.get("separator", " ")
+def _separator(lines: Iterator[str], layout: ColumnFormat) -> tuple[str, Iterator[str]]:
+    """Return the separator of the output, as in the first line of the input, and all lines."""
     seen = []
     for line in lines:
         seen.append(line)
-        if line.strip() and not (writing.comment and line.startswith(writing.comment)):
+        if line.strip() and not (layout.comment and line.startswith(layout.comment)):
             break
-    found = separator_of(seen[-1]) if seen else None
-    return usual if writing.tabs or found is None else found, chain(seen, lines)
+    found = layout.separator or (separator_of(seen[-1]) if seen else None)
+    return found or layout.output_separator, chain(seen, lines)
 
 
 def _tag(
@@ -164,7 +164,7 @@ def _with(rows: Rows, tags: list[Any]) -> Rows:
 
 def _inputs(tagger: Any, sentences: list[Any], name: str) -> tuple[Any, list[Rows]]:
     """The columns that the model knows, without the label if it is there; and rows to show."""
-    from cliquewise.data.formats.conll import Columns
+    from cliquewise.data.columns import Columns
     from cliquewise.errors import FormatError
 
     if format_of(tagger) != "conll":

@@ -7,8 +7,8 @@ import click
 from cliquewise.cli import debug_option, standard_output
 from cliquewise.cli.formatting import size_of
 from cliquewise.cli.tagging import (
-    Writing,
     check_columns,
+    file_format,
     format_of,
     load_tagger,
     read_labeled,
@@ -43,7 +43,7 @@ def command(
     threshold: float | None,
     keep: float | None,
     dtype: str,
-    writing: Writing,
+    layout: dict[str, str | None],
 ) -> None:
     """Write a model with fewer weights, in fewer bytes each.
 
@@ -59,7 +59,7 @@ def command(
         threshold = 0.0
     check_target(out, "the model")
     tagger = load_tagger(model)
-    data = read_labeled(file, format_of(tagger), writing.of(tagger))
+    data = read_labeled(file, format_of(tagger), file_format(layout, tagger))
     check_columns(tagger, data.X, file)
     before = size_of(model)
     tagger.prune(threshold, keep=keep, dtype=dtype, X=data.X, y=data.y, sample_weight=data.weights)

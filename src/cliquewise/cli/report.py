@@ -11,8 +11,8 @@ from cliquewise.cli import debug_option
 from cliquewise.cli.infer import given_option, read_graph
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
-    Writing,
     check_columns,
+    file_format,
     format_of,
     load_tagger,
     read_labeled,
@@ -62,7 +62,7 @@ def command(
     given: tuple[str, ...],
     seconds: float | None,
     jobs: int,
-    writing: Writing,
+    layout: dict[str, str | None],
 ) -> None:
     """Write one HTML file that shows a model: it needs no network and no server.
 
@@ -87,7 +87,7 @@ def command(
     else:
         tagger = load_tagger(model).set_params(n_jobs=jobs)
         with waiting(f"reading {file}"):
-            data = read_labeled(file, format_of(tagger), writing.of(tagger))
+            data = read_labeled(file, format_of(tagger), file_format(layout, tagger))
         check_columns(tagger, data.X, file)
         about = f"{Path(model).name}, tried on {Path(file).name}"
         with waiting(f"writing {out}"):

@@ -11,48 +11,32 @@ from typing import Any, NoReturn
 
 import click
 
+from cliquewise.data.formats.column_format import ColumnFormat
+from cliquewise.errors import DataError, FormatError
+
 FORMATS = ("conll", "crfsuite")
 #: Sentences that are tagged at once when a stream is tagged.
 BATCH = 256
 
 
-@dataclass(frozen=True)
-class Writing:
-    """How a file is written: its encoding, what separates columns, and how comments begin."""
-
-    encoding: str | None = None
-    tabs: bool = False
-    comment: str | None = None
-
-    def of(self, model: Any = None) -> Writing:
-        """As given; for the rest as the training file of a model was."""
-        known = {} if model is None else model.encoder_.writing
-        tabs = self.tabs or (self.encoding is None and known.get("tabs") == "yes")
-        encoding = self.encoding or known.get("encoding", "utf-8")
-        return Writing(encoding, tabs, self.comment or known.get("comment"))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What readers of column files are told."""
-        return {"separator": "\t" if self.tabs else None, "comment": self.comment}
-
-
 def reading_options(default: str) -> Callable[[Any], Any]:
-    """Add the options that say how column files are written, for a parameter ``writing``."""
+    """Add the options that describe a column file, as a dict of changes named ``layout``."""
 
     def add(function: Any) -> Any:
         @wraps(function)
         def gathered(
             *, tabs: bool, comment: str | None, encoding: str | None, **others: Any
         ) -> None:
-            function(writing=Writing(encoding, tabs, comment), **others)
+            separator = "\t" if tabs else None
+            layout = {"encoding": encoding, "separator": separator, "comment": comment}
+            function(layout=layout, **others)
 
         for option in (
+            click.option("--encoding", metavar="NAME", help=f"Text encoding. [default: {default}]"),
             click.option(
-                "--encoding", metavar="NAME", help=f"Of the characters. [default: {default}]"
+                "--comment", metavar="TEXT", help="Skip lines starting with TEXT, e.g. '#'."
             ),
-            click.option("--comment", metavar="TEXT", help="Skip lines that begin so: '#'."),
-            click.option("--tabs", is_flag=True, help="Tabs alone separate columns."),
+            click.option("--tabs", is_flag=True, help="Columns are separated by tabs only."),
         ):
             gathered = option(gathered)
         return gathered
@@ -60,10 +44,10 @@ def reading_options(default: str) -> Callable[[Any], Any]:
     return add
 
 
-def separator_of(line: str) -> str | None:
-    """What stands between the columns of a line: a tab or a space; None if there is one column."""
-    inside = line.strip(" \t")
-    return "\t" if "\t" in inside else " " if " " in inside else None
+def file_format(layout: dict[str, str | None], tagger: Any = None) -> ColumnFormat:
+    """Return the format that options describe; the rest as in the tagger's training file."""
+    trained = None if tagger is None else tagger.encoder_.file_format
+    return (trained or ColumnFormat()).override(**layout)
 
 
 @dataclass
@@ -85,31 +69,31 @@ class Examples:
         return len(self.y), self.n_tokens
 
 
-def read_labeled(path: str, form: str, writing: Writing) -> Examples:
-    """A training or test file: the label is the last column (conll) or the first (crfsuite)."""
-    from cliquewise.errors import FormatError
-
-    encoding = writing.encoding or "utf-8"
+def read_labeled(path: str, form: str, layout: ColumnFormat) -> Examples:
+    """Read a training or test file."""
     if form == "crfsuite":
         from cliquewise.data.formats.crfsuite import read_crfsuite
 
-        data = read_crfsuite(path, encoding=encoding)
+        data = read_crfsuite(path, encoding=layout.encoding)
         examples = Examples(data.X, data.y, data.weights)
     else:
-        from cliquewise.data.formats.conll import Columns, iter_conll, read_conll
+        from cliquewise.data.formats.conll import read_columns
 
-        if path == "-":
-            lines = lines_of(path, encoding)
-            text = Columns.from_rows(iter_conll(lines, name="stdin", **writing.options))
-        else:
-            text = read_conll(path, encoding=encoding, **writing.options)
+        name = "stdin" if path == "-" else path
+        text = read_columns(lines_of(path, layout.encoding), layout, name)
         if text.n_tokens and text.n_columns < 2:
             raise FormatError(
                 "one column only; a labeled file needs a word and a label on each line, "
                 "separated by spaces or tabs",
                 path,
             )
-        examples = Examples(*text.split_labels()) if text.n_tokens else Examples(text, [])
+        try:
+            split = (
+                text.split_labels(layout.label, layout.features) if text.n_tokens else (text, [])
+            )
+        except DataError as error:
+            raise FormatError(str(error), path) from None
+        examples = Examples(*split)
     if not examples.n_tokens:
         raise FormatError("the file holds no tokens", path)
     return examples
@@ -122,8 +106,6 @@ def format_of(tagger: Any) -> str:
 
 def check_columns(tagger: Any, X: Any, path: str) -> None:
     """Refuse a labeled file whose columns are not those of the training file."""
-    from cliquewise.errors import FormatError
-
     known = tagger.encoder_.n_columns
     if known is not None and X.n_columns != known:
         raise FormatError(
@@ -161,8 +143,6 @@ def _of_files(model: Any, path: str) -> Any:
 
 
 def _refuse(kind: str, path: str) -> NoReturn:
-    from cliquewise.errors import FormatError
-
     raise FormatError(
         f"the model is a {kind} of arrays of numbers; the command line tags column files and "
         "CRFsuite's files",
@@ -173,7 +153,6 @@ def _refuse(kind: str, path: str) -> NoReturn:
 def lines_of(path: str, encoding: str | None) -> Iterator[str]:
     """Lines of a file, compressed or not, or of the standard input (``-``)."""
     from cliquewise.data.formats.text import read_lines, stream_lines
-    from cliquewise.errors import FormatError
 
     encoding = encoding or "utf-8"
     if path != "-":
@@ -184,12 +163,12 @@ def lines_of(path: str, encoding: str | None) -> Iterator[str]:
 
 
 def conll_batches(
-    lines: Iterator[str], name: str, writing: Writing, size: int
+    lines: Iterator[str], name: str, layout: ColumnFormat, size: int
 ) -> Iterator[list[Any]]:
-    """Sentences (lists of rows) in batches."""
-    from cliquewise.data.formats.conll import iter_conll
+    """Yield sentences (lists of rows) in batches."""
+    from cliquewise.data.formats.conll import SentenceReader
 
-    sentences = iter_conll(lines, name=name, **writing.options)
+    sentences = iter(SentenceReader(lines, layout, name))
     while batch := list(islice(sentences, size)):
         yield batch
 

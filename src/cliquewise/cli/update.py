@@ -10,8 +10,8 @@ from cliquewise.cli import debug_option
 from cliquewise.cli.fit import report
 from cliquewise.cli.formatting import counted
 from cliquewise.cli.tagging import (
-    Writing,
     check_columns,
+    file_format,
     format_of,
     load_tagger,
     read_labeled,
@@ -39,7 +39,7 @@ from cliquewise.cli.tagging import (
 @reading_options("as of the training file")
 @debug_option
 def command(
-    more: str, model: str, out: str | None, jobs: int, quiet: bool, writing: Writing
+    more: str, model: str, out: str | None, jobs: int, quiet: bool, layout: dict[str, str | None]
 ) -> None:
     """Add the sentences of MORE to those that a model was trained on, and train on all of them.
 
@@ -58,7 +58,7 @@ def command(
             f"{model} has not kept the sentences that it was trained on: train it by "
             "cliquewise fit --with-state"
         )
-    data = read_labeled(more, format_of(tagger), writing.of(tagger))
+    data = read_labeled(more, format_of(tagger), file_format(layout, tagger))
     check_columns(tagger, data.X, more)
     known = set(tagger.classes_)
     tagger.set_params(n_jobs=jobs, verbose=0 if quiet else 1)

@@ -43,7 +43,7 @@ def command() -> None:
 def _tag() -> None:
     import numpy as np
 
-    from cliquewise.data.formats.conll import Columns
+    from cliquewise.data.columns import Columns
     from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 
     words, y = [["the", "dog"], ["a", "cat", "runs"]], [["D", "N"], ["D", "N", "V"]]

@@ -1,6 +1,6 @@
-"""Data: files, encoders and the `Dataset` that models read.
+"""Read files, encode them, and hold them as a `Dataset`.
 
-Names are loaded when they are first used.
+Names are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cliquewise.data import images
+    from cliquewise.data.columns import Columns
     from cliquewise.data.dataset import Dataset
     from cliquewise.data.encode import FeatureEncoder
-    from cliquewise.data.formats.conll import Columns, iter_conll, read_conll, write_conll
+    from cliquewise.data.formats.column_format import ColumnFormat
+    from cliquewise.data.formats.conll import iter_conll, read_conll, write_conll
+    from cliquewise.data.formats.conllu import (
+        ConlluDocument,
+        iter_conllu,
+        read_conllu,
+        write_conllu,
+    )
     from cliquewise.data.formats.crfsuite import (
         LabeledSequences,
         read_crfsuite,
@@ -26,7 +34,9 @@ if TYPE_CHECKING:
     from cliquewise.data.templates import Template
 
 __all__ = [
+    "ColumnFormat",
     "Columns",
+    "ConlluDocument",
     "Dataset",
     "FeatureEncoder",
     "LabeledSequences",
@@ -36,17 +46,22 @@ __all__ = [
     "TemplateEncoder",
     "images",
     "iter_conll",
+    "iter_conllu",
     "read_conll",
+    "read_conllu",
     "read_crfsuite",
     "read_spans",
     "split_table",
     "to_scheme",
     "write_conll",
+    "write_conllu",
     "write_crfsuite",
 ]
 
-_WHERE = {
-    "Columns": "formats.conll",
+_MODULES = {
+    "ColumnFormat": "formats.column_format",
+    "Columns": "columns",
+    "ConlluDocument": "formats.conllu",
     "Dataset": "dataset",
     "FeatureEncoder": "encode",
     "LabeledSequences": "formats.crfsuite",
@@ -55,12 +70,15 @@ _WHERE = {
     "Template": "templates",
     "TemplateEncoder": "template_encoder",
     "iter_conll": "formats.conll",
+    "iter_conllu": "formats.conllu",
     "read_conll": "formats.conll",
+    "read_conllu": "formats.conllu",
     "read_crfsuite": "formats.crfsuite",
     "read_spans": "spans",
     "split_table": "frames",
     "to_scheme": "spans",
     "write_conll": "formats.conll",
+    "write_conllu": "formats.conllu",
     "write_crfsuite": "formats.crfsuite",
 }
 
@@ -68,9 +86,9 @@ _WHERE = {
 def __getattr__(name: str) -> Any:
     if name == "images":
         return importlib.import_module("cliquewise.data.images")
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module 'cliquewise.data' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"cliquewise.data.{_WHERE[name]}"), name)
+    value = getattr(importlib.import_module(f"cliquewise.data.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.data.builtin_templates import BUILTIN, DEFAULT
+from cliquewise.data.columns import Columns, Sentence
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.encode import FeatureEncoder
-from cliquewise.data.formats.conll import Columns, Sentence
-from cliquewise.data.frames import frame_rows, is_table
+from cliquewise.data.formats.column_format import ColumnFormat
+from cliquewise.data.frames import TableSchema, frame_rows, is_table
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.data.templates import Template
@@ -30,9 +31,22 @@ class SequenceEncoder:
     ----------
     template : Template, str or path, optional
         A template, the name of a built-in one, or a template file. Columns that come without one
-        get ``columns``.
+        get `DEFAULT`.
     n_hash, min_count
         See :class:`~cliquewise.data.FeatureEncoder`.
+    table : TableSchema, optional
+        The table that the sequences come from.
+
+    Attributes
+    ----------
+    inner : FeatureEncoder or TemplateEncoder
+    n_columns : int or None
+        Number of columns of the text; None without a template.
+    builtin_template : str or None
+        Name of the built-in template, which adapts to the number of columns; `DEFAULT` for
+        columns that come without a template.
+    file_format : ColumnFormat or None
+        Format of the file that the columns were read from.
 
     Examples
     --------
@@ -40,29 +54,36 @@ class SequenceEncoder:
     2
     """
 
-    def __init__(self, template: Any = None, n_hash: int | None = None, min_count: int = 1):
+    def __init__(
+        self,
+        template: Any = None,
+        n_hash: int | None = None,
+        min_count: int = 1,
+        table: TableSchema | None = None,
+    ):
         self.inner: FeatureEncoder | TemplateEncoder
-        #: Columns of the text that was learned from; None without a template.
         self.n_columns: int | None = None
-        #: How the file that it was fitted on is written: its encoding, its separator.
-        self.writing: dict[str, str] = {}
-        #: Columns of the table that was learned from, and the name of the labels; None without one.
-        self.columns: list[str] | None = None
-        #: Which of them were text, and which something else.
-        self.kinds: dict[str, str] = {}
-        self.label: str | None = None
-        self._builtin = template if isinstance(template, str) and template in BUILTIN else None
+        self.file_format: ColumnFormat | None = None
+        self.table = table
+        is_builtin = isinstance(template, str) and template in BUILTIN
+        self.builtin_template: str | None = template if is_builtin else None
         if template is None:
             self.inner = FeatureEncoder(n_hash, min_count)
         else:
             self.inner = TemplateEncoder(_template(template), n_hash, min_count)
 
     @classmethod
-    def of(cls, inner: FeatureEncoder | TemplateEncoder, n_columns: int | None) -> SequenceEncoder:
-        """Around an encoder that is fitted already."""
+    def from_fitted(
+        cls,
+        inner: FeatureEncoder | TemplateEncoder,
+        n_columns: int | None,
+        file_format: ColumnFormat | None = None,
+        table: TableSchema | None = None,
+    ) -> SequenceEncoder:
+        """Wrap a fitted encoder."""
         made = cls.__new__(cls)
-        made.inner, made.n_columns, made._builtin = inner, n_columns, None
-        made.writing, made.columns, made.label, made.kinds = {}, None, None, {}
+        made.inner, made.n_columns, made.builtin_template = inner, n_columns, None
+        made.file_format, made.table = file_format, table
         return made
 
     def _prepared(self, X: Any) -> Any:
@@ -75,13 +96,13 @@ class SequenceEncoder:
         if isinstance(X, list) and X and all(isinstance(sentence, Sentence) for sentence in X):
             X = Columns.from_rows(X)
         if isinstance(X, Columns) and isinstance(self.inner, FeatureEncoder):
-            self._builtin, given = DEFAULT, self.inner
+            self.builtin_template, given = DEFAULT, self.inner
             self.inner = TemplateEncoder(_template(DEFAULT), given.n_hash, given.min_count)
         X = self._prepared(X)
         if isinstance(self.inner, TemplateEncoder):
-            self.n_columns = X.n_columns
-            if self._builtin is not None and X.n_columns:  # it adapts to the columns there are
-                self.inner.template = Template.builtin(self._builtin, X.n_columns)
+            self.n_columns, self.file_format = X.n_columns, X.format
+            if self.builtin_template is not None and X.n_columns:
+                self.inner.template = Template.builtin(self.builtin_template, X.n_columns)
         return self._with_edges(self.inner.fit_transform(X), X)
 
     def _with_edges(self, data: Dataset, X: Any) -> Dataset:
@@ -123,7 +144,7 @@ class SequenceEncoder:
         if self.inner.vocabulary is None:
             return self
         state = self.inner.to_state()
-        other = SequenceEncoder.of(
+        other = SequenceEncoder.from_fitted(
             TemplateEncoder(self.inner.template, None, self.inner.min_count)
             if isinstance(self.inner, TemplateEncoder)
             else FeatureEncoder(None, self.inner.min_count),
@@ -156,11 +177,9 @@ class SequenceEncoder:
         return self._like(state)
 
     def _like(self, state: dict[str, Any]) -> SequenceEncoder:
-        """The same with another state inside."""
-        made = SequenceEncoder.of(type(self.inner).from_state(state), self.n_columns)
-        made.writing = self.writing
-        made.columns, made.label, made.kinds = self.columns, self.label, self.kinds
-        return made
+        """Return a copy whose inner encoder has another state."""
+        inner = type(self.inner).from_state(state)
+        return SequenceEncoder.from_fitted(inner, self.n_columns, self.file_format, self.table)
 
     def widened(self, data: Dataset) -> Dataset:
         """Older data under this encoder's larger number of attributes."""

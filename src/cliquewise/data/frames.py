@@ -8,14 +8,14 @@ libraries is imported for a table of another.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
 from cliquewise.data.column_values import as_narwhals, plain_cells
-from cliquewise.data.formats.conll import Columns
+from cliquewise.data.columns import Columns
 from cliquewise.errors import DataError
 from cliquewise.ragged import Ints, offsets_of
 
@@ -190,6 +190,25 @@ class Table:
         if index is not None:
             native.index = index
         return native
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Columns of the table that a model was trained on.
+
+    Parameters
+    ----------
+    columns : list of str
+        Names of the columns that describe tokens.
+    label : str, optional
+        Name of the column of the labels.
+    kinds : dict of str to {"text", "other"}
+        The kind of values in each column.
+    """
+
+    columns: list[str]
+    label: str | None = None
+    kinds: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

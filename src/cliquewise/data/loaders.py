@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from cliquewise.data.formats.conll import Columns, read_conll
+from cliquewise.data.columns import Columns
+from cliquewise.data.formats.conll import read_conll
 from cliquewise.errors import DataError, FormatError
 
 VARIABLE = "CLIQUEWISE_DATA"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.encode import FeatureEncoder
+from cliquewise.data.formats.column_format import ColumnFormat
 from cliquewise.data.labels import Labels
 from cliquewise.data.shard_files import LOCK, MANIFEST, TYPES, VERSION, read_manifest, read_names
 from cliquewise.data.shard_writer import Writer, digest_of, explained
@@ -265,4 +266,6 @@ def _encoder(folder: Path, manifest: dict[str, Any]) -> SequenceEncoder:
             state[target] = list(read_names(path, manifest[name]))
         state["n_features"] = len(state["vocabulary"])
     inner = kind[state["type"]].from_state(state)
-    return SequenceEncoder.of(inner, manifest["n_columns"])
+    written = manifest.get("file_format")
+    file_format = None if written is None else ColumnFormat.from_dict(written)
+    return SequenceEncoder.from_fitted(inner, manifest["n_columns"], file_format)

@@ -182,6 +182,8 @@ class Writer:
                 "number of features, or in being names or numbers"
             )
         self.manifest["inner"], self.manifest["n_columns"] = state, encoder.n_columns
+        if encoder.file_format is not None:
+            self.manifest.setdefault("file_format", encoder.file_format.to_dict())
 
     def _without_rare(self, kind: str, names: str, min_count: int) -> None:
         """Leave attributes out that are seen less often, into files of their own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.formats.conll import Columns, iter_conll
+from cliquewise.data.columns import Columns
+from cliquewise.data.formats.column_format import Column, ColumnFormat
+from cliquewise.data.formats.conll import SentenceReader
 from cliquewise.data.formats.crfsuite import parse_lines
 from cliquewise.data.formats.parquet import iter_parquet
 from cliquewise.data.formats.text import numbered, read_lines
@@ -55,7 +58,12 @@ class Shards:
     form : {"auto", "conll", "crfsuite", "parquet"}, default="auto"
         ``auto`` goes by how the names end; files of unknown ending are column files.
     label : int or str, default=-1
-        The column of the labels: a number, or the name of a column of a Parquet file.
+        Column of the labels, by number or name (of Parquet files, CoNLL-U, or a ``header``).
+    features : sequence of int or str, optional
+        Columns of the features in column files; by default all but the label, or ``form`` in
+        CoNLL-U.
+    header : bool, default=False
+        Whether the first line of each column file holds the names of the columns.
     separator : str, optional
         What stands between the columns of a column file; any white space by default.
     comment : str, optional
@@ -86,11 +94,16 @@ class Shards:
         separator: str | None = None,
         comment: str | None = None,
         encoding: str = "utf-8",
+        features: Sequence[Column] | None = None,
+        header: bool = False,
     ):
         if form not in FORMATS:
             raise DataError(f"form is one of {', '.join(FORMATS)}, not {form!r}")
         self.cache, self.form, self.label = Path(cache), form, label
-        self.separator, self.comment, self.encoding = separator, comment, encoding
+        self.format = ColumnFormat(
+            encoding=encoding, separator=separator, comment=comment, header=header
+        )
+        self.features = features
         self.make = source if callable(source) else None
         self.paths = [] if callable(source) else _paths(source)
 
@@ -100,8 +113,11 @@ class Shards:
 
     def identity(self) -> list[Any]:
         """What tells this source from others without reading it: files, sizes and times."""
-        known: list[Any] = [self.form, self.label, self.separator, self.encoding]
-        known += [] if self.comment is None else [self.comment]  # older folders know of none
+        known: list[Any] = [self.form, self.label, self.format.separator, self.format.encoding]
+        # Older folders have no entries for what was added later.
+        known += [] if self.format.comment is None else [self.format.comment]
+        if self.features is not None or self.format.header:
+            known.append([self.features and list(self.features), self.format.header])
         for path in self.paths:
             stat = path.stat()
             known.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])
@@ -160,25 +176,24 @@ class Shards:
         form = self._form(path)
         if form == "parquet":
             return map(_as_columns, _from_items(iter_parquet(path, self.label)))
-        lines = read_lines(path, self.encoding)
+        lines = read_lines(path, self.format.encoding)
         if form == "crfsuite":
             return self._crfsuite(lines, path)
-        column = self.label
-        if not isinstance(column, int):
-            raise DataError(f"label = {column!r}: column files have no names; give a number")
-        return self._columns(lines, path, column)
+        return self._columns(lines, path)
 
-    def _columns(self, lines: Iterator[str], path: Path, column: int) -> Iterator[Block]:
-        sentences = iter_conll(
-            lines, separator=self.separator, comment=self.comment, name=str(path)
-        )
-        for rows in _limited(sentences, len):
-            text = Columns.from_rows(rows)
+    def _columns(self, lines: Iterator[str], path: Path) -> Iterator[Block]:
+        reader = SentenceReader(lines, self.format, path)
+        label = None if self.label == -1 else self.label
+        for rows in _limited(iter(reader), len):
+            text = replace(Columns.from_rows(rows, reader.names), format=reader.format)
             if text.n_columns < 2:
                 raise FormatError(
                     "one column only; a labeled file needs a word and a label on each line", path
                 )
-            yield Block(*text.split_labels(column))
+            try:
+                yield Block(*text.split_labels(label, self.features))
+            except DataError as error:
+                raise FormatError(str(error), path) from None
 
     def _crfsuite(self, lines: Iterator[str], path: Path) -> Iterator[Block]:
         with numbered(lines, path) as counted:
@@ -230,7 +245,8 @@ def _without_first(block: Block, skip: int) -> Block:
     X = block.X
     if isinstance(X, Columns):
         start = int(X.offsets[skip])
-        X = Columns([column[start:] for column in X.columns], X.offsets[skip:] - start)
+        columns = [column[start:] for column in X.columns]
+        X = replace(X, columns=columns, offsets=X.offsets[skip:] - start)
     else:
         X = X[skip:]
     return Block(X, block.y[skip:], None if block.weights is None else block.weights[skip:])

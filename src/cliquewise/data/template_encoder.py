@@ -21,8 +21,8 @@ from cliquewise.data.attributes import (
     without_rare,
 )
 from cliquewise.data.builtin_templates import change_of
+from cliquewise.data.columns import Columns
 from cliquewise.data.dataset import Dataset
-from cliquewise.data.formats.conll import Columns
 from cliquewise.data.names import listed_names
 from cliquewise.data.rules import Macro, Rule
 from cliquewise.data.template_items import RuleItems

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cliquewise.data.attributes import AttributeTable
 from cliquewise.data.builtin_templates import change_of
-from cliquewise.data.formats.conll import Columns
+from cliquewise.data.columns import Columns
 from cliquewise.data.items import LIMIT, Items
 from cliquewise.data.rules import Rule
 from cliquewise.data.templates import Template

@@ -1,4 +1,4 @@
-"""Entries: attributes of tokens as they come from an encoder, before they are put in order."""
+"""RawFeatures: attributes of tokens as they come from an encoder, before they are put in order."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class RawFeatures:
 
     Examples
     --------
-    >>> entries = Entries(np.array([0, 1]), np.array([3]), np.array([2, -1, 2], np.int32), None, 3)
-    >>> entries.compact().indices, entries.compact().values
+    >>> indices = np.array([2, -1, 2], np.int32)
+    >>> data = RawFeatures(np.array([0, 1]), np.array([3]), indices, None, 3).compact()
+    >>> data.indices, data.values
     (array([2], dtype=int32), array([2.]))
     """
 

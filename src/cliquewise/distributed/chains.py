@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise.data.columns import Columns
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.dataset import Dataset
-from cliquewise.data.formats.conll import Columns, read_conll
+from cliquewise.data.formats.conll import read_conll
 from cliquewise.data.labels import Labels
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.distributed.partition import Block, Part, Places
@@ -186,7 +187,7 @@ def merge(all_found: Sequence[Found], min_count: int) -> Dictionary:
         classes = np.array([index[c] for c in f.classes], dtype=np.int64)
         counts[classes] += f.label_counts
         pieces.append(Piece(own, own_pairs, classes))
-    encoder = SequenceEncoder.of(first.encoder.from_state(state), first.n_columns)
+    encoder = SequenceEncoder.from_fitted(first.encoder.from_state(state), first.n_columns)
     return Dictionary(encoder, labels, counts, pieces)
 
 

@@ -1,160 +1,60 @@
-"""CoNLL column files: one token a line, columns apart by white space, blank lines between."""
+"""Column files: one token per line, columns separated by white space, blank lines in between."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import IO, overload
+from typing import IO
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cliquewise.data.columns import Columns
+from cliquewise.data.formats.column_format import CONLLU, Column, ColumnFormat
+from cliquewise.data.formats.conllu_lines import CONLLU_COLUMNS, is_conllu_line, is_word
 from cliquewise.data.formats.text import Progress, decoded, open_writer, read_lines
 from cliquewise.errors import DataError, FormatError
-from cliquewise.ragged import offsets_of
 
 DOCSTART = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")
 
 
-class Sentence(list[list[str]]):
-    """The rows of a sentence of `Columns`: lists of these are columns as well.
-
-    scikit-learn's folds are such lists.
-    """
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """The columns of a file, each a list over all tokens, and where sentences begin.
-
-    Parameters
-    ----------
-    columns : list of list of str
-        ``columns[j][t]`` is column ``j`` of token ``t``.
-    offsets : int64 array (n_sentences + 1)
-        Tokens ``offsets[i]:offsets[i + 1]`` are sentence ``i``.
-
-    Examples
-    --------
-    >>> text = Columns([["a", "b", "c"], ["X", "Y", "Z"]], [0, 2, 3])
-    >>> text.sentences(1)
-    [['X', 'Y'], ['Z']]
-    >>> text.n_sentences, text.n_tokens, text.n_columns
-    (2, 3, 2)
-    >>> text[0], text[1:].columns
-    ([['a', 'X'], ['b', 'Y']], [['c'], ['Z']])
-    """
-
-    columns: list[list[str]]
-    offsets: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
-        n = int(self.offsets[-1])
-        for j, column in enumerate(self.columns):
-            if len(column) != n:
-                raise DataError(f"column {j} has {len(column)} tokens, the offsets end at {n}")
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return len(self.columns)
-
-    @property
-    def n_tokens(self) -> int:
-        """Number of tokens."""
-        return int(self.offsets[-1])
-
-    @property
-    def n_sentences(self) -> int:
-        """Number of sentences."""
-        return len(self.offsets) - 1
-
-    def __len__(self) -> int:
-        return self.n_sentences
-
-    @overload
-    def __getitem__(self, at: int) -> Sentence: ...
-    @overload
-    def __getitem__(self, at: slice) -> Columns: ...
-
-    def __getitem__(self, at: int | slice) -> Sentence | Columns:
-        """One sentence, as a list of rows; or some of them, as columns."""
-        if isinstance(at, slice):
-            return self.take(range(len(self))[at])
-        i = range(len(self))[at]
-        a, b = int(self.offsets[i]), int(self.offsets[i + 1])
-        return Sentence(list(row) for row in zip(*(column[a:b] for column in self.columns)))
-
-    def take(self, chosen: Iterable[int]) -> Columns:
-        """Some of the sentences, by their numbers."""
-        parts = [slice(int(self.offsets[i]), int(self.offsets[i + 1])) for i in chosen]
-        columns = [list(chain.from_iterable(c[p] for p in parts)) for c in self.columns]
-        return Columns(columns, offsets_of([p.stop - p.start for p in parts]))
-
-    def __repr__(self) -> str:
-        counts = f"{self.n_sentences} sentences, {self.n_tokens} tokens"
-        return f"Columns({counts}, {self.n_columns} columns)"
-
-    def sentences(self, column: int = 0) -> list[list[str]]:
-        """Return one column as a list of sentences."""
-        values, bounds = self.columns[column], self.offsets.tolist()
-        return [values[a:b] for a, b in pairwise(bounds)]
-
-    def select(self, columns: Sequence[int]) -> Columns:
-        """Return some of the columns (numbers below zero count from the end)."""
-        wrong = [j for j in columns if not -self.n_columns <= j < self.n_columns]
-        if wrong:
-            raise DataError(f"there is no column {wrong[0]}: the file has {self.n_columns}")
-        return Columns([self.columns[j] for j in columns], self.offsets)
-
-    def split_labels(self, column: int = -1) -> tuple[Columns, list[list[str]]]:
-        """Take one column out as labels; return the other columns and the labels."""
-        labels = self.select([column]).sentences()
-        rest = [j for j in range(self.n_columns) if j != column % self.n_columns]
-        return self.select(rest), labels
-
-    @classmethod
-    def from_rows(cls, sentences: Iterable[Sequence[Sequence[str]]]) -> Columns:
-        """Build from sentences of rows, as `iter_conll` yields them."""
-        rows: list[Sequence[str]] = []
-        offsets = [0]
-        for sentence in sentences:
-            rows.extend(sentence)
-            offsets.append(len(rows))
-        return cls([list(column) for column in zip(*rows)], np.array(offsets))
-
-
 def read_conll(
     path: str | Path,
-    columns: Sequence[int] | None = None,
+    columns: Sequence[Column] | None = None,
     *,
     separator: str | None = None,
     docstart: bool = False,
     comment: str | None = None,
     encoding: str = "utf-8",
+    header: bool = False,
     progress: Progress | None = None,
 ) -> Columns:
     """Read a column file, plain or compressed (gzip, xz, bzip2), in one pass.
+
+    CoNLL-U is recognized by its ten columns. Its comments, ranges (``2-3``) and empty nodes
+    (``3.1``) are skipped, and its columns have names; see `read_conllu` to write such a file.
 
     Parameters
     ----------
     path : str or Path
         The file.
-    columns : sequence of int, optional
-        Columns to keep, in this order; all by default. -1 is the last one.
+    columns : sequence of int or str, optional
+        Columns to keep, by number or name, in this order; all by default. -1 is the last one.
     separator : str, optional
-        What stands between columns, such as a tab; any run of spaces and tabs by default.
+        Text between columns, such as a tab; any run of spaces and tabs by default.
     docstart : bool, default=False
         Keep ``-DOCSTART-`` lines, which separate documents, as tokens.
     comment : str, optional
-        Skip lines that start so. Off by default, since ``#`` may be a word.
+        Skip lines that start with this text. Off by default, since ``#`` may be a word. A line
+        with the right number of columns whose first column is exactly this text is a token if
+        tabs separate the columns, or if it is inside a sentence.
     encoding : str, default="utf-8"
-        How characters are written.
+        Text encoding.
+    header : bool, default=False
+        Whether the first line holds the names of the columns.
     progress : callable, optional
         Called as ``progress(bytes_done, bytes_total)`` now and then.
 
@@ -162,30 +62,47 @@ def read_conll(
     --------
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
-    >>> _ = path.write_text("Rome NNP B-LOC\\n. . O\\n\\nYes UH O\\n")
-    >>> text = read_conll(path)
-    >>> text.n_sentences, text.columns[0]
-    (2, ['Rome', '.', 'Yes'])
+    >>> _ = path.write_text("word pos tag\\nRome NNP B-LOC\\n. . O\\n\\nYes UH O\\n")
+    >>> text = read_conll(path, header=True)
+    >>> text.n_sentences, text.sentences("word")
+    (2, [['Rome', '.'], ['Yes']])
     """
-    lines = read_lines(path, encoding, progress)
-    parsed = _sentences(lines, separator, docstart, comment, path)
-    kept: list[list[str]] = []
-    offsets = [0]
-    one_copy: dict[str, str] = {}  # of each distinct string
-    for sentence in parsed:
-        transposed = list(zip(*sentence))
-        if not kept:
-            kept = [[] for _ in transposed]
-        for column, values in zip(kept, transposed):
-            column.extend(map(one_copy.setdefault, values, values))
-        offsets.append(offsets[-1] + len(sentence))
-    text = Columns(kept, np.array(offsets))
-    if columns is None or not kept:
+    layout = ColumnFormat(encoding=encoding, separator=separator, comment=comment, header=header)
+    text = read_columns(read_lines(path, encoding, progress), layout, path, docstart)
+    if columns is None or not text.columns:
         return text
     try:
         return text.select(columns)
     except DataError as error:
         raise FormatError(str(error), path) from None
+
+
+def read_columns(
+    lines: Iterable[str],
+    layout: ColumnFormat,
+    name: str | Path | None = None,
+    docstart: bool = False,
+) -> Columns:
+    """Read all columns from lines without their ends; the result describes the format it found.
+
+    Examples
+    --------
+    >>> text = read_columns(["the\\tDT", "", "yes\\tUH"], ColumnFormat())
+    >>> text.columns, text.format
+    ([['the', 'yes'], ['DT', 'UH']], ColumnFormat(output_separator='\\t'))
+    """
+    reader = SentenceReader(lines, layout, name, docstart)
+    kept: list[list[str]] = []
+    offsets = [0]
+    interned: dict[str, str] = {}
+    for sentence in reader:
+        transposed = list(zip(*sentence))
+        if not kept:
+            kept = [[] for _ in transposed]
+        for column, values in zip(kept, transposed):
+            column.extend(map(interned.setdefault, values, values))
+        offsets.append(offsets[-1] + len(sentence))
+    return Columns(kept, np.array(offsets), reader.names, reader.format)
 
 
 def iter_conll(
@@ -195,6 +112,7 @@ def iter_conll(
     docstart: bool = False,
     comment: str | None = None,
     encoding: str = "utf-8",
+    header: bool = False,
     name: str | None = None,
 ) -> Iterator[list[list[str]]]:
     """Yield one sentence at a time from a stream, as soon as its blank line is read.
@@ -203,10 +121,10 @@ def iter_conll(
     ----------
     stream : iterable of str or bytes
         Lines, such as an open file or ``sys.stdin.buffer``.
-    separator, docstart, comment, encoding
+    separator, docstart, comment, encoding, header
         As in `read_conll`.
     name : str, optional
-        What errors call the stream.
+        The stream's name in error messages.
 
     Yields
     ------
@@ -218,57 +136,135 @@ def iter_conll(
     >>> list(iter_conll(["the DT", "cat NN", "", "yes UH"]))
     [[['the', 'DT'], ['cat', 'NN']], [['yes', 'UH']]]
     """
-    lines = decoded(stream, encoding, name)
-    return _sentences(lines, separator, docstart, comment, name)
+    layout = ColumnFormat(separator=separator, comment=comment, header=header)
+    return iter(SentenceReader(decoded(stream, encoding, name), layout, name, docstart))
 
 
-def _sentences(
-    lines: Iterable[str],
-    separator: str | None,
-    docstart: bool,
-    comment: str | None,
-    path: str | Path | None,
-) -> Iterator[list[list[str]]]:
-    """Group lines into sentences of rows; check that all rows have the same columns."""
-    width, width_line, first = 0, 0, ""
-    sentence: list[list[str]] = []
-    for number, line in enumerate(lines, 1):
-        fields = _fields(line, separator)
-        if not fields:
-            if sentence:
+class SentenceReader:
+    """Group lines into sentences of rows, and check that all rows have the same columns.
+
+    Attributes
+    ----------
+    names : tuple of str or None
+        Names of the columns, once the first sentence has been read.
+    format : ColumnFormat
+        The given format, completed by the dialect and the separator of the first line.
+    """
+
+    def __init__(
+        self,
+        lines: Iterable[str],
+        layout: ColumnFormat,
+        name: str | Path | None = None,
+        docstart: bool = False,
+    ):
+        self.names: tuple[str, ...] | None = None
+        self.format = layout
+        self._lines = lines
+        self._path = name
+        self._docstart = docstart
+        self._width = 0
+        self._first = ""
+        self._first_number = 0
+
+    def __iter__(self) -> Iterator[list[list[str]]]:
+        """Yield the sentences."""
+        lines = iter(self._lines)
+        head: list[str] = []
+        for line in lines:
+            head.append(line)
+            if line.strip() and not line.startswith("#"):
+                break
+        lines = chain(head, lines)
+        if head and self.format.separator in (None, "\t") and is_conllu_line(head[-1]):
+            return self._conllu_sentences(lines)
+        return self._sentences(lines)
+
+    def _conllu_sentences(self, lines: Iterable[str]) -> Iterator[list[list[str]]]:
+        self.names, self._width = CONLLU_COLUMNS, len(CONLLU_COLUMNS)
+        self.format = ColumnFormat(CONLLU, self.format.encoding, output_separator="\t")
+        sentence: list[list[str]] = []
+        for number, line in enumerate(lines, 1):
+            fields = line.split("\t")
+            if is_word(fields[0]):
+                self._check_width(line, fields, number)
+                sentence.append(fields)
+            elif sentence and not line.strip():
                 yield sentence
                 sentence = []
-            continue
-        if comment is not None and line.startswith(comment):
-            continue
-        if fields[0] == DOCSTART and not docstart:
-            continue
-        if len(fields) != width:
-            if width:
-                raise FormatError(
-                    f"{len(fields)} columns, but line {width_line} has {width}; all lines need "
-                    f"the same number{_remedy(line, first, separator)}",
-                    path,
-                    number,
-                )
-            width, width_line, first = len(fields), number, line
-        sentence.append(fields)
-    if sentence:
-        yield sentence
+        if sentence:
+            yield sentence
+
+    def _sentences(self, lines: Iterable[str]) -> Iterator[list[list[str]]]:
+        separator, comment = self.format.separator, self.format.comment
+        sentence: list[list[str]] = []
+        for number, line in enumerate(lines, 1):
+            fields = split_fields(line, separator)
+            if not fields:
+                if sentence:
+                    yield sentence
+                    sentence = []
+                continue
+            if comment is not None and self._is_comment(line, fields, bool(sentence)):
+                continue
+            if fields[0] == DOCSTART and not self._docstart:
+                continue
+            if len(fields) != self._width:
+                self._check_width(line, fields, number)
+                if self.format.header:
+                    continue
+            sentence.append(fields)
+        if sentence:
+            yield sentence
+
+    def _check_width(self, line: str, fields: list[str], number: int) -> None:
+        """Refuse a line with another number of columns; the first line sets that number."""
+        if self._width and len(fields) != self._width:
+            where = f"line {self._first_number}" if self._first_number else "a CoNLL-U line"
+            raise FormatError(
+                f"{len(fields)} columns, but {where} has {self._width}; all lines need the same "
+                f"number{_remedy(line, self._first, self.format.separator)}",
+                self._path,
+                number,
+            )
+        if self._width:
+            return
+        self._width, self._first, self._first_number = len(fields), line, number
+        if self.format.header:
+            self.names = tuple(fields)
+            if len(set(fields)) < len(fields):
+                raise FormatError("two columns have the same name", self._path, number)
+        found = self.format.separator or separator_of(line)
+        self.format = self.format.override(output_separator=found)
+
+    def _is_comment(self, line: str, fields: list[str], inside: bool) -> bool:
+        comment = self.format.comment
+        assert comment is not None
+        if not line.startswith(comment):
+            return False
+        is_row = len(fields) == self._width and fields[0] == comment.strip()
+        return not (is_row and (inside or "\t" in line))
+
+
+def separator_of(line: str) -> str | None:
+    """Return the separator in a line: a tab or a space; None if there is only one column."""
+    inside = line.strip(" \t")
+    return "\t" if "\t" in inside else " " if " " in inside else None
 
 
 def _remedy(line: str, first: str, separator: str | None) -> str:
-    """What may help where two lines differ in columns."""
+    """Return a hint for two lines that differ in their number of columns."""
     if line.startswith("#") or first.startswith("#"):
-        return "; if # begins a comment, say comment='#'"
+        return "; if lines that start with # are comments, set comment='#'"
     if separator is None and "\t" in line and "\t" in first:
-        return "; if tabs alone separate the columns, say separator='\\t'"
-    return "; add what is missing, or take out what is too much"
+        return "; if only tabs separate the columns, set separator='\\t'"
+    return "; add the missing columns, or remove the extra ones"
 
 
-def _fields(line: str, separator: str | None) -> list[str]:
+def split_fields(line: str, separator: str | None) -> list[str]:
+    """Split a line into its columns; an empty list for a blank line."""
     if separator is None:
-        # str.split() would also split at the no-break space and its relatives
+        # str.split() would also split at the no-break space and similar characters.
         if line.isascii():
             return line.split()
         stripped = line.strip(" \t")
@@ -288,13 +284,13 @@ def write_conll(
     Parameters
     ----------
     target : str, Path or text stream
-        Where to write; a file appears when it is complete.
+        Where to write; a file appears once it is complete.
     columns : sequence of sequences of str
         Each over all tokens.
     offsets : array of int
         Where sentences begin, and the number of tokens.
     separator : str, default=" "
-        What to put between columns.
+        Text between columns.
 
     Examples
     --------
@@ -310,7 +306,7 @@ def write_conll(
         for value in dict.fromkeys(column):
             if not value or bad.search(value) or (not separator.isspace() and separator in value):
                 raise FormatError(
-                    f"column {j} holds {value!r}, which would not be read back; "
+                    f"column {j} holds {value!r}, which could not be read back; "
                     "choose another separator or replace the value"
                 )
     bounds = text.offsets.tolist()

@@ -182,6 +182,7 @@ def write_crfsuite(
     --------
     >>> import sys
     >>> write_crfsuite(sys.stdout, [[["w=Rome", ("length", 4.0)]]], [["B-LOC"]])
+    ... # doctest: +NORMALIZE_WHITESPACE
     B-LOC	w=Rome	length:4.0
     <BLANKLINE>
     """

@@ -25,8 +25,8 @@ def read_lines(
 ) -> Iterator[str]:
     """Yield the lines of a file, without their ends.
 
-    gzip, xz and bzip2 are recognized by their first bytes. Only ``\\n`` (with ``\\r`` before
-    it or not) ends a line: other separators of Unicode may be part of a word.
+    gzip, xz and bzip2 are recognized by their first bytes. Lines end with ``\\n``, ``\\r\\n`` or
+    ``\\r``; other separators of Unicode may be part of a word.
 
     Parameters
     ----------
@@ -38,6 +38,13 @@ def read_lines(
         Called as ``progress(bytes_done, bytes_total)``, in bytes of the file as it is on disk.
     """
     return chain.from_iterable(_groups(Path(path), encoding, progress))
+
+
+def read_text(path: str | Path, encoding: str = "utf-8") -> str:
+    """Return the text of a file, line ends included; compression is recognized."""
+    source = Path(path)
+    with opened(source) as raw:
+        return "".join(_decode(unpacked(raw, source), source, encoding))
 
 
 def _groups(path: Path, encoding: str, progress: Progress | None) -> Iterator[list[str]]:
@@ -58,11 +65,13 @@ def _groups(path: Path, encoding: str, progress: Progress | None) -> Iterator[li
 
 
 def _cut(texts: Iterable[str], path: str | Path | None) -> Iterator[list[str]]:
-    """Cut pieces of text into lines, without ever joining what has been joined before."""
+    """Cut pieces of text into lines; a long line is joined only once, at its end."""
     pieces: list[str] = []
     length, done = 0, 0
-    for text in texts:
-        first, *others = text.split("\n")
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    for text in chain(texts, [None]):
+        translated = newlines.decode(text or "", final=text is None)
+        first, *others = translated.split("\n")
         pieces.append(first)
         length += len(first)
         if length > MAX_LINE:
@@ -76,9 +85,9 @@ def _cut(texts: Iterable[str], path: str | Path | None) -> Iterator[list[str]]:
             lines = ["".join(pieces), *others[:-1]]
             pieces, length = [others[-1]], len(others[-1])
             done += len(lines)
-            yield _strip_returns(lines)
+            yield lines
     if length:
-        yield _strip_returns(["".join(pieces)])
+        yield ["".join(pieces)]
 
 
 @contextmanager
@@ -131,13 +140,11 @@ def decoded(
                 name,
                 number,
             ) from None
-        yield line.rstrip("\r\n")
-
-
-def _strip_returns(lines: list[str]) -> list[str]:
-    if any("\r" in line for line in lines):
-        return [line.removesuffix("\r") for line in lines]
-    return lines
+        line = line.rstrip("\r\n")
+        if "\r" in line:  # a file whose lines end with \r
+            yield from line.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        else:
+            yield line
 
 
 def _decoder(encoding: str, path: str | Path | None) -> codecs.IncrementalDecoder:

@@ -6,6 +6,7 @@ bytes as they need.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from cliquewise.data.attributes import table_of
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.encode import FeatureEncoder
+from cliquewise.data.formats.column_format import ColumnFormat
+from cliquewise.data.frames import TableSchema
 from cliquewise.data.labels import Labels
 from cliquewise.data.names import pack_names, unpack_names
 from cliquewise.data.template_encoder import TemplateEncoder
@@ -65,12 +68,8 @@ def pack_chain(
             "kind": kind,
             "state": state,
             "n_columns": encoder.n_columns,
-            "writing": encoder.writing,
-            "table": {
-                "columns": encoder.columns,
-                "label": encoder.label,
-                "kinds": encoder.kinds,
-            },
+            "file_format": encoder.file_format and encoder.file_format.to_dict(),
+            "table": encoder.table and asdict(encoder.table),
         },
         "n_attributes": model.n_attributes,
         "n_edge_attributes": model.n_edge_attributes,
@@ -133,10 +132,13 @@ def _encoder(arrays: Arrays, about: dict[str, Any]) -> SequenceEncoder:
         size = inner.n_hash if inner.vocabulary is None else len(inner.vocabulary)
         if size != inner.n_features or None not in (inner.n_hash, inner.vocabulary):
             raise DataError("its names do not fit its number of names")
-    encoder = SequenceEncoder.of(inner, _n_columns(about["n_columns"], inner))
-    encoder.writing = _writing(about.get("writing", {}))
-    encoder.columns, encoder.label, encoder.kinds = _table(about.get("table", {}))
-    return encoder
+    written = about.get("file_format", about.get("writing"))  # version 3 has "writing"
+    return SequenceEncoder.from_fitted(
+        inner,
+        _n_columns(about["n_columns"], inner),
+        ColumnFormat.from_dict(written) if written else None,
+        _table_schema(about.get("table")),
+    )
 
 
 def _names(name: str, arrays: Arrays) -> Any:
@@ -149,25 +151,21 @@ def _names(name: str, arrays: Arrays) -> Any:
     return words
 
 
-def _table(given: Any) -> tuple[list[str] | None, str | None, dict[str, str]]:
-    """Columns of the table that it was trained on, the name of the labels, and what is text."""
-    said = given if isinstance(given, dict) else {"columns": given}
-    columns, label, kinds = said.get("columns"), said.get("label"), said.get("kinds", {})
-    is_list = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+def _table_schema(given: Any) -> TableSchema | None:
+    """Return the description of the table that a model was trained on; None without one."""
+    if given is not None and not isinstance(given, dict):
+        given = {"columns": given}  # version 2
+    if not given or given.get("columns") is None:
+        return None
+    columns, label, kinds = given["columns"], given.get("label"), given.get("kinds") or {}
     if (
-        not (columns is None or is_list)
+        not isinstance(columns, list)
+        or not all(isinstance(name, str) for name in columns)
         or not (label is None or isinstance(label, str))
         or not isinstance(kinds, dict)
     ):
-        raise DataError("what it says of the table that it was trained on is no names")
-    return columns, label, kinds
-
-
-def _writing(given: Any) -> dict[str, str]:
-    """How the training file was written, of a model that was trained on one."""
-    if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
-        raise DataError("what it says of its training file is no text")
-    return given
+        raise DataError("the description of its training table is damaged")
+    return TableSchema(columns, label, kinds)
 
 
 def _n_columns(given: Any, inner: Any) -> int | None:

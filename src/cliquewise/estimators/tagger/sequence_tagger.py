@@ -278,9 +278,8 @@ class SequenceTagger(ChainTraining, Estimator):
     ) -> SequenceTagger:
         """Train from nothing."""
         self._check_parameters()
-        X, y, given, columns, label, kinds = read_training_table(self, X, y, given)
-        encoder = SequenceEncoder(self.template, self.n_hash, self.min_count)
-        encoder.columns, encoder.label, encoder.kinds = columns, label, kinds or {}
+        X, y, given, schema = read_training_table(self, X, y, given)
+        encoder = SequenceEncoder(self.template, self.n_hash, self.min_count, schema)
         data = encoder.fit_transform(X)
         labels = Labels.fit(y) if classes is None else Labels(classes)
         labeled = self._labeled(data, labels, y, given)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cliquewise.data.column_values import plain_cells
 from cliquewise.data.conversion import SequenceEncoder
-from cliquewise.data.frames import Layout, Table
+from cliquewise.data.frames import Layout, Table, TableSchema
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError, warn_user
 
@@ -40,9 +40,7 @@ class TrainingTable(NamedTuple):
     X: Any
     y: Any
     given: SampleInputs
-    columns: list[str] | None = None
-    label: str | None = None
-    kinds: dict[str, str] | None = None
+    schema: TableSchema | None = None
 
 
 def _table(tagger: Any, X: Any) -> Table | None:
@@ -83,7 +81,8 @@ def read_training_table(tagger: Any, X: Any, y: Any, given: SampleInputs) -> Tra
     tokens, _ = layout.tokens(None if tagger.template is None else True)
     given = given.by_sequence(layout)
     name_of_y = named if isinstance(named, str) else None
-    return TrainingTable(tokens, labels, given, layout.columns, name_of_y, layout.kinds())
+    schema = TableSchema(layout.columns, name_of_y, layout.kinds())
+    return TrainingTable(tokens, labels, given, schema)
 
 
 def _named(table: Table, column: Any) -> str | None:
@@ -102,10 +101,11 @@ def laid_out(tagger: Any, X: Any) -> tuple[Layout | None, Any]:
         return None, X
     tagger._check_fitted()
     encoder: SequenceEncoder = tagger.encoder_
-    layout = Layout.of(table, tagger.by, encoder.columns)
+    schema = encoder.table
+    layout = Layout.of(table, tagger.by, None if schema is None else schema.columns)
     is_text = isinstance(encoder.inner, TemplateEncoder)
-    if not is_text:
-        _check_kinds(layout, encoder.kinds)
+    if not is_text and schema is not None:
+        _check_kinds(layout, schema.kinds)
     return layout, layout.tokens(is_text)[0]
 
 
@@ -145,7 +145,7 @@ def _warn_of_another_order(X: Any, y: Any) -> None:
 def one_sequence(tagger: Any, x: Any) -> Any:
     """One sequence, which may be the table of its rows."""
     tagger._check_fitted()
-    if tagger.encoder_.columns is None:
+    if tagger.encoder_.table is None:
         return x
     layout, sequences = laid_out(tagger, x)
     if layout is None:
@@ -181,7 +181,9 @@ def takes_tables(answer: Answer) -> Callable[[Method], Method]:
 
 def as_labels(layout: Layout, answer: Any, tagger: Any, given: dict[str, Any]) -> Any:
     """A column of labels, one per row (or a list per row), with the name of that of training."""
-    return layout.table.column(layout.scattered(answer), tagger.encoder_.label or "label")
+    schema = tagger.encoder_.table
+    name = "label" if schema is None or not schema.label else schema.label
+    return layout.table.column(layout.scattered(answer), name)
 
 
 def as_probabilities(layout: Layout, answer: Any, tagger: Any, given: dict[str, Any]) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from cliquewise.data.columns import Columns
 from cliquewise.data.dataset import Dataset
-from cliquewise.data.formats.conll import Columns
 from cliquewise.errors import DataError
 from cliquewise.estimators._report_measures import Spans
 from cliquewise.estimators.tagger.tables import labeled, laid_out
