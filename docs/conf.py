@@ -18,6 +18,7 @@ version = release = METADATA["version"]
 html_baseurl = METADATA["urls"]["Documentation"]
 
 extensions = [
+    "matplotlib.sphinxext.plot_directive",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
@@ -38,6 +39,14 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+# ---- figures in the pages
+
+plot_html_show_formats = False
+plot_html_show_source_link = False
+plot_formats = [("png", 150)]
+plot_rcparams = {"figure.figsize": (5.5, 3.2), "figure.constrained_layout.use": True}
+plot_apply_rcparams = True
 
 # ---- the reference
 

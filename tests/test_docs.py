@@ -79,3 +79,21 @@ def test_all_python_in_the_pages_is_fenced_and_made_of_examples(page):
     assert fenced == len(parser.get_examples(text))
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     assert not re.search(r"^ {4}\w+ = \w+[.(]", prose, flags=re.MULTILINE), "code that never runs"
+
+
+def figures(page):
+    """Return the code of the figures in a page."""
+    blocks = re.findall(r"^```\{plot\}\n(.*?)^```$", page.read_text(), flags=re.M | re.S)
+    return [re.sub(r"^:.*\n", "", block, flags=re.M) for block in blocks]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_figures_in_the_pages_can_be_drawn(page):
+    if not figures(page):
+        pytest.skip("the page has no figure")
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="cliquewise[report] is not installed")
+    for code in figures(page):
+        pyplot.close("all")
+        exec(compile(code, str(page), "exec"), {})
+        assert pyplot.gcf().axes
+    pyplot.close("all")
