@@ -132,7 +132,7 @@ def _tagged(model, classes, names, data, weights):
     from cliquewise.data import FeatureEncoder, Labels
     from cliquewise.data.conversion import SequenceEncoder
 
-    tagger, encoder = SequenceTagger(intercept=False, boundaries=False), SequenceEncoder()
+    tagger, encoder = SequenceTagger(intercept=False, boundary_weights=False), SequenceEncoder()
     encoder.inner = FeatureEncoder.from_state(
         {"kind": "attributes", "vocabulary": list(names), "n_features": len(names),
          "n_hash": None, "min_count": 1}

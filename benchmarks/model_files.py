@@ -59,7 +59,7 @@ def train_ours(X, y, folder: Path, tol: float) -> dict[str, str]:
     import cliquewise as cw
 
     tagger = cw.SequenceTagger(
-        C=1 / (2 * C2), feature_pairs="seen", intercept=False, boundaries=False, tol=tol,
+        C=1 / (2 * C2), feature_pairs="seen", intercept=False, boundary_weights=False, tol=tol,
         random_state=0,
     )  # fmt: skip
     tagger.fit(X, y)

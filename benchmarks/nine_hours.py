@@ -85,7 +85,7 @@ def main() -> None:
         arguments.sentences, arguments.length, arguments.labels, arguments.attributes, 20
     )
     settings = {
-        "C": 0.5, "feature_pairs": "seen", "intercept": False, "boundaries": False,
+        "C": 0.5, "feature_pairs": "seen", "intercept": False, "boundary_weights": False,
         "random_state": 0, "n_jobs": arguments.jobs,
     }  # fmt: skip
     cw.SequenceTagger(**settings, max_epochs=1, tol=1.0).fit(X[:50], y[:50])  # compiles

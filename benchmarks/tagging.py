@@ -231,7 +231,7 @@ def compare_tagging(name, folder, pairs, crf_path, our_path):
     from cliquewise.models.chain import ChainModel
 
     data, data_test, y_test, classes, names = load(name, folder)
-    tagger = SequenceTagger(intercept=False, boundaries=False)
+    tagger = SequenceTagger(intercept=False, boundary_weights=False)
     encoder = SequenceEncoder()
     encoder.inner = FeatureEncoder.from_state(
         {"kind": "attributes", "vocabulary": list(names), "n_features": len(names),

@@ -205,7 +205,7 @@ def run_soft(work: Work) -> Result:
         return {"true": problem.primal(w), "error": error(problem.model, w, test)}
 
     solvers = {
-        "gdmm, full search": (problem, GDMM(factor_search="full", quiet=0.0)),
+        "gdmm, full search": (problem, GDMM(factor_search="full", shrink_below=0.0)),
         "soft-bcfw, rho = 1": (graphs, SoftBCFW(rho=1.0)),
         "soft-bcfw, rho = 0.1": (graphs, SoftBCFW(rho=0.1)),
         "bcfw of 2013": (problem, BCFW_2013),
@@ -262,8 +262,8 @@ def draw_soft(result: Result, path: Path) -> None:
 
 SEARCHES: dict[str, Any] = {
     "as a rule": GDMM(),
-    "every token": GDMM(quiet=0.0),
-    "every token, a third of the labels": GDMM(factor_search="sampled", quiet=0.0),
+    "every token": GDMM(shrink_below=0.0),
+    "every token, a third of the labels": GDMM(factor_search="sampled", shrink_below=0.0),
     "full tables": GDMM(factor_search="full"),
 }
 

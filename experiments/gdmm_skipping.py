@@ -83,7 +83,7 @@ def compare(old: Scores, new: Scores, features: csr_matrix) -> dict[str, float]:
 
 def run_skipping(work: Work) -> Result:
     k, n, passes = (60, 8, 4) if work.quick else (800, 300, 24)
-    problem, solver = chain_problem(generated_chains(k, n), k), GDMM(quiet=0.0)
+    problem, solver = chain_problem(generated_chains(k, n), k), GDMM(shrink_below=0.0)
 
     def studied() -> list[dict[str, float]]:
         state, rng = solver.init(problem), np.random.default_rng(0)

@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 #: at the top of the package are rooms of their own, by name.
 ROOMS = (
     ("_kernels",),
-    ("errors", "ragged", "tables", "certificate", "trace", "persistence", "report"),
+    ("errors", "deprecation", "ragged", "tables", "certificate", "trace", "persistence", "report"),
     ("graph",),
     ("data", "smoothers", "output_metrics", "metrics"),
     ("models",),

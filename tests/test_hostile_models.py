@@ -253,6 +253,6 @@ def test_a_value_that_could_not_be_saved_is_refused_before_training():
 
 def test_what_could_not_be_loaded_is_not_written(tmp_path):
     tagger = cw.SequenceTagger(random_state=0).fit(LISTS, TAGS)
-    with pytest.raises(DataError, match=r"tol is .*not 'small'"):
+    with pytest.raises(DataError, match=r"tol must be .*not 'small'"):
         tagger.set_params(tol="small").save(tmp_path / "m.cw")
     assert not list(tmp_path.iterdir())

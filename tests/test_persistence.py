@@ -34,7 +34,7 @@ MODELS = {
     "dicts": ([[{"w": w, "n": len(w)} for w in x] for x in WORDS], {}),
     "seen pairs": (STRINGS, {"feature_pairs": "seen", "transitions": "seen"}),
     "hashed": (STRINGS, {"n_hash": 64}),
-    "arrays": (ARRAYS, {"intercept": False, "boundaries": False}),
+    "arrays": (ARRAYS, {"intercept": False, "boundary_weights": False}),
     "template": (ROWS, {"template": Template.parse("U:%x[0,0]/%x[-1,1]\nB")}),
     "template, hashed": (ROWS, {"template": Template.parse("U:%x[0,0]"), "n_hash": 99}),
     "built-in template": (COLUMNS, {"template": "chunking"}),

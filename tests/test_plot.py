@@ -20,7 +20,9 @@ Y = [["B-PER", "O", "B-LOC"], ["B-LOC", "O"]] * 3
 
 @pytest.fixture(scope="module")
 def tagger():
-    return cw.SequenceTagger(transitions="BIO", forbidden=[("O", "O")], random_state=0).fit(X, Y)
+    return cw.SequenceTagger(
+        transitions="BIO", forbidden_transitions=[("O", "O")], random_state=0
+    ).fit(X, Y)
 
 
 @pytest.fixture

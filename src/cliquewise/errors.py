@@ -8,15 +8,67 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
 #: Code that users did not write: ours, and what calls it on their behalf.
 _NOT_THE_USER = ("cliquewise", "sklearn", "joblib")
 
 
 class CliquewiseError(ValueError):
-    """Base of all errors of this library."""
+    """Base of all errors of this library.
+
+    Attributes
+    ----------
+    parameters : tuple of str
+        Parameters that the message is about; the command line adds their flags.
+    suggestion : tuple of str, str and object, optional
+        The end of the message: an introduction, a parameter, and a value that may help.
+    """
+
+    parameters: tuple[str, ...] = ()
+    suggestion: tuple[str, str, object] | None = None
+
+    def __str__(self) -> str:
+        return self.render(lambda name, value: f"{name}={value!r}")
+
+    def render(self, setting: Callable[[str, object], str]) -> str:
+        """Return the message; ``setting`` writes a suggested parameter and its value.
+
+        Examples
+        --------
+        >>> error = DataError("it is not UTF-8").suggesting("try", "encoding", "latin-1")
+        >>> error.render(lambda name, value: f"--{name} {value}")
+        'it is not UTF-8; try --encoding latin-1'
+        """
+        text = super().__str__()
+        if self.suggestion is not None:
+            introduction, name, value = self.suggestion
+            text += f"; {introduction} {setting(name, value)}"
+        return text
+
+    def suggesting(self, introduction: str, parameter: str, value: object) -> Self:
+        """Set the suggestion, and return the error.
+
+        Examples
+        --------
+        >>> print(DataError("it is not UTF-8").suggesting("try", "encoding", "latin-1"))
+        it is not UTF-8; try encoding='latin-1'
+        """
+        self.suggestion = introduction, parameter, value
+        return self
+
+    def concerning(self, *parameters: str) -> Self:
+        """Set the parameters that the message is about, and return the error.
+
+        Examples
+        --------
+        >>> DataError("tol and C are too small").concerning("tol", "C").parameters
+        ('tol', 'C')
+        """
+        self.parameters = parameters
+        return self
 
 
 class GraphError(CliquewiseError):
@@ -25,6 +77,43 @@ class GraphError(CliquewiseError):
 
 class DataError(CliquewiseError):
     """Examples that cannot be used: unequal lengths, NaN features, unknown labels."""
+
+
+class ParameterError(DataError):
+    """A parameter whose value cannot be used.
+
+    Parameters
+    ----------
+    parameter : str
+        Its name.
+    expected : str
+        What the value must be.
+    value : object
+        The value.
+    """
+
+    def __init__(self, parameter: str, expected: str, value: object):
+        super().__init__(parameter, expected, value)
+        self.parameter, self.expected, self.value = parameter, expected, value
+        self.parameters = (parameter,)
+
+    def render(self, setting: Callable[[str, object], str]) -> str:
+        """Return the message with the Python name of the parameter."""
+        return self.message_for(self.parameter)
+
+    def message_for(self, name: str) -> str:
+        """Return the message with another name for the parameter, such as a flag.
+
+        Examples
+        --------
+        >>> ParameterError("n_jobs", "an integer other than 0", 0).message_for("--jobs")
+        '--jobs must be an integer other than 0, not 0'
+        """
+        is_short = self.value is None or isinstance(
+            self.value, str | bool | int | float | list | tuple | dict
+        )
+        shown = f"{self.value!r:.60}" if is_short else f"a {type(self.value).__name__}"
+        return f"{name} must be {self.expected}, not {shown}"
 
 
 class ForbiddenLabelError(DataError):
@@ -38,14 +127,18 @@ class ForbiddenLabelError(DataError):
         The numbers of the label and, if it may not follow that one, of the label before it.
     """
 
+    _REMEDY = ("or use", "transitions", "all")
+
     def __init__(self, place: str, label: int, before: int | None = None):
         super().__init__(self._text(place, f"label number {label}", before))
         self.place, self.label, self.before = place, label, before
+        self.suggesting(*self._REMEDY)
 
     def named(self, classes: Sequence[object]) -> DataError:
         """The same with the names of the labels."""
         before = None if self.before is None else repr(classes[self.before])
-        return DataError(self._text(self.place, f"label {classes[self.label]!r}", before))
+        text = self._text(self.place, f"label {classes[self.label]!r}", before)
+        return DataError(text).suggesting(*self._REMEDY)
 
     def _text(self, place: str, label: str, before: object) -> str:
         why = (
@@ -54,8 +147,7 @@ class ForbiddenLabelError(DataError):
             else f"follows {before}, which the transition scheme forbids"
         )
         return (
-            f"{place}: {label} {why}; convert the labels (cliquewise.data.to_scheme does it for "
-            'spans) or use transitions="all"'
+            f"{place}: {label} {why}; convert the labels (cliquewise.data.to_scheme converts spans)"
         )
 
 

@@ -385,9 +385,9 @@ def _both(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     if table is None:
         return y, predicted
     y = table.cells(y) if isinstance(y, str) else y
-    if estimator.by is None:
+    if estimator.sequence_column is None:
         return plain_cells(y), plain_cells(predicted)
-    truth, own = grouped(table.cells(estimator.by), y, predicted)
+    truth, own = grouped(table.cells(estimator.sequence_column), y, predicted)
     return truth, own
 
 

@@ -141,7 +141,7 @@ def _changed(rng: Rng, problem: Problem) -> Problem:
         other["examples"].append(copy.deepcopy(pick(rng, *other["examples"])))
         other["examples"].pop(0)
     elif what == "parameter":
-        names = "intercept", "boundaries", "feature_pairs", "transitions", "gamma", "cost"
+        names = "intercept", "boundary_weights", "feature_pairs", "transitions", "gamma", "cost"
         name = pick(rng, *names)
         other["params"].pop(name, None)
     else:

@@ -51,7 +51,7 @@ class Chain(Kind):
         weighted(rng, examples)
         params: dict[str, Any] = {"C": size["C"], "loss": pick(rng, *LOSSES)}
         elastic(rng, params)
-        for name in ("intercept", "boundaries"):
+        for name in ("intercept", "boundary_weights"):
             if chance(rng, 0.35):
                 params[name] = False
         if chance(rng, 0.35):
@@ -190,7 +190,7 @@ class Chain(Kind):
         parts = [X]
         if p.get("intercept", True):
             parts.append(np.ones((len(X), 1)))
-        if p.get("boundaries", True):
+        if p.get("boundary_weights", True):
             ends = np.zeros((len(X), 2))
             if len(X):
                 ends[0, 0] = ends[-1, 1] = 1

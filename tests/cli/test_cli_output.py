@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 import cliquewise as cw
 from cliquewise.cli import COMMANDS, main
-from cliquewise.cli.formatting import with_flags
+from cliquewise.cli.formatting import error_message
 from cliquewise.data import ColumnFormat
+from cliquewise.errors import DataError, ParameterError
 
 TRAIN = "café NN B-NP\nnoir JJ I-NP\nboit VB O\n\nthé NN B-NP\nboit VB O\n\n"
 
@@ -149,16 +150,16 @@ def test_evaluate_needs_two_columns_or_a_model(tmp_path):
 @pytest.mark.parametrize(
     ("options", "start"),
     [
-        ("--tol -1", "--tol = -1.0"),
-        ("--C 0", "--C = 0.0"),
-        ("--jobs 0", "--jobs = 0"),
-        ("--min-count 0", "--min-count is"),
-        ("--n-hash 0", "--n-hash is"),
-        ("--max-seconds -1", "--max-seconds = -1.0"),
-        ("--loss huber", "--loss 'huber' is not"),
+        ("--tol -1", "--tol must be a number >= 0, not -1.0"),
+        ("--C 0", "--C must be"),
+        ("--jobs 0", "--jobs must be"),
+        ("--min-count 0", "--min-count must be an integer >= 1, not 0"),
+        ("--n-hash 0", "--n-hash must be"),
+        ("--max-seconds -1", "--max-seconds must be"),
+        ("--loss huber", "--loss must be log, pseudo_likelihood"),
     ],
 )
-def test_messages_name_flags_and_not_arguments_of_python(folder, tmp_path, options, start):
+def test_errors_name_flags_instead_of_python_parameters(folder, tmp_path, options, start):
     line = ["fit", folder / "spaces", "--model", tmp_path / "m.cw", "--quiet", *options.split()]
     result = call(*line)
     assert result.exit_code == 2
@@ -170,11 +171,23 @@ def test_a_file_in_another_encoding_is_told_the_flag(folder, tmp_path):
     assert "--encoding latin-1" in error and "encoding=" not in error
 
 
-def test_only_the_flags_of_the_command_are_named():
-    fit = main.get_command(None, "fit")
-    assert with_flags("raise max_epochs, lower C", fit) == "raise --max-epochs, lower --C"
-    assert with_flags("the solver of this loss", fit) == "the solver of this loss"
-    assert with_flags("max_epochs", main.get_command(None, "predict")) == "max_epochs"
+def test_errors_name_only_flags_of_the_command_that_ran():
+    error = DataError("the state needs 9 GiB").concerning("max_memory", "n_hash")
+    fit, predict = (main.get_command(None, name) for name in ("fit", "predict"))
+    assert error_message(error, fit) == "the state needs 9 GiB (options --max-memory, --n-hash)"
+    assert error_message(error, predict) == "the state needs 9 GiB"
+    wrong = ParameterError("n_jobs", "an integer other than 0", 0)
+    assert error_message(wrong, fit).startswith("--jobs must be")
+    assert error_message(wrong, None).startswith("n_jobs must be")
+
+
+def test_old_flags_work_and_are_hidden(folder, tmp_path):
+    models = []
+    for flag in ("--no-boundaries", "--no-boundary-weights"):
+        good("fit", folder / "spaces", "--model", tmp_path / "m.cw", "--quiet", flag)
+        models.append(cw.load(tmp_path / "m.cw"))
+        assert models[-1].boundary_weights is False
+    assert "--no-boundaries" not in good("fit", "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -204,12 +217,11 @@ def test_help_fits_eighty_columns(name):
     assert max(map(len, lines)) <= 80
 
 
-def test_the_options_of_fit_come_in_groups_a_line_each():
+def test_fit_help_groups_options_and_shows_each_once():
     lines = CliRunner().invoke(main, ["fit", "--help"], terminal_width=80).output.splitlines()
     heads = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
     assert heads == ["Files:", "Model:", "Training:", "Long runs:", "Other:"]
     options = lines[lines.index("Files:") :]
-    assert all(line.startswith("  -") for line in options if line and line not in heads)
     for parameter in main.get_command(None, "fit").params[1:]:
         shown = sum(line.startswith(f"  {parameter.opts[0]} ") for line in options)
         assert shown == (not parameter.hidden)

@@ -56,7 +56,7 @@ def test_streams_that_fail_are_one_line(folder, line, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("fit train --model m2.cw --seed -1", "-1 is not in the range x>=0"),
+        ("fit train --model m2.cw --seed -1", "--seed must be None or an integer >= 0"),
         ("fit train --model m2.cw --encoding utf-16", "not utf-16"),
         ("fit train --model m2.cw --encoding hex", "no encoding 'hex'"),
         ("predict --model m.cw --encoding utf-16", "stdin.*not utf-16"),

@@ -23,7 +23,7 @@ from cliquewise.errors import DataError, UnsupportedError
     [
         {"feature_pairs": "seen", "transitions": "seen"},
         {"min_count": 3, "class_weight": "balanced", "C": 0.3},
-        {"n_hash": 16, "intercept": False, "forbidden": []},
+        {"n_hash": 16, "intercept": False, "forbidden_transitions": []},
     ],
     ids=lambda p: "-".join(p),
 )

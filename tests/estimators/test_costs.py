@@ -118,7 +118,7 @@ def test_the_pseudo_likelihood_is_that_of_tokens_given_their_neighbors(
     X, y, weights = drawn(seed)
     tagger = cw.SequenceTagger(
         "pseudo_likelihood", C=2.0, class_weight={"A": 2.0}, random_state=0,
-        forbidden=[pair for pair in [("C", "A")] if forbid and pair not in pairs_of(y)],
+        forbidden_transitions=[pair for pair in [("C", "A")] if forbid and pair not in pairs_of(y)],
         feature_pairs="seen" if seen else "all",
     ).fit(X, y, token_weight=weights)  # fmt: skip
     total, n = 0.0, 0
@@ -209,7 +209,7 @@ def test_graphs_that_are_chains_have_the_same_optimum_with_costs(loss: str, tmp_
     graphs = [(x, [(t, t + 1) for t in range(len(x) - 1)]) for x in features]
     exact = "bcfw" if loss == "hinge" else "sdca"
     labeler = cw.GraphLabeler(**given, solver=exact).fit(graphs, y, node_weight=weights)
-    tagger = cw.SequenceTagger(**given, boundaries=False, max_epochs=1000)
+    tagger = cw.SequenceTagger(**given, boundary_weights=False, max_epochs=1000)
     tagger.fit(features, y, token_weight=weights)
     one, two = labeler.certificate_, tagger.certificate_
     assert one.dual <= two.primal
@@ -225,7 +225,9 @@ def test_graphs_that_are_chains_have_the_same_optimum_with_costs(loss: str, tmp_
 
 def test_a_column_of_a_table_weighs_its_tokens() -> None:
     table = {"s": [1, 1, 2], "word": ["a", "b", "b"], "tag": ["A", "B", "A"], "w": [1.0, 0.5, 3.0]}
-    own = cw.SequenceTagger("hinge", by="s", random_state=0).fit(table, "tag", token_weight="w")
+    own = cw.SequenceTagger("hinge", sequence_column="s", random_state=0).fit(
+        table, "tag", token_weight="w"
+    )
     assert own.encoder_.table.columns == ["word"]
     lists = cw.SequenceTagger("hinge", random_state=0, template="columns").fit(
         [[["a"], ["b"]], [["b"]]], [["A", "B"], ["A"]], token_weight=[[1.0, 0.5], [3.0]]
@@ -244,7 +246,7 @@ def test_what_has_no_costs_says_what_has() -> None:
     with pytest.raises(UnsupportedError, match="knows no other costs"):
         cw.SequenceTagger("hinge", solver="gdmm", cost={"A": 2.0}).fit(X, y)
     shards = cw.data.Shards(lambda: iter(zip(X, y)), "unused")
-    with pytest.raises(UnsupportedError, match="cost is not known for Shards"):
+    with pytest.raises(UnsupportedError, match="cost is not supported for Shards"):
         cw.SequenceTagger("hinge", cost={"A": 2.0}).fit(shards)
 
 

@@ -119,7 +119,7 @@ def test_forbidden_transitions_are_pairs_of_labels(tmp_path):
     x, y = [[["a"], ["b"], ["c"]]], [["A", "B", "A"]]
     mask = np.array([[True, True], [True, False]])
     forbidden = [("B", "B")]
-    by_pairs = SequenceTagger(forbidden=forbidden, random_state=0).fit(x, y)
+    by_pairs = SequenceTagger(forbidden_transitions=forbidden, random_state=0).fit(x, y)
     by_mask = SequenceTagger(transitions=mask, random_state=0).fit(x, y)
     np.testing.assert_array_equal(by_pairs.coef_, by_mask.coef_)
     assert by_pairs.predict(x, allowed=[[["B"], None, None]])[0][:2] == ["B", "A"]
@@ -128,4 +128,4 @@ def test_forbidden_transitions_are_pairs_of_labels(tmp_path):
     assert cw.load(tmp_path / "m.cw").predict(x) == by_pairs.predict(x)
     for wrong, message in (([("B", "Z")], "'Z'; the labels are"), (["B"], "pairs")):
         with pytest.raises(DataError, match=message):
-            SequenceTagger(forbidden=wrong).fit(x, y)
+            SequenceTagger(forbidden_transitions=wrong).fit(x, y)

@@ -30,7 +30,7 @@ KINDS = {
     "hinge": (X, {"loss": "hinge"}),
     "hashed": (X, {"n_hash": 50}),
     "pair attributes": (ROWS, {"template": TEMPLATE}),
-    "no constants": (X, {"intercept": False, "boundaries": False}),
+    "no constants": (X, {"intercept": False, "boundary_weights": False}),
 }
 
 
@@ -208,7 +208,7 @@ def test_intercepts_that_are_rounded_have_no_certificate_of_exact_ones(tmp_path)
 
 PAIRS = [RNG.normal(size=(2, 3, 2))]
 CHANGES = {
-    "tagger": (cw.SequenceTagger, X[:9], Y[:9], {"intercept": False, "boundaries": False}),
+    "tagger": (cw.SequenceTagger, X[:9], Y[:9], {"intercept": False, "boundary_weights": False}),
     "transitions": (cw.SequenceTagger, X[:9], Y[:9], {"transitions": [[True]]}),
     "classes": (cw.MulticlassClassifier, np.eye(3), list("abc"), {"intercept": False}),
     "matching": (cw.Matcher, PAIRS, [[1, 0]], {"intercept": False, "partial": False}),

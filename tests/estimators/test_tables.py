@@ -91,7 +91,7 @@ def plain():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_per_token_in_any_order_is_learned_and_answered_row_by_row(kind):
     table = KINDS[kind](LONG)
-    tagger = make(by="sentence").fit(table, "tag")
+    tagger = make(sequence_column="sentence").fit(table, "tag")
     # The sequences are in the order of their first rows
     order = list(dict.fromkeys(s for s, _ in MIXED))
     X = [[[w] for w in WORDS[s]] for s in order]
@@ -147,7 +147,7 @@ def test_a_row_per_sequence_with_lists_is_learned_and_answered_list_by_list(kind
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_empty_tables_and_empty_sequences_have_empty_answers(kind):
-    tagger = make(by="sentence").fit(LONG, "tag")
+    tagger = make(sequence_column="sentence").fit(LONG, "tag")
     nothing = KINDS[kind]({"sentence": [], "word": []})
     assert cells(tagger.predict(nothing)) == []
     assert set(map(len, columns_of(tagger.predict_marginals(nothing)).values())) == {0}
@@ -161,8 +161,10 @@ def test_empty_tables_and_empty_sequences_have_empty_answers(kind):
 @pytest.mark.parametrize("by", ["start", "end", "type", "probability"])
 def test_ids_of_sequences_are_not_lost_among_the_columns_of_spans(kind, by):
     table = KINDS[kind]({by: LONG["sentence"], "word": LONG["word"], "tag": LONG["tag"]})
-    spans = columns_of(make(by=by).fit(table, "tag").predict_spans(table, proba=True))
-    usual = columns_of(make(by="sentence").fit(LONG, "tag").predict_spans(LONG, proba=True))
+    spans = columns_of(make(sequence_column=by).fit(table, "tag").predict_spans(table, proba=True))
+    usual = columns_of(
+        make(sequence_column="sentence").fit(LONG, "tag").predict_spans(LONG, proba=True)
+    )
     assert list(spans) == ["sequence", "start", "end", "type", "probability"]
     assert list(spans.values()) == list(usual.values())
 
@@ -170,7 +172,7 @@ def test_ids_of_sequences_are_not_lost_among_the_columns_of_spans(kind, by):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [{}, {"proba": True}, {"threshold": 0.5}, {"k": 1}])
 def test_where_there_are_no_spans_the_table_has_the_columns_that_others_have(kind, options):
-    tagger = make(by="sentence").fit(LONG, "tag")
+    tagger = make(sequence_column="sentence").fit(LONG, "tag")
     some, none = (
         tagger.predict_spans(KINDS[kind]({"sentence": ["a"], "word": [word]}), **options)
         for word in ("Rome", "rains")
@@ -183,7 +185,9 @@ def test_where_there_are_no_spans_the_table_has_the_columns_that_others_have(kin
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_that_are_written_alike_do_not_share_a_column(kind):
-    tagger = make(by="sentence").fit(LONG, [1 if t == "O" else "1" for t in LONG["tag"]])
+    tagger = make(sequence_column="sentence").fit(
+        LONG, [1 if t == "O" else "1" for t in LONG["tag"]]
+    )
     with pytest.raises(DataError, match="several labels are written '1'"):
         tagger.predict_marginals(KINDS[kind](LONG))
 
@@ -194,13 +198,13 @@ def test_weights_and_allowed_labels_of_the_table_do_not_describe_its_tokens(kind
     table = KINDS[kind]({**LONG, "length": [len(w) for w in LONG["word"]], "weight": weights})
     own = {"token_weight": table["weight"]}
     for given in (own, {"token_weight": "weight"}):
-        tagger = make(by="sentence", loss="softmax_margin").fit(table, "tag", **given)
+        tagger = make(sequence_column="sentence", loss="softmax_margin").fit(table, "tag", **given)
         assert tagger.encoder_.table.columns == ["word", "length"]
     tagger.fit(table, "tag", token_weight=2 * table["length"])
     assert tagger.encoder_.table.columns == ["word", "length", "weight"]
     table = KINDS[kind]({**LONG, "may": [[tag, "O"] for tag in LONG["tag"]]})
     for may in ("may", table["may"]):
-        tagger = make(by="sentence").fit(table, "tag", allowed=may)
+        tagger = make(sequence_column="sentence").fit(table, "tag", allowed=may)
         assert tagger.encoder_.table.columns == ["word"]
 
 
@@ -208,19 +212,19 @@ def test_weights_and_allowed_labels_of_the_table_do_not_describe_its_tokens(kind
 def test_a_table_of_one_column_is_told_apart_from_the_column(kind):
     table = KINDS[kind](LONG)
     with pytest.raises(DataError, match="a column is wanted"):
-        make(by="sentence").fit(table, table[["tag"]])
+        make(sequence_column="sentence").fit(table, table[["tag"]])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_labels_are_unknown(kind):
     tags = [None if at == 2 else tag for at, tag in enumerate(LONG["tag"])]
-    tagger = make(by="sentence").fit(KINDS[kind]({**LONG, "tag": tags}), "tag")
+    tagger = make(sequence_column="sentence").fit(KINDS[kind]({**LONG, "tag": tags}), "tag")
     assert tagger.certificate_.status == "none"  # which is so with labels that are not known
     wide = {"tokens": WIDE["tokens"], "tags": [None, *WIDE["tags"][1:]]}
     assert None not in make().fit(KINDS[kind](wide), "tags").classes_
     # They do not count in scores, and likelihoods need them
     table = KINDS[kind]({**LONG, "tag": tags})
-    full = make(by="sentence").fit(LONG, "tag")
+    full = make(sequence_column="sentence").fit(LONG, "tag")
     assert full.score(table, "tag") == 1.0
     with pytest.raises(DataError, match="every label to be known"):
         full.log_likelihood(table, "tag")
@@ -231,7 +235,7 @@ def test_a_categorical_or_nullable_id_and_empty_cells_that_continue_a_sequence()
     ids = pandas.Categorical(LONG["sentence"], categories=["x", *IDS])  # x has no rows
     table = pandas.DataFrame({**LONG, "sentence": ids})
     table["word"] = table["word"].astype("string")
-    tagger = make(by="sentence").fit(table, table["tag"])
+    tagger = make(sequence_column="sentence").fit(table, table["tag"])
     assert tagger.encoder_.table.columns == ["word"]
     assert tagger.predict(table).tolist() == LONG["tag"]
     sparse = {"id": ["s1", None, "s2", float("nan")], "word": ["New", "York", "it", "rains"]}
@@ -245,7 +249,7 @@ def test_a_categorical_or_nullable_id_and_empty_cells_that_continue_a_sequence()
 
 
 def test_what_tokens_may_be_comes_as_a_column_and_more_rows_can_be_learned():
-    tagger = make(by="sentence").fit(LONG, "tag")
+    tagger = make(sequence_column="sentence").fit(LONG, "tag")
     allowed = [["O"] if word == "Rome" else None for word in LONG["word"]]
     predicted = dict(zip(LONG["word"], tagger.predict(LONG, allowed), strict=True))
     assert predicted["Rome"] == "O" and predicted["Anna"] == "B-PER"
@@ -261,10 +265,12 @@ def test_scikit_learn_cross_validates_whole_sequences_of_a_table(kind):
 
     table = KINDS[kind](LONG)
     options = {"groups": table["sentence"], "cv": GroupKFold(2), "error_score": "raise"}
-    scores = cross_val_score(make(by="sentence"), table, table["tag"], **options)
+    scores = cross_val_score(make(sequence_column="sentence"), table, table["tag"], **options)
     assert scores.shape == (2,) and np.all(scores > 0)
     options["scoring"] = cw.metrics.span_f1_scorer
-    assert len(cross_val_score(make(by="sentence"), table, table["tag"], **options)) == 2
+    assert (
+        len(cross_val_score(make(sequence_column="sentence"), table, table["tag"], **options)) == 2
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -272,7 +278,7 @@ def test_spans_of_columns_end_with_their_sequences(kind):
     table = KINDS[kind]({"id": [1, 2, 1, 2], "y": ["B-X", "I-X", "I-X", "O"], "p": list("OOOO")})
     scores = cw.metrics.span_scores(table["y"], table["p"], by=table["id"])
     assert scores.n_true == 2 and cw.metrics.span_f1(table["y"], table["y"], by=table["id"]) == 1
-    tagger = make(by="sentence").fit(LONG, "tag")
+    tagger = make(sequence_column="sentence").fit(LONG, "tag")
     own = KINDS[kind](LONG)
     assert cw.metrics.span_f1_scorer(tagger, own, own["tag"]) == 1.0
     assert cw.metrics.exact_match_scorer(tagger, own, "tag") == 1.0
@@ -285,7 +291,9 @@ def test_spans_of_columns_end_with_their_sequences(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_are_shown_explained_reported_pruned_and_stop_training(kind, tmp_path):
     table = KINDS[kind](LONG)
-    tagger = make(by="sentence").fit(table, "tag", validation=(table, "tag"), patience=50)
+    tagger = make(sequence_column="sentence").fit(
+        table, "tag", validation=(table, "tag"), patience=50
+    )
     assert tagger.validation_scores_[-1][1] == 1.0
     one = KINDS[kind]({"sentence": [5, 5], "word": ["Anna", "sees"]})
     assert tagger.predict_single(one) == [row["tag"] for row in tagger.explain(one)]
@@ -307,21 +315,22 @@ def test_a_table_of_pandas_is_refused_with_what_to_do_about_it():
         (holes, "keep_default_na=False"),
     ):
         with pytest.raises(DataError, match=message):
-            make(by="sentence").fit(wrong, "tag")
+            make(sequence_column="sentence").fit(wrong, "tag")
     with pytest.raises(DataError, match="'word' holds 1; with a template all columns are text"):
-        make(by="sentence").fit(table, "tag").predict({"sentence": [1], "word": [1]})
+        make(sequence_column="sentence").fit(table, "tag").predict({"sentence": [1], "word": [1]})
 
 
 def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
     table = {**LONG, "length": [len(w) for w in LONG["word"]]}
-    tagger = make(by="sentence").fit(table, "tag")
+    tagger = make(sequence_column="sentence").fit(table, "tag")
     assert "word:Anna" in tagger.feature_names()  # not all is text: a token is a dict of columns
     tagger.save(tmp_path / "m.cw")
     loaded = cw.load(tmp_path / "m.cw")
     shuffled = {name: table[name] for name in ("length", "sentence", "word")} | {
         "more": LONG["tag"]
     }
-    assert loaded.by == "sentence" and loaded.predict(shuffled) == tagger.predict(table)
+    assert loaded.sequence_column == "sentence"
+    assert loaded.predict(shuffled) == tagger.predict(table)
     with pytest.raises(DataError, match="no column 'length'"):
         loaded.predict(LONG)
 
@@ -333,7 +342,7 @@ def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
         (LONG, LONG["tag"], "sentence", "'tag' holds the labels themselves"),
         (LONG, "tags", "sentence", "no column 'tags'; it has sentence, word, tag"),
         (LONG, ["O"], "sentence", "y has 1 values, the table 14 rows"),
-        (LONG, "tag", None, r"SequenceTagger\(by="),
+        (LONG, "tag", None, r"SequenceTagger\(sequence_column="),
         (LONG, "tag", "id", "no column 'id'"),
         ({**LONG, "word": [None, *LONG["word"][1:]]}, "tag", "sentence", "row 0: column 'word'"),
         (
@@ -351,26 +360,33 @@ def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
         ({"s": [], "w": []}, [], "s", "y has no labels"),
         ({"s": [1, 2], "w": ["a", "b"], "t": [0.3, 0.7]}, "t", "s", "a label is 0.3"),
         ({"w": [["a", "b"]], "t": [[-100, 1]]}, "t", None, "a label is -100"),
-        ({"s": [1], **{n: c[:1] for n, c in WIDE.items()}}, "tags", "s", "leave out by"),
+        (
+            {"s": [1], **{n: c[:1] for n, c in WIDE.items()}},
+            "tags",
+            "s",
+            "leave out sequence_column",
+        ),
     ],
 )
 def test_tables_that_cannot_be_learned_say_why(table, y, by, message):
     with pytest.raises(DataError, match=message):
-        make(by=by).fit(table, y)
+        make(sequence_column=by).fit(table, y)
 
 
 def test_what_is_no_column_is_told_so():
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     table = pandas.DataFrame(LONG)
     with pytest.raises(DataError, match=r'take table\["tag"\], not'):
-        make(by="sentence").fit(table.drop(columns="tag"), table[["tag"]])
-    with pytest.raises(DataError, match="by is the name of a column of the table, not the Series"):
-        make(by=table["sentence"]).fit(table, "tag")
-    tagger = make(by="sentence").fit(table, "tag")
-    with pytest.raises(DataError, match=r"by='sentence' names a column.*set_output"):
+        make(sequence_column="sentence").fit(table.drop(columns="tag"), table[["tag"]])
+    with pytest.raises(
+        DataError, match=r"sequence_column must be None or the name of a column .* not a Series"
+    ):
+        make(sequence_column=table["sentence"]).fit(table, "tag")
+    tagger = make(sequence_column="sentence").fit(table, "tag")
+    with pytest.raises(DataError, match=r"sequence_column='sentence' names a column.*set_output"):
         tagger.predict(table.to_numpy())
-    with pytest.raises(DataError, match=r"by='sentence' names a column.*set_output"):
-        make(by="sentence").fit(table.to_numpy(), "tag")
+    with pytest.raises(DataError, match=r"sequence_column='sentence' names a column.*set_output"):
+        make(sequence_column="sentence").fit(table.to_numpy(), "tag")
 
 
 def test_labels_in_another_order_than_the_table_are_warned_about():
@@ -379,8 +395,8 @@ def test_labels_in_another_order_than_the_table_are_warned_about():
     rows, tags = table.drop(columns="tag"), table["tag"]
     turned = tags[::-1]
     with pytest.warns(UserWarning, match="in another order"):
-        make(by="sentence").fit(rows, turned)
-    tagger = make(by="sentence").fit(rows, turned.loc[rows.index])
+        make(sequence_column="sentence").fit(rows, turned)
+    tagger = make(sequence_column="sentence").fit(rows, turned.loc[rows.index])
     with pytest.warns(UserWarning, match="in another order"):
         tagger.score(rows, turned)
     with warnings.catch_warnings():
@@ -395,7 +411,7 @@ def test_a_column_that_has_become_text_or_is_no_longer_is_refused(tmp_path):
         "code": ["01", "02", "01"],
         "t": ["A", "B", "A"],
     }
-    tagger = make(by="s").fit(table, "t")
+    tagger = make(sequence_column="s").fit(table, "t")
     tagger.save(tmp_path / "m.cw")
     for known in (tagger, cw.load(tmp_path / "m.cw")):
         assert list(known.predict(table)) == table["t"]
@@ -408,6 +424,8 @@ def test_a_column_that_has_become_text_or_is_no_longer_is_refused(tmp_path):
 def test_a_table_that_is_not_there_yet_is_refused():
     polars = pytest.importorskip("polars", reason="polars is not installed")
     with pytest.raises(DataError, match=r"LazyFrame cannot be read; call its collect\(\)"):
-        make(by="sentence").fit(polars.DataFrame(LONG).lazy(), "tag")
+        make(sequence_column="sentence").fit(polars.DataFrame(LONG).lazy(), "tag")
     batch = pytest.importorskip("pyarrow").record_batch(LONG)
-    assert make(by="sentence").fit(batch, "tag").predict(batch).to_pylist() == LONG["tag"]
+    assert (
+        make(sequence_column="sentence").fit(batch, "tag").predict(batch).to_pylist() == LONG["tag"]
+    )

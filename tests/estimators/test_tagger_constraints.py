@@ -43,8 +43,8 @@ def test_labels_forbidden_in_training_cost_nothing():
     x = [[["a"]], [["b"]], [["a"]]]
     y = [["A"], ["B"], ["B"]]
     options = [[None], [None], [{"B"}]]
-    clamped = tight(boundaries=False).fit(x, y, allowed=options)
-    without = tight(boundaries=False).fit(x[:2], y[:2])
+    clamped = tight(boundary_weights=False).fit(x, y, allowed=options)
+    without = tight(boundary_weights=False).fit(x[:2], y[:2])
     np.testing.assert_allclose(clamped.coef_, without.coef_, atol=1e-4)
 
 

@@ -51,9 +51,9 @@ def test_the_k_best_are_those_of_brute_force_with_their_probabilities(tagger):
         {
             "feature_pairs": st.sampled_from(["all", "seen"]),
             "transitions": st.sampled_from(["all", "seen"]),
-            "forbidden": st.sampled_from([None, [("A", "C"), ("B", "B")]]),
+            "forbidden_transitions": st.sampled_from([None, [("A", "C"), ("B", "B")]]),
             "intercept": st.booleans(),
-            "boundaries": st.booleans(),
+            "boundary_weights": st.booleans(),
             "n_jobs": st.sampled_from([1, 2]),
         }
     ),
@@ -76,16 +76,17 @@ def test_the_way_straight_to_the_labels_and_the_one_by_scores_agree(options, for
     given = [np.array(x) for x in given] if form == "arrays" else [*given, []]
     free = [["A"] * len(x) for x in given]
     free[0][-1:], free[1][-1:], free[2][-1:] = ["A"], ["B"], ["C"]
-    forbidden, options["forbidden"] = options["forbidden"], None
+    name = "forbidden_transitions"
+    forbidden, options[name] = options[name], None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tagger = cw.SequenceTagger(max_epochs=1, **options).fit(given, free)
-    tagger.set_params(forbidden=forbidden)
+    tagger.set_params(forbidden_transitions=forbidden)
     if forbidden is not None:
         model = ChainModel.build(
             tagger._training[0], 3, feature_pairs=options["feature_pairs"],
             transitions=options["transitions"], forbidden=forbidden, classes=tagger.classes_,
-            intercept=options["intercept"], boundaries=options["boundaries"],
+            intercept=options["intercept"], boundaries=options["boundary_weights"],
         )  # fmt: skip
         tagger._set(tagger.encoder_, tagger.labels_, model, tagger.coef_)
     weights = size * rng.integers(-3, 4, len(tagger.coef_)).astype(float)

@@ -31,11 +31,12 @@ def test_parameters_are_kept_as_given_and_can_be_set():
     values = {
         "loss": "log", "C": 2, "solver": SDCA(sampling="cyclic"), "tol": 1e-2, "max_epochs": 7,
         "max_seconds": 3, "feature_pairs": "seen", "transitions": np.ones((3, 3)),
-        "intercept": False, "boundaries": False, "template": "ner", "n_hash": 8, "min_count": 2,
+        "intercept": False, "boundary_weights": False, "template": "ner", "n_hash": 8,
+        "min_count": 2,
         "class_weight": "balanced", "n_jobs": 2, "max_memory": 1, "checkpoint": "file",
         "checkpoint_seconds": 1, "resume": True, "gamma": 0.5, "smoother": "entropy",
-        "random_state": 5, "verbose": 1, "forbidden": [("O", "I-X")], "device": "cpu",
-        "dtype": "float32", "by": "sentence", "l1_ratio": 0.5, "cost": np.ones((2, 2)),
+        "random_state": 5, "verbose": 1, "forbidden_transitions": [("O", "I-X")], "device": "cpu",
+        "dtype": "float32", "sequence_column": "sentence", "l1_ratio": 0.5, "cost": np.ones((2, 2)),
     }  # fmt: skip
     tagger = SequenceTagger(**values)
     assert set(tagger.get_params()) == set(values)

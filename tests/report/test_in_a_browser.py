@@ -167,7 +167,14 @@ TEMPLATE = "U1:%x[0,0]\nU2:%x[-1,0]/%X[1,0]\nU3:%x[-2,1]\nU4:%x[@1,0]/%x[@-1,1]\
     ("template", "options"),
     [
         ("ner", {}),
-        (TEMPLATE, {"feature_pairs": "seen", "boundaries": False, "forbidden": [("O", "I-X")]}),
+        (
+            TEMPLATE,
+            {
+                "feature_pairs": "seen",
+                "boundary_weights": False,
+                "forbidden_transitions": [("O", "I-X")],
+            },
+        ),
     ],
     ids=["ner", "crfpp"],
 )

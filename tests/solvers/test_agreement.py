@@ -66,7 +66,7 @@ def on_chains(seed: int, solver: Any) -> Any:
     """The tagger without weights for first and last tokens, which the graphs do not have."""
     X, y, C = chains(seed)
     tagger = cw.SequenceTagger(
-        loss="hinge", C=C, solver=solver, boundaries=False, tol=TOL, max_epochs=3000,
+        loss="hinge", C=C, solver=solver, boundary_weights=False, tol=TOL, max_epochs=3000,
         random_state=seed,
     )  # fmt: skip
     return tagger.fit([x for x, _ in X], [labels.tolist() for labels in y])

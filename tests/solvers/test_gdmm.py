@@ -38,7 +38,7 @@ VARIANTS = {
     "bgcd": GDMM("bgcd"),
     "full": GDMM(factor_search="full"),
     "sampled": GDMM(factor_search="sampled"),
-    "one label, no rest": GDMM(admit=1, quiet=0.0, adaptive=False),
+    "one label, no rest": GDMM(max_new_labels=1, shrink_below=0.0, adaptive=False),
 }
 every_variant = pytest.mark.parametrize("solver", VARIANTS.values(), ids=VARIANTS.keys())
 HONEST = 1e-9
@@ -421,7 +421,7 @@ def test_forbidden_transitions_and_other_losses_are_refused_by_gdmm() -> None:
 
 @pytest.mark.parametrize("bad", [
     {"step_rule": "newton"}, {"factor_search": "none"}, {"rho": 0.0}, {"eta": -1.0},
-    {"partition": 0}, {"admit": 0}, {"quiet": -1.0},
+    {"partition": 0}, {"max_new_labels": 0}, {"shrink_below": -1.0},
 ])  # fmt: skip
 def test_bad_parameters_of_gdmm_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(DataError, match=next(iter(bad))):

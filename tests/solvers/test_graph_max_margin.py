@@ -144,7 +144,7 @@ def test_on_chains_idal_near_gamma_zero_graph_bcfw_and_chain_bcfw_have_one_optim
     data, model = GraphDataset.from_examples(X, y), PairwiseModel([3], 3)
     # The chain solver has its own oracle, model and data path: no code is shared with graphs.
     tagger = cw.SequenceTagger(
-        loss="hinge", C=0.2, solver="bcfw", boundaries=False, tol=1e-6, max_epochs=5000,
+        loss="hinge", C=0.2, solver="bcfw", boundary_weights=False, tol=1e-6, max_epochs=5000,
         random_state=0,
     ).fit([x for x, _ in X], [labels.tolist() for labels in y])  # fmt: skip
     chain = tagger.certificate_

@@ -56,7 +56,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; an error of ours, of the file system or of memory ends with status 2."""
-        from cliquewise.cli.formatting import with_flags
+        from cliquewise.cli.formatting import error_message
         from cliquewise.errors import CliquewiseError
 
         try:
@@ -77,10 +77,8 @@ class LazyGroup(click.Group):
         except (CliquewiseError, OSError, MemoryError) as error:
             if ctx.meta.get(DEBUG):
                 raise
-            lines = str(error).split("\n") if str(error) else [type(error).__name__]
-            message = "; ".join(line.strip().rstrip(";") for line in lines)
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            click.echo(f"cliquewise: error: {with_flags(message, command)}", err=True)
+            click.echo(f"cliquewise: error: {error_message(error, command)}", err=True)
             if isinstance(error, OSError):
                 _drop_output()
             ctx.exit(2)

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from cliquewise.cli import debug_option
-from cliquewise.cli.formatting import GroupedCommand, counted, size_of, with_flags
+from cliquewise.cli.formatting import GroupedCommand, counted, size_of
+from cliquewise.cli.options import option_groups, parameter_options
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
     FORMATS,
@@ -17,105 +18,48 @@ from cliquewise.cli.tagging import (
     read_labeled,
     reading_options,
 )
+from cliquewise.estimators.parameters import SequenceTaggerParameters
+
+_GROUPS = option_groups(SequenceTaggerParameters)
 
 
 @click.command(
     cls=GroupedCommand,
     groups={
-        "Files": "model with_state form template tabs comment encoding",
-        "Model": "loss C l1_ratio feature_pairs transitions n_hash min_count no_intercept "
-        "no_boundaries",
-        "Training": "tol solver max_epochs max_seconds seed jobs device dtype",
-        "Long runs": "cache max_memory checkpoint checkpoint_seconds resume quiet",
+        "Files": ["model", "with_state", "form", *_GROUPS["Files"], "tabs", "comment", "encoding"],
+        "Model": _GROUPS["Model"],
+        "Training": _GROUPS["Training"],
+        "Long runs": ["cache", *_GROUPS["Long runs"]],
     },
 )
 @click.argument("train", type=click.Path())
 @click.option(
-    "--model", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="File to write."
+    "--model",
+    required=True,
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write the model to this file.",
 )
-@click.option("--with-state", is_flag=True, help="Keep the sentences in it, for update.")
+@click.option(
+    "--with-state", is_flag=True, help="Store the sentences in the model, for cliquewise update."
+)
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
     default="conll",
     show_default=True,
-    help="Of TRAIN.",
+    help="Read TRAIN in this format.",
 )
-@click.option(
-    "--template",
-    metavar="NAME|FILE",
-    help="columns, chunking or ner. [default: columns]",
-)
-@click.option(
-    "--loss",
-    default="log",
-    show_default=True,
-    metavar="NAME",
-    help="log, hinge and others.",
-)
-@click.option("--C", "C", default=1.0, show_default=True, help="Weight of the data.")
-@click.option("--l1-ratio", default=0.0, show_default=True, help="Share of L1.")
-@click.option("--c1", type=float, hidden=True)  # CRFsuite's names, which get a translation
+@parameter_options(SequenceTaggerParameters)
+@click.option("--c1", type=float, hidden=True)  # names of CRFsuite, for the error message
 @click.option("--c2", type=float, hidden=True)
-@click.option("--tol", default=1e-3, show_default=True, help="Relative gap to stop at.")
-@click.option(
-    "--solver",
-    default="auto",
-    show_default=True,
-    metavar="NAME",
-    help="See docs/solvers.md.",
-)
-@click.option(
-    "--feature-pairs",
-    type=click.Choice(["all", "seen"]),
-    default="all",
-    show_default=True,
-    help="Pairs with a weight.",
-)
-@click.option(
-    "--transitions",
-    type=click.Choice(["all", "seen", "BIO", "BIOES"]),
-    default="all",
-    show_default=True,
-    metavar="[all|seen|BIO|BIOES]",
-    help="Weighted, or possible.",
-)
-@click.option("--max-epochs", default=100.0, show_default=True, help="Passes over the data.")
-@click.option("--max-seconds", metavar="S", type=float, help="Stop earlier.")
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Same seed, same bits.",
-)
-@click.option("--n-hash", metavar="N", type=int, help="Hash attributes into N; no names.")
-@click.option("--min-count", default=1, show_default=True, help="Drop rarer attributes.")
-@click.option("--no-intercept", is_flag=True, help="No weight per label alone.")
-@click.option("--no-boundaries", is_flag=True, help="No begin and end weights per label.")
-@click.option("--jobs", default=1, show_default=True, help="Threads; -1: all processors.")
-@click.option("--device", metavar="NAME", help="Train on a GPU: cuda (needs PyTorch).")
-@click.option(
-    "--dtype",
-    type=click.Choice(["float64", "float32"]),
-    default="float64",
-    show_default=True,
-    help="Of the solver's state.",
-)
 @click.option(
     "--cache",
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="Keep large data here, on disk.",
+    help="Store data that exceed --max-memory in this directory.",
 )
-@click.option("--max-memory", default=8.0, show_default=True, help="In GiB.")
-@click.option(
-    "--checkpoint", metavar="FILE", type=click.Path(dir_okay=False), help="Keep the state here."
-)
-@click.option("--checkpoint-seconds", default=60.0, show_default=True, help="How often.")
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if it exists.")
-@click.option("--quiet", is_flag=True, help="No progress line.")
 @reading_options("utf-8")
 @debug_option
 def command(
@@ -124,11 +68,6 @@ def command(
     with_state: bool,
     form: str,
     template: str | None,
-    no_intercept: bool,
-    no_boundaries: bool,
-    seed: int,
-    jobs: int,
-    quiet: bool,
     layout: dict[str, str | None],
     cache: str | None,
     **parameters: Any,
@@ -165,15 +104,7 @@ def command(
         click.Path(exists=True, dir_okay=False).convert(train, _argument("train"), None)
         with waiting(f"reading {train}"):
             data = read_labeled(train, form, written)
-    tagger = SequenceTagger(
-        template=template,
-        intercept=not no_intercept,
-        boundaries=not no_boundaries,
-        random_state=seed,
-        n_jobs=jobs,
-        verbose=0 if quiet else 1,
-        **parameters,
-    )
+    tagger = SequenceTagger(template=template, **parameters)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -195,9 +126,24 @@ def command(
             err=True,
         )
     for warning in caught:
-        if parameters["tol"] or not issubclass(warning.category, ConvergenceWarning):
-            text = with_flags(str(warning.message), command)
-            click.echo(f"warning: {text}", err=True)
+        if not issubclass(warning.category, ConvergenceWarning):
+            click.echo(f"warning: {warning.message}", err=True)
+        elif parameters["tol"]:
+            click.echo(f"warning: {_convergence_warning(tagger)}", err=True)
+
+
+def _convergence_warning(tagger: Any) -> str:
+    """Describe how far training is from its tolerance, and which options help."""
+    c = tagger.certificate_
+    if c.status == "none":
+        return "training stopped without a certificate, because the problem is not convex"
+    text = f"training stopped at relative gap {c.gap:.3g} (--tol {tagger.tol:g}); "
+    if c.rounding > tagger.tol * abs(c.primal):
+        return text + (
+            f"rounding errors may reach {c.rounding:.3g} of the objective {c.primal:.3g}: "
+            "scale the features, or lower --C"
+        )
+    return text + "raise --max-epochs or --max-seconds, lower --C, or try another --solver"
 
 
 def _argument(name: str) -> click.Parameter:

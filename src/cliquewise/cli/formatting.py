@@ -1,16 +1,13 @@
-"""What commands look like: help in groups, errors that name flags."""
+"""Help in groups, error messages with flags, numbers with units."""
 
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any
 
 import click
-
-#: Parameters of Python that have other names as flags.
-ALIASES = {"n_jobs": "jobs", "random_state": "seed"}
 
 
 class GroupedCommand(click.Command):
@@ -18,11 +15,13 @@ class GroupedCommand(click.Command):
 
     Parameters
     ----------
-    groups : dict of str to str
-        Heads, and the names of the options below them, in order; the others come last.
+    groups : dict of str to list of str
+        Headings, and the names of the options below them, in order; the others come last.
     """
 
-    def __init__(self, *arguments: Any, groups: dict[str, str], **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, groups: Mapping[str, Sequence[str]], **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
         self.groups = groups
 
@@ -30,7 +29,7 @@ class GroupedCommand(click.Command):
         """Write the options, a section for each group."""
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
         records = {option.name: option.get_help_record(ctx) for option in options}
-        named = {head: names.split() for head, names in self.groups.items()}
+        named = {head: list(names) for head, names in self.groups.items()}
         grouped = {name for names in named.values() for name in names}
         named["Other"] = [name for name in records if name not in grouped and name is not None]
         for head, names in named.items():
@@ -40,24 +39,35 @@ class GroupedCommand(click.Command):
                     formatter.write_dl(rows, col_max=34)
 
 
-def with_flags(text: str, command: click.Command | None) -> str:
-    """A message of the library with the flags of a command for the parameters of Python."""
-    if command is None:
-        return text
-    options = [p for p in command.params if isinstance(p, click.Option)]
-    flags = {str(option.name): max(option.opts, key=len) for option in options}
-    flags |= {ours: flags[name] for ours, name in ALIASES.items() if name in flags}
-    if "tabs" in flags:
-        text = text.replace(r"separator='\t'", "--tabs")
-    for name, flag in flags.items():
-        value = re.compile(rf"""(?<![\w-]){name}=(["'])([^"']*)\1""")
-        for found in value.finditer(text):
-            text = text.replace(found[0], f"{flag} {quote(found[2])}")
-        if "_" in name:
-            text = re.sub(rf"(?<![\w-]){name}\b", flag, text)
-        else:  # a word that may be one of the language, too: only where a value follows
-            text = re.sub(rf"(?<![\w-]){name}(?= (= |'[^']*' is not))", flag, text)
-    return re.sub(r"\b(lower|raise) C\b", r"\1 --C", text)
+def error_message(error: BaseException, command: click.Command | None) -> str:
+    """Return the message of an error on one line, with flags in place of Python parameters.
+
+    Parameters
+    ----------
+    error : Exception
+        The message of a ``ParameterError`` begins with the flag, and suggested values are
+        written as options. After other errors with ``parameters``, flags follow in parentheses.
+    command : click.Command, optional
+    """
+    from cliquewise.cli.options import flags_of
+    from cliquewise.errors import CliquewiseError, ParameterError
+
+    flags = flags_of(command)
+
+    def setting(name: str, value: object) -> str:
+        if name == "separator" and "tabs" in flags:
+            return flags["tabs"]
+        return f"{flags[name]} {quote(str(value))}" if name in flags else f"{name}={value!r}"
+
+    if isinstance(error, ParameterError):
+        text = error.message_for(flags.get(error.parameter, error.parameter))
+    elif isinstance(error, CliquewiseError):
+        own = [flags[name] for name in error.parameters if name in flags]
+        text = error.render(setting)
+        text += f" ({'option' if len(own) == 1 else 'options'} {', '.join(own)})" if own else ""
+    else:
+        text = str(error) or type(error).__name__
+    return "; ".join(line.strip().rstrip(";") for line in text.split("\n"))
 
 
 def counted(number: float, word: str, plural: str | None = None) -> str:

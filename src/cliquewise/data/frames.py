@@ -55,7 +55,7 @@ def split_table(
 ) -> tuple[list[list[dict[str, Any]]], list[list[Any]] | None]:
     """One long table of tokens, with a column that says of which sequence each is, as sequences.
 
-    ``SequenceTagger(by=...)`` takes such tables as they are, and answers with columns.
+    ``SequenceTagger(sequence_column=...)`` takes such tables as they are, and answers with columns.
 
     Parameters
     ----------
@@ -259,8 +259,9 @@ class Layout:
         if not columns and len(table):
             raise DataError(
                 "a table with a row per sequence needs columns of lists; where a row is a token, "
-                'name the column that tells the sequences apart: SequenceTagger(by="sentence"), '
-                'or cliquewise.data.split_table(table, by="sentence", label="tag")'
+                "name the column that identifies the sequence: "
+                'SequenceTagger(sequence_column="sentence"), or '
+                'cliquewise.data.split_table(table, by="sentence", label="tag")'
             )
         offsets = offsets_of(_lengths(table, columns))
         return cls(table, list(columns), offsets, list(range(len(table))), None)
@@ -346,7 +347,8 @@ class Layout:
             return found
         if any(isinstance(label, list) for sequence in found for label in sequence[:1]):
             raise DataError(
-                f"{name} holds lists: a row of this table is a sequence, so leave out by=..."
+                f"{name} holds lists: a row of this table is a sequence, so leave out "
+                "sequence_column"
             )
         empty = any("" in sequence for sequence in found)
         return [[None if c == "" else c for c in s] for s in found] if empty else found

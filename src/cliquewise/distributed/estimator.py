@@ -13,6 +13,7 @@ from cliquewise.distributed.inputs import partitions
 from cliquewise.distributed.problem import ClusterProblem
 from cliquewise.errors import UnsupportedError
 from cliquewise.estimators._base import DOCUMENTATION, Estimator
+from cliquewise.estimators.parameters import check_supported
 from cliquewise.solvers.base import Start
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.solvers.owlqn import OWLQN
@@ -39,6 +40,7 @@ class ClusterEstimator:
     def _cluster(self) -> Cluster:
         """The workers, checked."""
         self._check_parameters()  # type: ignore[attr-defined]
+        check_supported(type(self), self.get_params(deep=False), "dask")  # type: ignore[attr-defined]
         if not isinstance(self.solver, LBFGS) and self.solver not in ("auto", "lbfgs", "owlqn"):
             raise UnsupportedError(
                 f"solver {self.solver!r} needs the examples one by one; on a cluster these work "

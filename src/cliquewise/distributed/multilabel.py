@@ -17,6 +17,7 @@ from cliquewise.distributed.problem import ClusterProblem
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import rollback_on_error
 from cliquewise.estimators.multilabel import MultiLabelClassifier, Rows
+from cliquewise.estimators.parameters import cluster_client
 from cliquewise.models.label_sets import multilabel_model
 from cliquewise.oracles.label_rows import is_narrow
 
@@ -60,7 +61,7 @@ class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
     """
 
     _: KW_ONLY
-    client: Any = None
+    client: Any = cluster_client()
 
     _kind: ClassVar[str] = "label_graph"
     _local: ClassVar[type[MultiLabelClassifier]] = MultiLabelClassifier

@@ -10,6 +10,7 @@ import dask.bag
 import numpy as np
 
 from cliquewise.data.conversion import SequenceEncoder
+from cliquewise.deprecation import renamed_keywords
 from cliquewise.distributed import chains
 from cliquewise.distributed.cluster import Cluster
 from cliquewise.distributed.estimator import ClusterEstimator
@@ -19,11 +20,13 @@ from cliquewise.distributed.problem import ClusterProblem
 from cliquewise.errors import UnsupportedError
 from cliquewise.estimators._base import rollback_on_error
 from cliquewise.estimators._inputs import class_weights
+from cliquewise.estimators.parameters import cluster_client, old_names
 from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 from cliquewise.models.chain import ChainModel
 from cliquewise.ragged import Floats
 
 
+@renamed_keywords(**old_names(SequenceTagger))
 @dataclass(eq=False, repr=False)
 class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
     """:class:`~cliquewise.SequenceTagger` on a Dask cluster.
@@ -67,7 +70,7 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
     """
 
     _: KW_ONLY
-    client: Any = None
+    client: Any = cluster_client()
     max_epochs: float = 1000
 
     _kind: ClassVar[str] = "chain"
@@ -98,10 +101,6 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
         callback : callable, optional
             Called with every row of the trace.
         """
-        if self.device is not None:
-            raise UnsupportedError(f"device={self.device!r}: workers of a cluster train on CPUs")
-        if self.cost is not None:
-            raise UnsupportedError("cost is not known on a cluster, where a wrong label costs 1")
         cluster = self._cluster()
         parts = in_pairs(X, y, sample_weight)
         encoder = SequenceEncoder(self.template, self.n_hash, 1)
@@ -137,8 +136,8 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
             for part, own in zip(encoded, pieces, strict=True)
         ]
         weighted = chains.Settings(
-            self.feature_pairs, self.transitions, self.forbidden, bool(self.intercept),
-            bool(self.boundaries),
+            self.feature_pairs, self.transitions, self.forbidden_transitions, bool(self.intercept),
+            bool(self.boundary_weights),
         )  # fmt: skip
         seen = []
         if weighted.by_data:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -17,9 +17,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.certificate import Certificate
+from cliquewise.deprecation import translate_keywords, warn_renamed
 from cliquewise.errors import DataError, warn_user
-from cliquewise.estimators._parameters import NOT_SAVED, check_parameters, check_ranges
 from cliquewise.estimators._stored import Arrays, Header, restored_weights, rounded
+from cliquewise.estimators.parameters import (
+    Role,
+    TrainingParameters,
+    check_file_parameters,
+    check_parameters,
+    names_with_role,
+    old_names,
+    saved_parameters,
+)
 from cliquewise.persistence import check_target, write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
@@ -32,17 +41,6 @@ from cliquewise.trace import Trace
 
 #: The site, as `[project.urls]` of pyproject.toml names it.
 DOCUMENTATION = "https://cliquewise.readthedocs.io/"
-_PLAIN = str | bool | int | float | None
-#: Parameters that the objective depends on, beside those of the model.
-OBJECTIVE = (
-    "loss", "C", "l1_ratio", "gamma", "entropy", "epsilon", "smoother", "cost", "class_weight",
-    "cost_missing", "cost_wrong",
-)  # fmt: skip
-#: Parameters that the model is made by; files hold them as they were then.
-MODEL = (
-    "intercept", "boundaries", "feature_pairs", "transitions", "forbidden", "pairwise", "pairs",
-    "label_graph", "partial",
-)  # fmt: skip
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -63,49 +61,41 @@ def rollback_on_error(method: Method) -> Method:
 
 
 @dataclass(eq=False, repr=False)
-class Estimator(BaseEstimator):  # type: ignore[misc]
-    """Base of all estimators; subclasses are dataclasses of their parameters, too.
+class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
+    """Base of all estimators: training, model files and reports.
 
-    The fields below are the parameters of a training run; :class:`~cliquewise.SequenceTagger`
-    documents them. A subclass adds its own (``C`` always), fits by :meth:`_train`, and says
-    by :meth:`_to_file` and :meth:`_from_file` what a file needs beside what all share.
+    A subclass also inherits from its table in :mod:`cliquewise.estimators.parameters`. It calls
+    :meth:`_train` in ``fit``, and packs and restores its fitted state in :meth:`_to_file` and
+    :meth:`_from_file`.
     """
-
-    _: KW_ONLY
-    l1_ratio: float = 0.0
-    solver: Any = "auto"
-    tol: float = 1e-3
-    max_epochs: float = 1000
-    max_seconds: float | None = None
-    max_memory: float = 8.0
-    random_state: Any = None
-    verbose: int = 0
 
     # scikit-learn's picture of an estimator links to its page of the reference
     _doc_link_module: ClassVar[str] = "cliquewise"
     _doc_link_template: ClassVar[str] = (
         DOCUMENTATION + "api/generated/cliquewise.{estimator_name}.html"
     )
-    #: The losses that it can minimize.
-    _losses: ClassVar[tuple[str, ...]] = ()
-    #: Whether ``C="auto"`` is known.
-    _chooses_C: ClassVar[bool] = False
+    # ---- parameters
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters; see scikit-learn. Old names work with a FutureWarning."""
+        renamed = old_names(type(self))
+        if not renamed.keys().isdisjoint(parameters):
+            parameters = translate_keywords(type(self).__name__, parameters, renamed)
+        return super().set_params(**parameters)  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a parameter by its old name; called only for missing attributes."""
+        new = None if name.startswith("_") else old_names(type(self)).get(name)
+        if new is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        warn_renamed(type(self).__name__, name, new)
+        return getattr(self, new)
 
     # ---- training
 
     def _check_parameters(self) -> None:
-        """Refuse numbers with which no run can end well."""
-        for name in ("tol", "max_epochs", "max_seconds", "max_memory", "C"):
-            value = getattr(self, name)
-            if value is None and name == "max_seconds":
-                continue
-            if name == "C" and self._chooses_C and isinstance(value, str) and value == "auto":
-                continue
-            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            if not number or not value >= 0 or (name == "C" and not 0 < value < np.inf):
-                least = "a positive number" if name == "C" else "a number that is not negative"
-                raise DataError(f"{name} = {value!r}; it must be {least}")
-        check_ranges(_plain_parameters(self.get_params(deep=False)))
+        """Raise a ParameterError if a parameter has a value that training cannot use."""
+        check_parameters(type(self), self.get_params(deep=False))
 
     def _wanted(self) -> Any:
         """The solver to train with: a name or an instance."""
@@ -148,12 +138,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _remember(self) -> None:
         """Keep the parameters that weights and certificate are of."""
-        self._objective, self._made = self._settings(), self._settings(MODEL)
+        self._objective, self._made = self._settings(), self._settings("model")
 
-    def _settings(self, names: tuple[str, ...] = OBJECTIVE) -> dict[str, Any]:
-        """What the objective depends on beside the data and the model."""
-        given = self.get_params(deep=False)
-        return {name: _copied(given[name]) for name in names if name in given}
+    def _settings(self, role: Role = "objective") -> dict[str, Any]:
+        """Return copies of the parameters with a role."""
+        return {name: _copied(getattr(self, name)) for name in names_with_role(type(self), role)}
 
     @property
     def _has_own_certificate(self) -> bool:
@@ -231,7 +220,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             if not np.array_equal(arrays["coef"], exact):
                 certificate = self._certificate_of(rounded(self.coef_, dtype).astype(np.float64))
         parameters = self._plain_parameters()
-        check_parameters(parameters, self._get_param_names(), self._losses)
+        check_file_parameters(type(self), parameters)
         columns = self.trace_.columns
         cells = [self.trace_[name] for name in columns]
         shared = {
@@ -250,8 +239,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     @classmethod
     def _restored(cls, arrays: Arrays, header: Header) -> Self:
         """A fitted estimator from what :meth:`save` wrote; any ValueError means damage."""
-        check_parameters(header["params"], cls._get_param_names(), cls._losses)
-        estimator = cls(**header["params"])
+        parameters = check_file_parameters(cls, header["params"])
+        header = {**header, "params": parameters}
+        estimator = cls(**parameters)
         c = header["certificate"]
         if c["status"] not in ("exact", "bound", "none"):
             raise DataError(f"its certificate says {c['status']!r:.40}")
@@ -277,8 +267,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return estimator
 
     def _plain_parameters(self) -> dict[str, Any]:
-        """The parameters that a file holds."""
-        return _plain_parameters(self.get_params(deep=False) | self.__dict__.get("_made", {}))
+        """Return the parameters that a file holds; those of the model as training used them."""
+        used = self.get_params(deep=False) | self.__dict__.get("_made", {})
+        return saved_parameters(type(self), used)
 
     def _certificate_of(self, weights: Floats) -> Certificate:
         """What is proved of other weights than those that training found."""
@@ -321,27 +312,11 @@ def _passes(n_iter: Any) -> int:
     return math.ceil(number)
 
 
-def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Those that JSON can hold and that mean something elsewhere."""
-    plain = {
-        name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-        for name, value in parameters.items()
-        if name not in NOT_SAVED
-    }
-    return {name: value for name, value in plain.items() if _is_plain(value)}
-
-
 def _copied(value: Any) -> Any:
     """A value that nobody else changes, and that can be compared: arrays are lists."""
     if isinstance(value, list | tuple):
         return [_copied(part) for part in value]
     return np.asarray(value).tolist() if hasattr(value, "__array__") else deepcopy(value)
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return isinstance(value, _PLAIN)
 
 
 def _trace(columns: Any, cells: NDArray[Any]) -> Trace:

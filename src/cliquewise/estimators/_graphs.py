@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -11,12 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Estimator
-from cliquewise.estimators._parameters import whole
 from cliquewise.estimators._stored import Arrays, Header, checked_weights
+from cliquewise.estimators.parameters import GraphParameters, check_integer
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.relaxed import relaxed_beliefs
-from cliquewise.problems.cliques import LOSSES
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.ragged import Floats, first_best, offsets_of
 from cliquewise.solvers.base import Start, get
@@ -28,19 +27,8 @@ _RELAXED_1 = {"idal", "soft_sdca", "soft_bcfw", "gdmm_graph", "gdmm_multilabel"}
 
 
 @dataclass(eq=False, repr=False)
-class GraphEstimator(Estimator):
+class GraphEstimator(GraphParameters, Estimator):
     """Base of the estimators over pairwise graphs; ``model_``, ``coef_`` are the fitted state."""
-
-    loss: str = "log"
-    C: float = 1.0
-    _: KW_ONLY
-    gamma: float = 1.0
-    entropy: str = "gini"
-    epsilon: float = 0.9
-    inference: str = "auto"
-    intercept: bool = True
-
-    _losses: ClassVar[tuple[str, ...]] = LOSSES
 
     def _fit_graphs(
         self, model: PairwiseModel, data: GraphDataset, weights: Floats, cost: Floats | None
@@ -141,12 +129,12 @@ class GraphEstimator(Estimator):
         if not self.gamma > 0:
             raise DataError(f"gamma = {self.gamma}; it must be positive")
         about, pairs, most = header["model"], np.array(arrays["pairs"]), arrays["coef"].size
-        cards = [whole(k, "a number of labels", 1, most) for k in about["cardinalities"]]
+        cards = [check_integer(k, "a number of labels", 1, most) for k in about["cardinalities"]]
         _check_pairs(pairs, cards, most)
         self.model_ = PairwiseModel(
             cards,
-            whole(about["n_features"], "its number of features", 0, most),
-            whole(about["n_edge_features"], "its number of edge features", 0, most),
+            check_integer(about["n_features"], "its number of features", 0, most),
+            check_integer(about["n_edge_features"], "its number of edge features", 0, most),
             about["pairwise"],
             bool(about["intercept"]),
             pairs,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,8 @@ from cliquewise.data.matrices import first_beyond
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._base import Estimator, rollback_on_error
 from cliquewise.estimators._inputs import check_sample_weight, listed, same_length, threads
-from cliquewise.estimators._parameters import whole
 from cliquewise.estimators._stored import Arrays, Header, checked_weights
+from cliquewise.estimators.parameters import CandidateRankerParameters, check_integer
 from cliquewise.models.candidates import CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
 from cliquewise.problems.candidates import CandidateProblem
@@ -22,7 +22,7 @@ from cliquewise.ragged import Floats
 
 
 @dataclass(eq=False, repr=False)
-class CandidateRanker(Estimator):
+class CandidateRanker(CandidateRankerParameters, Estimator):
     """Score candidates linearly, so that the right one of each list comes first.
 
     Parameters
@@ -52,13 +52,6 @@ class CandidateRanker(Estimator):
     >>> bool(ranker.certificate_.gap <= 1e-3)
     True
     """
-
-    loss: str = "hinge"
-    C: float = 1.0
-    _: KW_ONLY
-    n_jobs: int | None = 1
-
-    _losses: ClassVar[tuple[str, ...]] = CandidateProblem.losses_known
 
     @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, costs: Any = None) -> Any:
@@ -114,7 +107,7 @@ class CandidateRanker(Estimator):
         return {"coef": self.coef_}, {"n_features": self.n_features_in_}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
-        self.n_features_in_ = whole(header["n_features"], "its number of features")
+        self.n_features_in_ = check_integer(header["n_features"], "its number of features")
         self.coef_ = checked_weights(arrays, self.n_features_in_)
 
     def _data(self, X: Any) -> CandidateSets:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from cliquewise.estimators._stored import (
     plain_classes,
     saved_weights,
 )
+from cliquewise.estimators.parameters import GraphLabelerParameters
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.oracles.batch_map import quick_map
@@ -36,7 +37,7 @@ from cliquewise.ragged import Floats, gather, offsets_of
 
 
 @dataclass(eq=False, repr=False)
-class GraphLabeler(GraphEstimator):
+class GraphLabeler(GraphLabelerParameters, GraphEstimator):
     """Pairwise model of the labels of a graph's nodes.
 
     Parameters
@@ -95,11 +96,6 @@ class GraphLabeler(GraphEstimator):
     >>> [labels.tolist() for labels in labeler.predict(X)]
     [['in', 'in', 'out'], ['out', 'in']]
     """
-
-    _: KW_ONLY
-    pairwise: str = "table"
-    class_weight: Any = None
-    cost: Any = None
 
     @rollback_on_error
     def fit(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -18,8 +18,8 @@ from cliquewise.estimators._inputs import (
     same_length,
     threads,
 )
-from cliquewise.estimators._parameters import whole
 from cliquewise.estimators._stored import Arrays, Header, checked_weights
+from cliquewise.estimators.parameters import MatcherParameters, check_integer
 from cliquewise.metrics import pair_f1
 from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.oracles.matching import Assignment, k_best_assignments
@@ -28,7 +28,7 @@ from cliquewise.ragged import Floats, Ints
 
 
 @dataclass(eq=False, repr=False)
-class Matcher(Estimator):
+class Matcher(MatcherParameters, Estimator):
     """Bipartite matchings with scores linear in the features of pairs.
 
     Parameters
@@ -69,17 +69,6 @@ class Matcher(Estimator):
     >>> matcher.predict(X)
     [array([1, 0])]
     """
-
-    loss: str = "hinge"
-    C: float = 1.0
-    _: KW_ONLY
-    partial: bool = True
-    intercept: bool = True
-    cost_missing: float = 1.0
-    cost_wrong: float = 1.0
-    n_jobs: int | None = 1
-
-    _losses: ClassVar[tuple[str, ...]] = MatchingProblem.losses_known
 
     @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Matcher:
@@ -128,7 +117,7 @@ class Matcher(Estimator):
         return {"coef": self.coef_}, {"n_features": self.n_features_in_}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
-        self._set(whole(header["n_features"], "its number of features"))
+        self._set(check_integer(header["n_features"], "its number of features"))
         self.coef_ = checked_weights(arrays, self.model_.dimension)
 
     def decision_function(self, X: Any) -> list[Floats]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,13 @@ from cliquewise.estimators._stored import (
     plain_classes,
     saved_weights,
 )
+from cliquewise.estimators.parameters import MulticlassParameters
 from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 from cliquewise.ragged import Floats
 
 
 @dataclass(eq=False, repr=False)
-class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
+class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  # type: ignore[misc]
     """Multinomial logistic regression with a certificate of optimality.
 
     Parameters
@@ -50,13 +51,6 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     True
     """
 
-    C: float = 1.0
-    _: KW_ONLY
-    intercept: bool = True
-    class_weight: Any = None
-    n_jobs: int | None = 1
-    dtype: str = "float64"
-
     @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MulticlassClassifier:
         """Train on ``X`` (n, d), dense or sparse, and one label per row."""
@@ -76,7 +70,7 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def _tagger(self) -> SequenceTagger:
         """A chain that reads every row as a sequence of one token."""
         parameters = self.get_params(deep=False) | {"class_weight": None}
-        return SequenceTagger(boundaries=False, **parameters)
+        return SequenceTagger(boundary_weights=False, **parameters)
 
     def _take(self, tagger: SequenceTagger) -> None:
         self.tagger_ = tagger
@@ -140,7 +134,7 @@ class MulticlassClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         tagger = self._tagger()
         tagger.certificate_, tagger.solver_ = self.certificate_, self.solver_
         tagger.trace_, tagger.n_iter_ = self.trace_, self.n_iter_
-        params = header["params"] | {"boundaries": False}
+        params = header["params"] | {"boundary_weights": False}
         own = {"classes": list(range(len(self.classes_))), "params": params}
         left = {name: part for name, part in header.items() if name != "class_weight"}
         tagger._from_file(arrays, left | own)

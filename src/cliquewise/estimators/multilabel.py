@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -18,8 +18,8 @@ from cliquewise.estimators._base import rollback_on_error
 from cliquewise.estimators._graphs import GraphEstimator
 from cliquewise.estimators._inputs import check_sample_weight, checked_rows, threads
 from cliquewise.estimators._label_choice import Choice, Validation, decide
-from cliquewise.estimators._parameters import whole
 from cliquewise.estimators._stored import Arrays, Header
+from cliquewise.estimators.parameters import MultiLabelParameters, check_integer
 from cliquewise.models.label_sets import (
     check_size,
     label_pairs,
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[misc]
+class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, GraphEstimator):  # type: ignore[misc]
     """Multilabel classification with dependent labels, after Finley and Joachims (2008).
 
     Parameters
@@ -106,14 +106,6 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
     >>> classifier.predict([[1.0, 0.1]]).tolist()
     [[1, 0, 1]]
     """
-
-    _: KW_ONLY
-    C: float | str = "auto"  # type: ignore[assignment]
-    label_graph: Any = "auto"
-    pairs: str = "table"
-    n_jobs: int | None = -1
-
-    _chooses_C: ClassVar[bool] = True
 
     @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MultiLabelClassifier:
@@ -381,7 +373,7 @@ class MultiLabelClassifier(ClassifierMixin, GraphEstimator):  # type: ignore[mis
         super()._from_file(arrays, header)
         model = self.model_
         state = header["state"]
-        self.n_labels_ = whole(state["n_labels"], "its number of labels", 1)
+        self.n_labels_ = check_integer(state["n_labels"], "its number of labels", 1)
         self._set_labels(restored(self.n_labels_, state.get("names"), state.get("as_lists")))
         if len(model.cardinalities) != self.n_labels_ or set(model.cardinalities) != {2}:
             raise DataError("its labels do not fit the model")

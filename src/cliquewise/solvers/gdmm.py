@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cliquewise.certificate import Certificate
+from cliquewise.deprecation import renamed_keywords
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.base import Factors
@@ -34,6 +35,7 @@ BACKENDS: dict[str, Any] = {
 
 
 @register
+@renamed_keywords(admit="max_new_labels", quiet="shrink_below")
 @dataclass(frozen=True)
 class GDMM(Solver):
     """Greedy direction method of multipliers, for many labels.
@@ -59,12 +61,12 @@ class GDMM(Solver):
         on label sets with ``rho="auto"``.
     partition : int, optional
         Parts of the labels with ``factor_search="sampled"``; by default 3, on graphs 2.
-    admit : int, default=4
-        On chains: labels that one search may add to a token's active set, where searches are dear
-        and rare; elsewhere one.
-    quiet : float, default=0.1
-        On chains: factors whose gap is below this share of the average rest for 1, 3, then 7
-        passes, or until a neighbor moves; 0 visits all of them in every pass.
+    max_new_labels : int, default=4
+        On chains: the number of labels that one search may add to the active set of a token,
+        because searches are expensive and rare. Elsewhere it is one.
+    shrink_below : float, default=0.1
+        On chains: skip factors whose gap is below this share of the average for 1, 3, then 7
+        epochs, or until a neighbor changes; 0 visits all factors in every epoch.
 
     Examples
     --------
@@ -95,8 +97,8 @@ class GDMM(Solver):
     eta: float = 1.0
     adaptive: bool | None = None
     partition: int | None = None
-    admit: int = 4
-    quiet: float = 0.1
+    max_new_labels: int = 4
+    shrink_below: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,8 +106,8 @@ class GDMM(Solver):
         one_of(self, "factor_search", "sublinear", "full", "sampled")
         positive(self, "rho", "auto")
         positive(self, "eta")
-        at_least(self, 1, "admit", *(["partition"] if self.partition is not None else []))
-        at_least(self, 0, "quiet")
+        at_least(self, 1, "max_new_labels", *(["partition"] if self.partition is not None else []))
+        at_least(self, 0, "shrink_below")
 
     def refuses(self, problem: Problem) -> str | None:
         """Refuse what a kind of problem cannot be given."""

@@ -221,12 +221,13 @@ class SentenceReader:
         """Refuse a line with another number of columns; the first line sets that number."""
         if self._width and len(fields) != self._width:
             where = f"line {self._first_number}" if self._first_number else "a CoNLL-U line"
-            raise FormatError(
+            error = FormatError(
                 f"{len(fields)} columns, but {where} has {self._width}; all lines need the same "
-                f"number{_remedy(line, self._first, self.format.separator)}",
+                "number",
                 self._path,
                 number,
             )
+            raise _with_remedy(error, line, self._first, self.format.separator)
         if self._width:
             return
         self._width, self._first, self._first_number = len(fields), line, number
@@ -252,13 +253,13 @@ def separator_of(line: str) -> str | None:
     return "\t" if "\t" in inside else " " if " " in inside else None
 
 
-def _remedy(line: str, first: str, separator: str | None) -> str:
-    """Return a hint for two lines that differ in their number of columns."""
+def _with_remedy(error: FormatError, line: str, first: str, separator: str | None) -> FormatError:
+    """Add a suggestion to an error about two lines that differ in their number of columns."""
     if line.startswith("#") or first.startswith("#"):
-        return "; if lines that start with # are comments, set comment='#'"
+        return error.suggesting("if lines that start with # are comments, set", "comment", "#")
     if separator is None and "\t" in line and "\t" in first:
-        return "; if only tabs separate the columns, set separator='\\t'"
-    return "; add the missing columns, or remove the extra ones"
+        return error.suggesting("if only tabs separate the columns, set", "separator", "\t")
+    return error
 
 
 def split_fields(line: str, separator: str | None) -> list[str]:

@@ -170,11 +170,10 @@ def _decode(chunks: Iterable[bytes], path: str | Path | None, encoding: str) -> 
             marked = done == 0 and error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
             likely = "utf-16" if marked else "latin-1"
             raise FormatError(
-                f"byte {done - len(pending) + error.start} (0x{byte:02x}) is not {encoding}; "
-                f"name the file's encoding, for example encoding='{likely}'",
+                f"byte {done - len(pending) + error.start} (0x{byte:02x}) is not {encoding}",
                 path,
                 line + good,
-            ) from None
+            ).suggesting("set the file's encoding, for example", "encoding", likely) from None
         except UnicodeError as error:  # of codecs that say no more
             raise FormatError(f"the file is not {encoding} ({error})", path) from None
 

@@ -21,8 +21,8 @@ from cliquewise.data.labels import Labels
 from cliquewise.data.names import pack_names, unpack_names
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError
-from cliquewise.estimators._parameters import whole
 from cliquewise.estimators._stored import Arrays, Header, checked_weights, listed_classes
+from cliquewise.estimators.parameters import check_integer
 from cliquewise.models.chain import ChainModel
 from cliquewise.persistence import unpack_strings
 from cliquewise.ragged import Floats
@@ -92,8 +92,10 @@ def unpack_chain(
     most = arrays["coef"].size
     model = ChainModel(
         n_labels=n_labels,
-        n_attributes=whole(header["n_attributes"], "its number of attributes"),
-        n_edge_attributes=whole(header["n_edge_attributes"], "its pair attributes", 0, most),
+        n_attributes=check_integer(header["n_attributes"], "its number of attributes"),
+        n_edge_attributes=check_integer(
+            header["n_edge_attributes"], "its pair attributes", 0, most
+        ),
         intercept=intercept,
         boundaries=boundaries,
         **{name: arrays[f"model.{name}"] for name in _ARRAYS},
@@ -127,7 +129,7 @@ def _encoder(arrays: Arrays, about: dict[str, Any]) -> SequenceEncoder:
     form = inner.kind if isinstance(inner, FeatureEncoder) else "attributes"
     if form not in ("attributes", "numbers"):
         raise DataError(f"its input is {form!r}")
-    whole(inner.n_features, "its number of features")
+    check_integer(inner.n_features, "its number of features")
     if form == "attributes":
         size = inner.n_hash if inner.vocabulary is None else len(inner.vocabulary)
         if size != inner.n_features or None not in (inner.n_hash, inner.vocabulary):
@@ -171,7 +173,7 @@ def _table_schema(given: Any) -> TableSchema | None:
 def _n_columns(given: Any, inner: Any) -> int | None:
     """Columns of the text that a template reads; None without a template."""
     if isinstance(inner, TemplateEncoder):
-        return whole(given, "its number of columns", max(inner.template.n_columns, 1))
+        return check_integer(given, "its number of columns", max(inner.template.n_columns, 1))
     if given is not None:
         raise DataError("it has columns, but no template")
     return None
@@ -217,6 +219,6 @@ def restored_chain(
     mask = given.get("transitions", "all")
     if isinstance(mask, list) and {len(mask), *map(len, mask)} != {len(labels)}:
         raise DataError("its mask of transitions does not fit its classes")
-    constant = bool(given.get("intercept", True)), bool(given.get("boundaries", True))
+    constant = bool(given.get("intercept", True)), bool(given.get("boundary_weights", True))
     model, encoder = unpack_chain(arrays, header, len(labels), *constant)
     return encoder, labels, model, checked_weights(arrays, model.dimension)

@@ -19,7 +19,7 @@ class ChainInspection(SpanPrediction):
     """Names and sizes of the weights of a fitted tagger."""
 
     intercept: bool
-    boundaries: bool
+    boundary_weights: bool
 
     def show(self, X: Any, *, tokens: Any = None) -> MarkedText:
         """Predictions as marked-up sentences: boxes in a notebook, brackets in a terminal.
@@ -167,7 +167,7 @@ class ChainInspection(SpanPrediction):
         check_is_fitted(self, "coef_")
         names = self.encoder_.names()
         extra = (["(intercept)"] if self.intercept else []) + (
-            ["(begin)", "(end)"] if self.boundaries else []
+            ["(begin)", "(end)"] if self.boundary_weights else []
         )
         return names + extra
 

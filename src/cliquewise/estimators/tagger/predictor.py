@@ -11,13 +11,11 @@ from typing import Any
 
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.labels import Labels
-from cliquewise.estimators._costs import PSEUDO
-from cliquewise.estimators._parameters import check_parameters
 from cliquewise.estimators._stored import Arrays, Header, restored_weights
+from cliquewise.estimators.parameters import SequenceTaggerParameters, check_file_parameters
 from cliquewise.estimators.tagger.files import restored_chain
 from cliquewise.estimators.tagger.spans import SpanPrediction
 from cliquewise.models.chain import ChainModel
-from cliquewise.problems.chain import LOSSES
 from cliquewise.ragged import Floats
 
 
@@ -30,7 +28,7 @@ class Predictor(SpanPrediction):
     encoder_, labels_, model_, coef_
         What a tagger has after training.
     loss : str
-    by : str, optional
+    sequence_column : str, optional
     n_jobs : int, default=1
     max_memory : float, default=8.0
     """
@@ -40,7 +38,7 @@ class Predictor(SpanPrediction):
     model_: ChainModel
     coef_: Floats
     loss: str = "log"
-    by: str | None = None
+    sequence_column: str | None = None
     n_jobs: int | None = 1
     max_memory: float = 8.0
     device: str | None = None
@@ -51,8 +49,8 @@ class Predictor(SpanPrediction):
 
 def restored_predictor(arrays: Arrays, header: Header) -> Predictor:
     """What predicts in a tagger's file (``cliquewise.load(path, predict_only=True)``)."""
-    given = header["params"]
-    check_parameters(given, given, (*LOSSES, PSEUDO))
+    given = check_file_parameters(SequenceTaggerParameters, header["params"])
+    header = {**header, "params": given}
     parts = restored_chain({**arrays, "coef": restored_weights(arrays, header)}, header)
-    own = {name: given[name] for name in ("loss", "by", "max_memory") if name in given}
+    own = {name: given[name] for name in ("loss", "sequence_column", "max_memory") if name in given}
     return Predictor(*parts, **own)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from cliquewise.data.labels import Labels
 from cliquewise.data.shard_cache import ShardCache
 from cliquewise.data.shards import Shards
 from cliquewise.data.template_encoder import TemplateEncoder
+from cliquewise.deprecation import renamed_keywords
 from cliquewise.errors import DataError, ForbiddenLabelError, UnsupportedError
 from cliquewise.estimators._base import Estimator, rollback_on_error
 from cliquewise.estimators._costs import PSEUDO, costs_of, saved_cost, token_weights
@@ -32,6 +33,7 @@ from cliquewise.estimators._stored import (
     plain_classes,
     saved_weights,
 )
+from cliquewise.estimators.parameters import SequenceTaggerParameters, old_names
 from cliquewise.estimators.tagger.chain_tagger import CACHED
 from cliquewise.estimators.tagger.crfsuite_names import translates_crfsuite
 from cliquewise.estimators.tagger.device import on_device
@@ -41,7 +43,7 @@ from cliquewise.estimators.tagger.incremental import ChainTraining, PartialWarmS
 from cliquewise.estimators.tagger.shards import encoded, kept, problem_on_disk
 from cliquewise.estimators.tagger.tables import SampleInputs, read_training_table
 from cliquewise.models.chain import ChainModel
-from cliquewise.problems.chain import LOSSES, ChainProblem
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.problems.pseudo_likelihood import token_by_token
 from cliquewise.ragged import Floats
 from cliquewise.solvers.base import Start, choose
@@ -50,9 +52,10 @@ from cliquewise.solvers.owlqn import OWLQN
 from cliquewise.solvers.sdca import SDCA
 
 
+@renamed_keywords(**old_names(SequenceTaggerParameters))
 @translates_crfsuite
 @dataclass(eq=False, repr=False)
-class SequenceTagger(ChainTraining, Estimator):
+class SequenceTagger(ChainTraining, SequenceTaggerParameters, Estimator):
     """Linear-chain conditional random field with a certificate of optimality.
 
     Parameters
@@ -88,16 +91,16 @@ class SequenceTagger(ChainTraining, Estimator):
     transitions : {"all", "seen", "BIO", "BIOES"} or bool array, default="all"
         ``seen``: weights only for seen transitions. ``BIO``, ``BIOES`` or a (K, K) mask:
         other transitions are impossible.
-    forbidden : list of pairs of labels, optional
+    forbidden_transitions : list of pairs of labels, optional
         Further transitions (label, next label) that are impossible.
-    intercept, boundaries : bool, default=True
+    intercept, boundary_weights : bool, default=True
         A weight per label on every token; one on the first and one on the last.
     template : Template, str or path, optional
         CRF++ / Wapiti template (or "columns", "chunking", "ner"): ``X`` then holds columns, as
         :func:`cliquewise.data.read_conll` gives them (they need none: "columns" is the default),
         or rows of strings per token.
-    by : str, optional
-        For tables with a row per token: the column that tells the sequences apart.
+    sequence_column : str, optional
+        For tables with a row per token: the column that identifies the sequence of each row.
     n_hash : int, optional
         Hash attributes into so many instead of keeping a vocabulary.
     min_count : int, default=1
@@ -166,32 +169,6 @@ class SequenceTagger(ChainTraining, Estimator):
     True
     """
 
-    loss: str = "log"
-    C: float = 1.0
-    _: KW_ONLY
-    max_epochs: float = 100
-    feature_pairs: str = "all"
-    transitions: Any = "all"
-    forbidden: Any = None
-    intercept: bool = True
-    boundaries: bool = True
-    template: Any = None
-    by: str | None = None
-    n_hash: int | None = None
-    min_count: int = 1
-    class_weight: Any = None
-    cost: Any = None
-    n_jobs: int | None = 1
-    device: str | None = None
-    dtype: str = "float64"
-    checkpoint: Any = None
-    checkpoint_seconds: float = 60.0
-    resume: bool = False
-    gamma: float = 1.0
-    smoother: str = "l2"
-
-    _losses: ClassVar[tuple[str, ...]] = (*LOSSES, PSEUDO)
-
     # ---- training
 
     @rollback_on_error
@@ -218,9 +195,9 @@ class SequenceTagger(ChainTraining, Estimator):
             :class:`~cliquewise.data.Shards`, which hold the labels, too, and need not fit into
             memory: beyond ``max_memory`` data and dual variables stay on disk (``resume=True``
             goes on from these). Or a table of pandas, polars or pyarrow, or a mapping of names to
-            columns: with a row per token, and ``by`` naming the column that tells sequences
-            apart, or with a row per sequence, and lists in its columns. If all is text, its
-            template is "columns" by default.
+            columns: with a row per token, and ``sequence_column`` naming the column that
+            identifies the sequence, or with a row per sequence, and lists in its columns. If all
+            is text, its template is "columns" by default.
         y : list of lists of labels
             For a table the name of its column of labels, or such a column. None (an empty cell)
             or a set of labels where a label is not, or partly, known: the loss is then that of
@@ -285,13 +262,6 @@ class SequenceTagger(ChainTraining, Estimator):
         labeled = self._labeled(data, labels, y, given)
         return self._fit(encoder, labels, labeled, callback=callback)
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.loss not in self._losses:
-            raise UnsupportedError(
-                f"loss {self.loss!r} is not available; the losses are: {', '.join(self._losses)}"
-            )
-
     def _labeled(
         self, data: Dataset, labels: Labels, y: Any, given: SampleInputs
     ) -> tuple[Dataset, NDArray[np.bool_] | None]:
@@ -332,8 +302,9 @@ class SequenceTagger(ChainTraining, Estimator):
         data, partial = labeled
         model = ChainModel.build(
             data, len(labels), feature_pairs=self.feature_pairs, transitions=self.transitions,
-            forbidden=() if self.forbidden is None else self.forbidden, classes=labels.classes,
-            intercept=self.intercept, boundaries=self.boundaries,
+            forbidden=() if self.forbidden_transitions is None else self.forbidden_transitions,
+            classes=labels.classes,
+            intercept=self.intercept, boundaries=self.boundary_weights,
         )  # fmt: skip
         early = self._early_stopping(encoder, labels, model)
         try:

@@ -9,8 +9,8 @@ import numpy as np
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.shard_cache import ShardCache, open_cache
 from cliquewise.data.shards import Shards
-from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._costs import PSEUDO
+from cliquewise.errors import DataError
+from cliquewise.estimators.parameters import check_supported
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import SMOOTHED
 from cliquewise.problems.shards import ENTRY_BYTES, ShardedChainProblem
@@ -29,18 +29,7 @@ def encoded(tagger: SequenceTagger, shards: Shards, **others: Any) -> ShardCache
         raise DataError(
             f"fit(shards) takes no {given[0]}: labels (and weights) come from the source itself"
         )
-    if tagger.class_weight is not None:
-        raise UnsupportedError(
-            "class_weight is not known for Shards; let the source give weights: a function that "
-            "yields (sequence, labels, weight), or @weight in CRFsuite's files"
-        )
-    if tagger.loss == PSEUDO:
-        raise UnsupportedError(f'loss="{PSEUDO}" is not known for Shards; fit on lists in memory')
-    if tagger.cost is not None:
-        raise UnsupportedError(
-            "cost is not known for Shards, where every wrong label costs 1; leave it out, or fit "
-            "on lists in memory"
-        )
+    check_supported(type(tagger), tagger.get_params(deep=False), "shards")
     most = tagger.max_memory * 2**30
     return open_cache(shards, tagger.template, tagger.n_hash, tagger.min_count, NAMES_SHARE * most)
 
@@ -59,11 +48,7 @@ def problem_on_disk(
     tagger: SequenceTagger, model: ChainModel, cache: ShardCache, jobs: int
 ) -> ShardedChainProblem:
     """The problem of data that stay on disk."""
-    if tagger.checkpoint is not None:
-        raise UnsupportedError(
-            "checkpoint has no use with data on disk: the dual variables are there, too, and "
-            "resume=True goes on from them"
-        )
+    check_supported(type(tagger), tagger.get_params(deep=False), "shards on disk")
     return ShardedChainProblem(
         model, cache, tagger.C, jobs, tagger.loss, tagger.max_memory * 2**30, bool(tagger.resume)
     )

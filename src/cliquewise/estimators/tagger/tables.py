@@ -46,10 +46,11 @@ class TrainingTable(NamedTuple):
 def _table(tagger: Any, X: Any) -> Table | None:
     """A table if that is what ``X`` is, or what ``by`` says it should be."""
     table = Table.of(X)
-    if table is None and tagger.by is not None and getattr(X, "ndim", 0) == 2:
+    if table is None and tagger.sequence_column is not None and getattr(X, "ndim", 0) == 2:
         raise DataError(
-            f"by={tagger.by!r} names a column, and those of X, a {type(X).__name__}, have no "
-            "names: give a table (in a pipeline, the step before gives one after "
+            f"sequence_column={tagger.sequence_column!r} names a column, but X is a "
+            f"{type(X).__name__}, whose columns have no names: pass a table (in a pipeline, "
+            "the previous step returns one after "
             'set_output(transform="pandas"))'
         )
     return table
@@ -65,7 +66,7 @@ def read_training_table(tagger: Any, X: Any, y: Any, given: SampleInputs) -> Tra
     named = y if isinstance(y, str) else getattr(y, "name", None)
     label = named if named in table.names else None
     others = (_named(table, column) for column in (given.token_weight, given.allowed))
-    layout = Layout.of(table, tagger.by, None, label, *others)
+    layout = Layout.of(table, tagger.sequence_column, None, label, *others)
     _warn_of_another_order(X, y)
     labels = layout.labels(y)
     if not layout.columns:
@@ -102,7 +103,7 @@ def laid_out(tagger: Any, X: Any) -> tuple[Layout | None, Any]:
     tagger._check_fitted()
     encoder: SequenceEncoder = tagger.encoder_
     schema = encoder.table
-    layout = Layout.of(table, tagger.by, None if schema is None else schema.columns)
+    layout = Layout.of(table, tagger.sequence_column, None if schema is None else schema.columns)
     is_text = isinstance(encoder.inner, TemplateEncoder)
     if not is_text and schema is not None:
         _check_kinds(layout, schema.kinds)
@@ -218,7 +219,11 @@ def as_spans(layout: Layout, answer: Any, tagger: Any, given: dict[str, Any]) ->
     scored = given.get("proba") or given.get("candidates") == "all"
     scored = scored or not (given.get("threshold") is None is given.get("k"))
     fields = list(SPANS) if scored else list(SPANS)[:3]
-    own = "sequence" if tagger.by is None or tagger.by in SPANS else str(tagger.by)
+    own = (
+        "sequence"
+        if tagger.sequence_column is None or tagger.sequence_column in SPANS
+        else str(tagger.sequence_column)
+    )
     alike = {*map(type, layout.ids)} in ({int}, {float}, {str})
     columns: dict[str, Any] = {own: np.array(layout.ids[:1])[:0] if alike else []}
     columns |= {name: np.empty(0, SPANS[name]) for name in fields}

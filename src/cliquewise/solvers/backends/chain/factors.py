@@ -36,8 +36,9 @@ class ChainFactors(State):
         self.rule = RULES.index(solver.step_rule or "bcfw")
         self.search = SEARCHES.index(solver.factor_search)
         sampled = solver.factor_search == "sampled"
-        self.parts, self.admit = (solver.partition or PARTS) if sampled else 1, solver.admit
-        self.eta, self.quiet = float(solver.eta), solver.quiet
+        self.parts = (solver.partition or PARTS) if sampled else 1
+        self.admit = solver.max_new_labels
+        self.eta, self.quiet = float(solver.eta), solver.shrink_below
         self.adaptive = solver.adaptive is not False
         self.sets = active.begin(problem, 1.0 if isinstance(solver.rho, str) else solver.rho)
         active.fill(problem, self.sets)
