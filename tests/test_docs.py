@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -83,8 +84,8 @@ def test_all_python_in_the_pages_is_fenced_and_made_of_examples(page):
 
 def figures(page):
     """Return the code of the figures in a page."""
-    blocks = re.findall(r"^```\{plot\}\n(.*?)^```$", page.read_text(), flags=re.M | re.S)
-    return [re.sub(r"^:.*\n", "", block, flags=re.M) for block in blocks]
+    pattern = r"^```\{eval-rst\}\n\.\. plot::\n(?: +:[^\n]*\n)*(.*?)^```$"
+    return [dedent(code) for code in re.findall(pattern, page.read_text(), flags=re.M | re.S)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
