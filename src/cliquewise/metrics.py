@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.attributes import FirstSight
 from cliquewise.data.column_values import plain_cells
 from cliquewise.data.frames import Table, grouped
 from cliquewise.data.spans import Places, Scheme, SpanLabels, check_scheme
+from cliquewise.data.value_index import ValueIndex
 from cliquewise.errors import DataError
 from cliquewise.output_metrics import average_precision, corloc, iou, pair_f1
 from cliquewise.ragged import offsets_of
@@ -419,7 +419,7 @@ def _compare(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int64]]:
     """For each token: are the labels equal, is the true one known."""
     true, pred, offsets = _flatten(y_true, y_pred)
-    index = FirstSight()
+    index = ValueIndex()
     a, b = index.numbers(true), index.numbers(pred)
     return a == b, a != index.get(None, -1), offsets
 
@@ -428,7 +428,7 @@ def _spans(
     labels: list[Any], offsets: NDArray[np.int64], types: dict[str, int], scheme: str
 ) -> Places:
     """All spans of the labels; `types` is extended."""
-    index = FirstSight()
+    index = ValueIndex()
     ids = index.numbers(labels)
     return SpanLabels.of(list(index), scheme, types).read(ids, offsets)
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csc_matrix, csr_matrix
 
-from cliquewise.data import Dataset, FeatureEncoder
+from cliquewise.data import Dataset, FeatureEncoder, item_cache
 from cliquewise.data.flatten import flatten_token
 from cliquewise.errors import DataError
 
@@ -73,15 +73,13 @@ def test_items_that_were_seen_before_mean_what_they_meant(X):
             assert found == pytest.approx(wanted)
 
 
-def test_items_are_forgotten_before_they_fill_the_memory(monkeypatch):
-    from cliquewise.data import items
-
-    monkeypatch.setattr(items, "LIMIT", 100)
+def test_item_cache_is_cleared_at_its_limit(monkeypatch):
+    monkeypatch.setattr(item_cache, "LIMIT", 100)
     encoder = FeatureEncoder().fit([[{"a": "0"}]])
     for start in range(0, 2000, 50):
         X = [[{"a": str(start + k), "b": k / 7} for k in range(50)]]
         assert len(encoder.transform(X).indices) == (start == 0)
-    assert len(encoder._get_table()._items.pairs) <= 200
+    assert len(encoder._known_attributes().pairs) <= 200
 
 
 @pytest.mark.parametrize("token", [{("a", 1.0): 0.5}, {"a": 10**400}, [("a", 1.0, 2)], {"a": (1,)}])

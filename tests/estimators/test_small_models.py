@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cliquewise as cw
-from cliquewise.data.attributes import AttributeTable, table_of
+from cliquewise.data.attribute_table import AttributeTable, hash_table_of
 from cliquewise.data.names import pack_names, unpack_names
 from cliquewise.data.templates import Template
 from cliquewise.errors import DataError, FormatError
@@ -309,7 +309,7 @@ def test_a_table_from_a_file_finds_what_the_table_of_the_names_finds():
     names = list({"".join(rng.choice(list("aé日\x1f\x1e:_"), n)) for n in rng.integers(0, 9, 3000)})
     names = [n for n in names if "\uffff" not in n]
     asked = names + [n + "?" for n in names] + ["", "x" * 999]
-    stored = AttributeTable(unpack_names("n", pack_names("n", names, table_of(names))))
+    stored = AttributeTable(unpack_names("n", pack_names("n", names, hash_table_of(names))))
     found = stored.numbers(asked)
     assert "table" not in stored.__dict__  # few names are found without it
     np.testing.assert_array_equal(found, AttributeTable(names).numbers(asked))

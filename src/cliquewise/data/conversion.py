@@ -18,9 +18,9 @@ from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.formats.column_format import ColumnFormat
 from cliquewise.data.frames import TableSchema, frame_rows, is_table
 from cliquewise.data.labels import Labels
+from cliquewise.data.raw_features import RawFeatures
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.data.templates import Template
-from cliquewise.data.unsorted_features import RawFeatures
 from cliquewise.errors import DataError, FormatError
 
 

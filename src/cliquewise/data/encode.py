@@ -10,18 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.attributes import (
-    AttributeTable,
-    check_counts,
-    encode_attributes,
-    learn_attributes,
-)
+from cliquewise.data.attribute_table import AttributeTable, check_counts
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.frames import frame_rows, is_table
 from cliquewise.data.labels import Labels
 from cliquewise.data.matrices import check_pointers, checked_matrix, first_beyond
 from cliquewise.data.names import listed_names
-from cliquewise.data.unsorted_features import RawFeatures
+from cliquewise.data.raw_features import RawFeatures
+from cliquewise.data.token_encoder import KnownAttributes, encode_tokens, learn_tokens
 from cliquewise.errors import DataError
 from cliquewise.ragged import offsets_of
 
@@ -83,7 +79,7 @@ class FeatureEncoder:
         self.kind: str | None = None
         self.vocabulary: list[str] | None = None
         self.n_features = 0
-        self._table: AttributeTable | None = None
+        self._known: KnownAttributes | None = None
 
     def fit(self, X: Any) -> FeatureEncoder:
         """Learn the features of `X`."""
@@ -92,7 +88,7 @@ class FeatureEncoder:
 
     def fit_transform(self, X: Any) -> Dataset:
         """Learn the features of `X` and encode it, in one pass."""
-        self._table, self.vocabulary = None, None
+        self._known, self.vocabulary = None, None
         if isinstance(X, Dataset):
             self.kind, self.n_features = NUMBERS, X.n_features
             return X.with_labels(None)
@@ -101,9 +97,9 @@ class FeatureEncoder:
         if self.kind == NUMBERS:
             data = _encode_numbers(X)
         elif self.n_hash is not None:
-            data = encode_attributes(*_tokens(X), self._get_table()).compact()
+            data = encode_tokens(*_tokens(X), self._known_attributes()).compact()
         else:
-            data, self.vocabulary = learn_attributes(*_tokens(X), self.min_count)
+            data, self.vocabulary = learn_tokens(*_tokens(X), self.min_count)
         self.n_features = data.n_features
         return data
 
@@ -111,14 +107,14 @@ class FeatureEncoder:
         """Encode `X` with the features learnt before; attributes never seen are left out."""
         X = self._checked(X)
         if self.kind == ATTRIBUTES and not isinstance(X, Dataset):
-            return encode_attributes(*_tokens(X), self._get_table()).compact()
+            return encode_tokens(*_tokens(X), self._known_attributes()).compact()
         return self._numbers(X)
 
     def entries(self, X: Any) -> RawFeatures:
         """:meth:`transform` without putting the attributes in order."""
         X = self._checked(X)
         if self.kind == ATTRIBUTES and not isinstance(X, Dataset):
-            return encode_attributes(*_tokens(X), self._get_table())
+            return encode_tokens(*_tokens(X), self._known_attributes())
         return _dense_entries(X, self.n_features) or RawFeatures.of(self._numbers(X))
 
     def _checked(self, X: Any) -> Any:
@@ -143,10 +139,10 @@ class FeatureEncoder:
         self._check_n_features(data.n_features)
         return data
 
-    def _get_table(self) -> AttributeTable:
-        if self._table is None:
-            self._table = AttributeTable(self.vocabulary, self.n_hash or 0)
-        return self._table
+    def _known_attributes(self) -> KnownAttributes:
+        if self._known is None:
+            self._known = KnownAttributes(AttributeTable(self.vocabulary, self.n_hash or 0))
+        return self._known
 
     def _check_n_features(self, n_features: int) -> None:
         if n_features != self.n_features:
@@ -170,7 +166,7 @@ class FeatureEncoder:
         return self.to_state()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _table=None)
+        self.__dict__.update(state, _known=None)
 
     def __repr__(self) -> str:
         fitted = "not fitted" if self.kind is None else f"{self.n_features} features"

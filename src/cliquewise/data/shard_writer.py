@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.attributes import FirstSight
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
+from cliquewise.data.raw_features import RawFeatures
 from cliquewise.data.shard_files import MANIFEST, POINTERS, TYPES, read_names, write_names
 from cliquewise.data.shards import Block, Shards
-from cliquewise.data.unsorted_features import RawFeatures
+from cliquewise.data.value_index import ValueIndex
 from cliquewise.errors import DataError, TooLargeError
 from cliquewise.persistence import replace_file
 
@@ -61,7 +61,7 @@ class Writer:
         self.shards, self.manifest, self.folder = shards, manifest, shards.cache
         self.template, self.n_hash = encoder
         self.max_bytes = max_bytes
-        self.names, self.edge_names, self.classes = FirstSight(), FirstSight(), FirstSight()
+        self.names, self.edge_names, self.classes = ValueIndex(), ValueIndex(), ValueIndex()
         self.classes.numbers(manifest["classes"])
         for name, index in (("names", self.names), ("edge_names", self.edge_names)):
             index.numbers(read_names(self.folder / name, manifest[name]))
@@ -147,7 +147,7 @@ class Writer:
         arrays[name] = np.concatenate([ones, np.ones(count) if given is None else given])
 
     def _merge(
-        self, indices: Any, own: list[str] | None, name: str, index: FirstSight
+        self, indices: Any, own: list[str] | None, name: str, index: ValueIndex
     ) -> NDArray[np.int32]:
         """Numbers of a block's attributes among all, and the new names to the file."""
         if own is None:

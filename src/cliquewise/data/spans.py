@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cliquewise.data.attributes import FirstSight
+from cliquewise.data.value_index import ValueIndex
 from cliquewise.errors import DataError
 from cliquewise.ragged import Ints, offsets_of
 
@@ -153,7 +153,7 @@ def read_spans(y: Any, scheme: Scheme = "auto") -> list[list[Span]]:
     sequences = [list(labels) for labels in y]
     flat = list(chain.from_iterable(sequences))
     offsets = offsets_of([len(s) for s in sequences])
-    index = FirstSight()
+    index = ValueIndex()
     numbers = index.numbers(flat)
     labels = SpanLabels.of(list(index), scheme)
     return labels.named(labels.read(numbers, offsets), offsets)

@@ -14,20 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.attributes import (
-    AttributeTable,
-    FirstSight,
-    check_counts,
-    without_rare,
-)
+from cliquewise.data.attribute_table import AttributeTable, check_counts
 from cliquewise.data.builtin_templates import change_of
 from cliquewise.data.columns import Columns
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.names import listed_names
+from cliquewise.data.raw_features import RawFeatures
 from cliquewise.data.rules import Macro, Rule
 from cliquewise.data.template_items import RuleItems
 from cliquewise.data.templates import Template
-from cliquewise.data.unsorted_features import RawFeatures
+from cliquewise.data.value_index import ValueIndex, drop_rare
 from cliquewise.errors import DataError
 
 _DENSE = 1 << 22  # below this many possible combinations, a table beats sorting
@@ -216,7 +212,7 @@ class _View:
             numbers, values = self._values(column, "")
             numbers, values = _change(numbers, values, change)
         else:
-            index = FirstSight()
+            index = ValueIndex()
             found = index.numbers(self.text.columns[column] if self.text.n_tokens else [])
             marks = np.arange(len(index), len(index) + 2 * self.reach)
             numbers = np.concatenate([found, marks])
@@ -303,8 +299,8 @@ def _names(rule: Rule, columns: list[Any], examples: NDArray[np.int64]) -> list[
 
 
 def _learn(applied: Iterator[_Applied], view: _View, min_count: int) -> tuple[Dataset, list[str]]:
-    index = FirstSight()
-    ids, names = without_rare(_number_all(applied, index.numbers, view), list(index), min_count)
+    index = ValueIndex()
+    ids, names = drop_rare(_number_all(applied, index.numbers, view), list(index), min_count)
     return _as_entries(ids, view.text, len(names)).compact(), names
 
 

@@ -6,16 +6,17 @@ for one sentence. Here a rule's values are looked up as a tuple; see `Items`.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain, pairwise, repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.attributes import AttributeTable
+from cliquewise.data.attribute_table import AttributeTable
 from cliquewise.data.builtin_templates import change_of
 from cliquewise.data.columns import Columns
-from cliquewise.data.items import LIMIT, Items
+from cliquewise.data.item_cache import LIMIT, ItemCache
 from cliquewise.data.rules import Rule
 from cliquewise.data.templates import Template
 
@@ -42,18 +43,18 @@ class RuleItems:
         ]
         self._reach = len(marks) // 2
         self._before, self._after = marks[: self._reach][::-1], marks[self._reach :]
-        self._items = Items(self._name, table.numbers)
+        self._table = table
+        self._items = ItemCache(partial(_name, self._patterns))
         self._changed = {m.change: _Changed(m.change) for m in template.macros() if m.change}
-
-    def _name(self, item: Any) -> tuple[str | None, float]:
-        return None if None in item else self._patterns[item[0]] % item[1:], 1.0
 
     def numbers(self, text: Columns) -> NDArray[np.int32]:
         """Numbers of the attributes, tokens by rules, -1 where a rule gives none or a new one."""
         n_rules, bounds = len(self._rules), list(pairwise(text.offsets.tolist()))
         items = (self._sentence(text, first, last) for first, last in bounds if first < last)
         flat = chain.from_iterable(chain.from_iterable(items))
-        found, _ = self._items.encode(flat, n_rules * text.n_tokens)
+        encoded = self._items.encode(flat, n_rules * text.n_tokens, self._table.numbers)
+        assert encoded is not None  # every item is one attribute, or none
+        found = encoded[0]
         parts = [found[n_rules * a : n_rules * b].reshape(n_rules, b - a).T for a, b in bounds]
         return np.concatenate([np.empty((0, n_rules), dtype=np.int32), *parts])
 
@@ -97,6 +98,10 @@ class _Changed(dict[Any, Any]):
             self[None] = None
         value = self[word] = self._change(word)
         return value
+
+
+def _name(patterns: list[str], item: Any) -> tuple[str | None, float]:
+    return None if None in item else patterns[item[0]] % item[1:], 1.0
 
 
 def _constant(rule: Rule, length: int) -> list[str | None]:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.attributes import FirstSight
 from cliquewise.data.spans import SpanLabels
+from cliquewise.data.value_index import ValueIndex
 from cliquewise.errors import DataError
 from cliquewise.ragged import Floats, Ints
 
@@ -32,7 +32,7 @@ class Spans(NamedTuple):
     @classmethod
     def of(cls, truth: list[Any], predicted: list[Any], offsets: Ints) -> Spans | None:
         """From labels of all tokens; None if they name no spans."""
-        index = FirstSight()
+        index = ValueIndex()
         numbers = [index.numbers(labels) for labels in (truth, predicted)]
         try:
             labels = SpanLabels.of(list(index))

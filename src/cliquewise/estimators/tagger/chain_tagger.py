@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cliquewise.data.conversion import SequenceEncoder, allowed_mask
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
-from cliquewise.data.unsorted_features import RawFeatures
+from cliquewise.data.raw_features import RawFeatures
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._inputs import bounded_k, check_sample_weight, threads
 from cliquewise.estimators.tagger.device import on_device

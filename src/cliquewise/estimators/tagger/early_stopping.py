@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.data.dataset import Dataset
-from cliquewise.data.unsorted_features import RawFeatures
+from cliquewise.data.raw_features import RawFeatures
 from cliquewise.errors import DataError
 from cliquewise.estimators.tagger.tables import labeled
 from cliquewise.metrics import span_f1, token_accuracy

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.attributes import table_of
+from cliquewise.data.attribute_table import hash_table_of
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.formats.column_format import ColumnFormat
@@ -61,7 +61,7 @@ def pack_chain(
         words = vars(encoder.inner)[name] if name in state else None
         state.pop(name, None)
         if words is not None:
-            arrays |= pack_names(name, words, table_of(words))
+            arrays |= pack_names(name, words, hash_table_of(words))
     kind = type(encoder.inner).__name__
     return {"coef": weights, **arrays}, {
         "encoder": {
