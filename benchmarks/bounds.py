@@ -36,7 +36,9 @@ from cliquewise.errors import CliquewiseError
 from cliquewise.graph.builders import complete, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._factor_messages import FactorMessages
-from cliquewise.oracles.base import get
+from cliquewise.oracles.base import Limits
+from cliquewise.oracles.planner import ANYTIME
+from cliquewise.oracles.registry import get
 from experiments._barrier_models import COUPLINGS, load
 
 Row = dict[str, Any]
@@ -154,9 +156,9 @@ def warm() -> None:
     """Compile what is timed."""
     small = complete(np.zeros((4, 2)), [[1.0, 0.0], [0.0, 1.0]])
     small.marginals("barrier-fw")
-    get("anytime").marginals(small, seconds=1.0, max_operations=0)
+    ANYTIME.marginals(small, seconds=1.0, limits=Limits(max_operations=0))
     triples = random_graph(6, 8, max_order=3, random_state=0)
-    get("anytime").marginals(triples, seconds=1.0, max_operations=0)
+    ANYTIME.marginals(triples, seconds=1.0, limits=Limits(max_operations=0))
 
 
 def other(source: str, name: str, arguments: list[str]) -> list[Row]:

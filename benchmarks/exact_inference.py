@@ -62,7 +62,7 @@ def stored(data: Path) -> Iterator[tuple[str, FactorGraph]]:
         for case in cases(family, data) if left else ():
             evidence = None if case.evidence is None else io.BytesIO(case.evidence)
             graph = read_uai(io.BytesIO(case.model), evidence).core.graph
-            if get("junction-tree").sketch(graph.structure).operations > MAX_ENTRIES:
+            if get("junction-tree").best_order(graph.structure).operations > MAX_ENTRIES:
                 continue
             yield case.name, graph
             left -= 1
@@ -171,7 +171,7 @@ def compare(name: str, graph: FactorGraph, limit: float) -> list[Any] | None:
         seconds(peer.again, repeats, warm=False),
         seconds(ours.again, repeats, warm=False),
     ]
-    entries = get("junction-tree").sketch(graph.structure).operations
+    entries = get("junction-tree").best_order(graph.structure).operations
     milliseconds = [1e3 * t for t in timings]
     first, again = timings[0] / timings[1], timings[2] / timings[3]
     return [name, entries, *milliseconds[:2], first, *milliseconds[2:], again, error]

@@ -21,9 +21,10 @@ from benchmarks.common import print_json, print_table, seconds
 from cliquewise.errors import TooLargeError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import get
+from cliquewise.oracles.base import Limits
 from cliquewise.oracles.cutset import Cutset
 from cliquewise.oracles.junction_tree import JunctionTree
-from cliquewise.oracles.sparse import Outlook
+from cliquewise.oracles.sparse import SparseOrders
 
 #: Dense tables of more entries are not filled here.
 DENSE = 3e8
@@ -145,16 +146,16 @@ def compare(name: str, graph: FactorGraph, most: float) -> list[Any]:
     tree, cutset, sparse = get("junction-tree"), get("cutset"), get("sparse")
     assert isinstance(tree, JunctionTree) and isinstance(cutset, Cutset)
     core = graph.core.graph
-    outlook = Outlook.of(core)
-    left = outlook.possible.core.graph
+    orders = SparseOrders.of(core)
+    left = orders.possible.core.graph
     zeros = float(np.isneginf(left.tables).mean())
-    dense = tree.sketch(left.structure).operations
+    dense = tree.best_order(left.structure).operations
     try:
-        split = cutset.split(core, "marginals", {"max_operations": math.inf}).operations
+        split = cutset.split(core, "marginals", Limits(max_operations=math.inf)).cost.operations
     except TooLargeError:
         split = math.nan
     row = [name, graph.n_variables, zeros, math.log2(dense), math.log2(split) if split else 0.0,
-           math.log2(max(outlook.rows, 1.0))]  # fmt: skip
+           math.log2(max(orders.rows, 1.0))]  # fmt: skip
     kept: list[Any] = []
     try:
         took = seconds(lambda: kept.append(sparse.marginals(core, max_operations=most)), 1, False)

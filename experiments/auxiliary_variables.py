@@ -30,7 +30,8 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._barrier_parts import Parts
 from cliquewise.oracles._barrier_run import Run, Settings
 from cliquewise.oracles._trw import Tally, problem, start_rho
-from cliquewise.oracles.base import get
+from cliquewise.oracles.base import Limits
+from cliquewise.oracles.registry import get
 from cliquewise.oracles.results import MapResult
 
 #: Elimination answers MAP calls up to so many entries, and ln Z.
@@ -92,9 +93,9 @@ class Folded:
             factors.append((scope, total.reshape(shape)))
         small = FactorGraph(graph.cardinalities[: self.n], factors)
         tree = get("junction-tree")
-        limits = {"max_operations": PER_CALL}
+        limits = Limits(max_operations=PER_CALL)
         if not self.name:
-            fits = tree.too_large(small.structure, "map", limits) is None
+            fits = tree.consider(small, "map", limits).can_answer
             self.name = "junction-tree" if fits else "toulbar2"
         options = {} if self.name == tree.name else {"seconds": max(0.05, min(seconds, SEARCH))}
         found = get(self.name).map(small, **options)

@@ -31,7 +31,7 @@ ROOMS = (
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 
 #: The one edge that may point back.
-FACADE = ("cliquewise.graph.factor_graph", "cliquewise.oracles.choice")
+FACADE = ("cliquewise.graph.factor_graph", "cliquewise.oracles.planner")
 FACADE_REASON = "users ask a graph: FactorGraph.map() and its sisters ask the oracles, in one place"
 
 MOST_LINES, MOST_PARAMETERS = 80, 12

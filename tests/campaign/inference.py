@@ -18,7 +18,8 @@ from cliquewise.errors import (
 )
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.sizes import LARGEST
-from cliquewise.oracles.base import registered
+from cliquewise.oracles.planner import ANYTIME
+from cliquewise.oracles.registry import registered
 
 from .findings import Report, Trouble
 from .objective import EPS, Long
@@ -48,7 +49,8 @@ def draw(rng: Rng) -> dict[str, Any]:
         # Larger ones are refused at once.
         table = np.where(np.isfinite(values), np.clip(values * scale, -1e300, 1e300), values)
         factors.append({"scope": list(scope), "table": table.ravel().tolist()})
-    asks = [(o.name, question) for o in registered() for question in sorted(o.provides)]
+    methods = [ANYTIME, *registered()]
+    asks = [(o.name, question) for o in methods for question in sorted(o.provides)]
     asks += [
         ("auto", question) for question in ("map", "marginals", "max_marginals", "top_k", "sample")
     ]

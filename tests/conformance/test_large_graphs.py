@@ -11,6 +11,7 @@ from reference import forest_values
 from cliquewise.graph.builders import tree
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import get, registered
+from cliquewise.oracles.planner import why_not
 
 #: Not meant for a hundred thousand variables.
 TOO_SLOW = {
@@ -54,7 +55,7 @@ CASES = [(name, shape) for shape in SHAPES for name in EXACT]
 
 def _graph_or_skip(name: str, shape: str, question: str) -> tuple[FactorGraph, float, float]:
     graph, best, log_z = large(shape)
-    reason = get(name).refusal(graph, question)
+    reason = why_not(get(name), graph, question)
     if reason is not None:
         pytest.skip(f"{name} {reason}")
     return graph, best, log_z

@@ -24,8 +24,9 @@ from strategies import FAMILIES, Recipe, recipes
 
 from cliquewise.errors import TooLargeError, UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.oracles import Oracle, get, registered
+from cliquewise.oracles import Oracle, registered
 from cliquewise.oracles.base import QUESTIONS
+from cliquewise.oracles.planner import find_method, method_names, why_not
 
 #: Drawn graphs per oracle are this many times the hypothesis profile's own number:
 #: 360 under ``ci``, always the same; the campaign draws new ones.
@@ -43,7 +44,7 @@ FEWER_EXAMPLES = {
     "perturb-and-map": (0.3, "makes a hundred MAP calls per question"),
 }
 
-ORACLES = [oracle.name for oracle in registered()]
+METHODS = method_names()
 
 
 # ---- what an oracle can be asked
@@ -52,7 +53,7 @@ ORACLES = [oracle.name for oracle in registered()]
 @cache
 def accepted_families(name: str) -> tuple[str, ...]:
     """Families of which the oracle accepts at least one graph, for at least one question."""
-    oracle = get(name)
+    oracle = find_method(name)
     accepted = []
     for family in FAMILIES:
         probes = (Recipe(family, size, states) for size in (1, 4) for states in (2, 3))
@@ -62,13 +63,13 @@ def accepted_families(name: str) -> tuple[str, ...]:
 
 
 def questions(oracle: Oracle, graph: FactorGraph) -> list[str]:
-    return [q for q in QUESTIONS if oracle.refusal(graph.core.graph, q) is None]
+    return [q for q in QUESTIONS if why_not(oracle, graph.core.graph, q) is None]
 
 
 def families_or_skip(name: str) -> tuple[str, ...]:
     families = accepted_families(name)
     if not families:
-        reason = get(name).refusal(Recipe("chain").build(), "map") or ""
+        reason = why_not(find_method(name), Recipe("chain").build(), "map") or ""
         if "install" in reason:
             pytest.skip(f"{name} {reason}")
         pytest.fail(f"{name} accepts no drawn graph: add a family to strategies.py that it takes")
@@ -88,7 +89,7 @@ def each_graph(name: str, check: Any, factor: float = EXAMPLES_FACTOR) -> int:
     @given(recipe=recipes(families))
     def run(recipe: Recipe) -> None:
         nonlocal asked
-        asked += bool(check(get(name), recipe))
+        asked += bool(check(find_method(name), recipe))
 
     run()
     return asked
@@ -97,7 +98,7 @@ def each_graph(name: str, check: Any, factor: float = EXAMPLES_FACTOR) -> int:
 # ---- the tests
 
 
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", METHODS)
 def test_every_answer_agrees_with_the_list_of_all_labelings(name: str) -> None:
     def check(oracle: Oracle, recipe: Recipe) -> bool:
         graph = recipe.build()
@@ -111,22 +112,19 @@ def test_every_answer_agrees_with_the_list_of_all_labelings(name: str) -> None:
     assert asked >= examples_for(name) / 4, f"only {asked} graphs were accepted"
 
 
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", METHODS)
 def test_a_refused_graph_is_an_error_that_says_why(name: str) -> None:
-    oracle = get(name)
+    oracle = find_method(name)
 
     @settings(max_examples=settings().max_examples)
     @given(recipe=recipes())
     def run(recipe: Recipe) -> None:
         graph = recipe.build()
         for question in QUESTIONS:
-            reason = oracle.refusal(graph.core.graph, question)
+            reason = why_not(oracle, graph.core.graph, question)
             if reason is None:
                 continue
             assert " " in reason and not reason.endswith(".")  # it ends a sentence of ours
-            assert not oracle.accepts(graph.core.graph.structure, question) or (
-                oracle.refuses_tables(graph.core.graph, question) == reason
-            )
             if graph.core.constant == -np.inf:
                 continue
             with pytest.raises((UnsupportedError, TooLargeError), match=name) as caught:
@@ -145,7 +143,7 @@ def outcome(graph: FactorGraph, question: str, name: str) -> bytes:
         return str(error).encode()
 
 
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", METHODS)
 def test_the_same_question_twice_gives_the_same_bits(name: str) -> None:
     def check(oracle: Oracle, recipe: Recipe) -> bool:
         first, second = recipe.build(), pickle.loads(pickle.dumps(recipe.build()))
@@ -160,7 +158,7 @@ def test_the_same_question_twice_gives_the_same_bits(name: str) -> None:
     each_graph(name, check, factor=0.5)
 
 
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", METHODS)
 def test_graphs_that_share_a_structure_do_not_share_answers(name: str) -> None:
     def check(oracle: Oracle, recipe: Recipe) -> bool:
         graph = recipe.build()
@@ -179,7 +177,7 @@ def test_graphs_that_share_a_structure_do_not_share_answers(name: str) -> None:
     each_graph(name, check, factor=0.5)
 
 
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", METHODS)
 def test_evidence_fixes_variables_and_contradictions_are_noticed(name: str) -> None:
     def check(oracle: Oracle, recipe: Recipe) -> bool:
         graph = recipe.build()
@@ -199,9 +197,9 @@ def test_evidence_fixes_variables_and_contradictions_are_noticed(name: str) -> N
     each_graph(name, check, factor=0.5)
 
 
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", METHODS)
 def test_all_variables_observed_leaves_one_labeling(name: str) -> None:
-    oracle = get(name)
+    oracle = find_method(name)
     graph = Recipe("chain", 3, 2, seed=3).build().condition({0: 1, 1: 0, 2: 1})
     for question in questions(oracle, graph):
         answer = ask(graph, question, name)
@@ -217,9 +215,9 @@ def test_all_variables_observed_leaves_one_labeling(name: str) -> None:
             assert answer.nodes.flat.tolist() == [0, 1, 1, 0, 0, 1]
 
 
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", METHODS)
 def test_answers_survive_pickling_and_copying(name: str) -> None:
-    oracle = get(name)
+    oracle = find_method(name)
     graph = Recipe(families_or_skip(name)[0], 4, 2, seed=5).build()
     for question in questions(oracle, graph):
         answer = ask(graph, question, name)
@@ -227,9 +225,9 @@ def test_answers_survive_pickling_and_copying(name: str) -> None:
         assert bits(copy.deepcopy(answer)) == bits(answer)
 
 
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", METHODS)
 def test_four_threads_get_the_answer_of_one(name: str) -> None:
-    oracle = get(name)
+    oracle = find_method(name)
     for family in families_or_skip(name):
         recipe = Recipe(family, 6, 2, seed=11)
         graph = recipe.build()
@@ -257,7 +255,7 @@ def test_draws_are_independent_and_follow_the_distribution(name: str) -> None:
     for family in families_or_skip(name):
         graph = Recipe(family, 3, 2, seed=8, forbid="some").build()
         truth = Reference(graph)
-        if not truth.feasible or "sample" not in questions(get(name), graph):
+        if not truth.feasible or "sample" not in questions(find_method(name), graph):
             continue
         tried += 1
         shape = tuple(graph.cardinalities)
@@ -286,11 +284,11 @@ def _assert_fits(counts: np.ndarray, p: np.ndarray, family: str) -> None:
     assert chi2.sf(statistic, freedom) > 1e-4, (family, statistic, freedom)
 
 
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", METHODS)
 def test_more_variables_than_numpy_has_axes_are_no_trouble(name: str) -> None:
     """Arrays end at 64 axes; a labeling may be longer, above all where most have one state."""
     graph = FactorGraph([1] * 70 + [2], [((70,), [0.0, 1.0]), ((0, 70), [[0.0, 0.5]])])
-    for question in questions(get(name), graph):
+    for question in questions(find_method(name), graph):
         answer = ask(graph, question, name)
         if question == "map":
             assert answer.labels.tolist() == [0] * 70 + [1]

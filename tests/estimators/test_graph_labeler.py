@@ -15,7 +15,7 @@ from cliquewise.data.graphs import GraphDataset, read_graphs
 from cliquewise.errors import CliquewiseError, DataError, FormatError, UnsupportedError
 from cliquewise.graph.oriented_trees import oriented_tree_probabilities
 from cliquewise.models.pairwise import PairwiseModel
-from cliquewise.oracles.batch_map import quick_map
+from cliquewise.oracles.batch_planner import quick_map
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.run import run

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.builders import random_graph
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.oracles.base import get
+from cliquewise.oracles.registry import get
 
 
 @st.composite

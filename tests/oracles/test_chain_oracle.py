@@ -9,6 +9,7 @@ from cliquewise.errors import InfeasibleError, TooLargeError, UnsupportedError
 from cliquewise.graph.builders import chain
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import choose, get
+from cliquewise.oracles.base import NO_LIMITS
 
 RNG_SEED = 5
 
@@ -44,7 +45,7 @@ def test_top_k_runs_across_the_gap_between_two_paths() -> None:
 def test_a_shared_table_and_its_copies_give_the_same_answer_as_a_tree() -> None:
     rng = np.random.default_rng(RNG_SEED)
     nodes, table = rng.standard_normal((50, 4)), rng.standard_normal((4, 4))
-    assert get("chain")._scores(chain(nodes, table), "map", {}).trans.shape == (1, 4, 4)
+    assert get("chain")._scores(chain(nodes, table), "map", NO_LIMITS).trans.shape == (1, 4, 4)
     assert_same_answers(chain(nodes, table), "tree")
     assert_same_answers(chain(nodes, rng.standard_normal((49, 4, 4))), "tree")
 

@@ -12,8 +12,9 @@ from scipy.sparse.csgraph import maximum_flow
 from cliquewise._kernels.graphs.maxflow import arcs_of, max_flow
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.oracles.base import get
 from cliquewise.oracles.graph_cut import qpbo
+from cliquewise.oracles.planner import why_not
+from cliquewise.oracles.registry import get
 
 
 def network(seed, integral):
@@ -90,7 +91,7 @@ def test_large_grid_flow_equals_scipys():
 @settings(max_examples=150, deadline=None)
 @given(graphs(max_cardinality=2).map(submodular))
 def test_cut_is_exact_on_submodular_graphs(graph):
-    assert get("graph-cut").refusal(graph, "map") is None
+    assert why_not(get("graph-cut"), graph, "map") is None
     result = check(graph, "graph-cut")
     assert result is None or result.exact
 
@@ -98,7 +99,7 @@ def test_cut_is_exact_on_submodular_graphs(graph):
 @settings(max_examples=100, deadline=None)
 @given(graphs(max_cardinality=2))
 def test_whatever_is_accepted_is_exact_also_with_forbidden_entries(graph):
-    if get("graph-cut").refusal(graph, "map") is None:
+    if why_not(get("graph-cut"), graph, "map") is None:
         result = check(graph, "graph-cut")
         assert result is None or result.exact
 
@@ -106,7 +107,7 @@ def test_whatever_is_accepted_is_exact_also_with_forbidden_entries(graph):
 @settings(max_examples=100, deadline=None)
 @given(graphs(max_cardinality=2))
 def test_max_marginals_equal_brute_force(graph):
-    if get("graph-cut").refusal(graph, "max_marginals") is not None:
+    if why_not(get("graph-cut"), graph, "max_marginals") is not None:
         graph = submodular(graph)
     if reference(graph) is None:
         with pytest.raises(InfeasibleError):

@@ -7,7 +7,7 @@ from map_cases import check, graphs, torus
 
 from cliquewise.errors import GraphError, InfeasibleError
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.oracles.base import get
+from cliquewise.oracles.registry import get
 
 
 @settings(max_examples=100, deadline=None)

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cliquewise.errors import TooLargeError
+from cliquewise.errors import TooLargeError, UnsupportedError
 from cliquewise.graph.builders import complete, grid, random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles import get
-from cliquewise.oracles.junction_tree import follow
+from cliquewise.oracles.base import Limits
+from cliquewise.oracles.junction_tree import analyze_order
 
 
 def random_grid(side: int, states: int, seed: int = 0) -> FactorGraph:
@@ -57,10 +58,9 @@ def test_dense_mixtures_of_factor_orders_equal_brute_force(
 
 @pytest.mark.parametrize("graph", [random_grid(6, 3), random_grid(4, 5), random_clique(9, 2)])
 def test_tables_built_twice_for_want_of_memory_give_the_same_marginals(graph: FactorGraph) -> None:
-    refusal = get("junction-tree").too_large(graph.structure, "marginals", {"max_memory": 0})
-    assert refusal is not None
+    needed = get("junction-tree").consider(graph, "marginals", Limits()).cost.memory
     kept = graph.marginals("junction-tree")
-    twice = graph.marginals("junction-tree", max_memory=refusal.memory_bytes)
+    twice = graph.marginals("junction-tree", max_memory=needed)
     assert twice.log_z == kept.log_z
     assert twice.nodes.flat == pytest.approx(kept.nodes.flat, rel=1e-12)
     assert twice.factors.flat == pytest.approx(kept.factors.flat, rel=1e-12)
@@ -88,10 +88,9 @@ def test_the_memory_estimate_bounds_the_true_peak(graph: FactorGraph, want: str)
     oracle.plan(graph.structure)
     extra = {"n": 2, "rng": np.random.default_rng(0)} if want == "sample" else {}
     getattr(oracle, want)(graph, **extra)
-    refusal = oracle.too_large(graph.structure, want, {"max_memory": 0})
-    assert refusal is not None
+    needed = oracle.consider(graph, want, Limits()).cost.memory
     # With more memory marginals keep their tables.
-    extra["max_memory"] = refusal.memory_bytes
+    extra["limits"] = Limits(max_memory=needed)
     tracemalloc.start()
     try:
         getattr(oracle, want)(graph, **extra)
@@ -99,8 +98,8 @@ def test_the_memory_estimate_bounds_the_true_peak(graph: FactorGraph, want: str)
     finally:
         tracemalloc.stop()
     # Buffers of fixed size (chunks of columns) come on top.
-    assert peak <= refusal.memory_bytes + 200_000
-    assert peak >= 0.5 * refusal.memory_bytes
+    assert peak <= needed + 200_000
+    assert peak >= 0.5 * needed
 
 
 def test_a_refusal_states_what_would_be_needed() -> None:
@@ -112,7 +111,7 @@ def test_a_refusal_states_what_would_be_needed() -> None:
     graph.marginals("junction-tree", max_memory=needed)
     with pytest.raises(TooLargeError):
         graph.marginals("junction-tree", max_memory=needed - 1)
-    with pytest.raises(TypeError, match="max_memory"):
+    with pytest.raises(UnsupportedError, match="its options are: max_memory, max_operations"):
         random_grid(3, 2).map("junction-tree", iterations=3)
 
 
@@ -129,8 +128,8 @@ def test_more_orders_are_tried_where_the_answer_is_dear_and_none_is_worse():
             indptr, indices = adjacency.indptr.astype(int), adjacency.indices.astype(int)
             logs = np.log(s.cardinalities.astype(float))
             found = elimination.greedy_order(indptr, indices, logs, rule, 1e9)
-            few.append(follow(s, *found).operations)
-        best = oracle.sketch(s).operations
+            few.append(analyze_order(s, *found).operations)
+        best = oracle.best_order(s).operations
         assert best <= min(few)
         if graph is wide:
             assert best < 0.5 * min(few)
@@ -142,7 +141,7 @@ def test_orders_of_small_graphs_take_no_more_tries_than_before(monkeypatch):
     calls = []
     original = junction_tree.greedy
     monkeypatch.setattr(junction_tree, "greedy", lambda *a: calls.append(1) or original(*a))
-    get("junction-tree").sketch(random_graph(20, 25, random_state=0).structure)
+    get("junction-tree").best_order(random_graph(20, 25, random_state=0).structure)
     assert len(calls) == 2
 
 
@@ -158,4 +157,4 @@ def test_a_process_unrolled_in_time_is_ordered_along_time():
     ]
     structure = Structure(np.full(n, 2), [scope.tolist() for scope in scopes])
     # One fact after the other steps into the next moment: twelve of them and two more at a time.
-    assert get("junction-tree").sketch(structure).operations <= n * 2.0 ** (facts + 3)
+    assert get("junction-tree").best_order(structure).operations <= n * 2.0 ** (facts + 3)

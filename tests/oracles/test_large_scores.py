@@ -21,6 +21,7 @@ from cliquewise.errors import GraphError, InfeasibleError, PrecisionError, Unsup
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import Oracle, registered
 from cliquewise.oracles._rescaling import PLAIN, RESOLVED
+from cliquewise.oracles.planner import why_not
 
 SCALES = ("mixed", "one", "soft rules", "by table", "around the limit")
 #: Labelings of a drawn graph at most, and graphs for each oracle.
@@ -165,7 +166,7 @@ def test_no_answer_claims_more_than_holds_whatever_the_size_of_the_scores(name: 
         if np.prod(graph.cardinalities.astype(float)) > SMALL:
             return
         graph = rescaled(graph, mode, seed)
-        asked = [q for q in oracle.provides if oracle.refusal(graph.core.graph, q) is None]
+        asked = [q for q in oracle.provides if why_not(oracle, graph.core.graph, q) is None]
         if graph.core.constant == -np.inf or not asked:
             return
         truth = ExactAnswers(graph)

@@ -141,7 +141,7 @@ def test_sums_come_first_at_the_width_of_one_tree() -> None:
     graph = FactorGraph([2] * 50, factors)
     is_max = np.arange(50) == 0
     plan = plan_sums(graph.structure, is_max, np.inf)
-    assert plan is not None and plan.sketch.clique_sizes.max() == 8
+    assert plan is not None and plan.order.clique_sizes.max() == 8
     rest, constant = sum_out(graph, is_max, plan)
     given = [graph.condition({0: x}).marginals().log_z for x in (0, 1)]
     np.testing.assert_allclose(Reference(rest).joint + constant, given, atol=1e-9)

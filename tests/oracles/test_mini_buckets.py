@@ -13,7 +13,9 @@ from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._factor_messages import FactorMessages
 from cliquewise.oracles._logz_lower_bound import sum_below
 from cliquewise.oracles._mini_buckets import TooLate, mini_bucket_bound
-from cliquewise.oracles.base import get
+from cliquewise.oracles.base import Limits
+from cliquewise.oracles.planner import ANYTIME
+from cliquewise.oracles.registry import get
 
 
 def drawn(seed: int) -> FactorGraph:
@@ -51,11 +53,11 @@ def test_whatever_is_called_certified_holds_and_is_finite_on_two_hundred_graphs(
             graph = with_zeros(graph, rng, float(rng.uniform(0.1, 0.8)))
         log_z, slack = graph.marginals("brute-force").log_z, 1e-9
         found = {
-            "no time": get("anytime").marginals(graph, seconds=0.0, max_operations=0),
+            "no time": ANYTIME.marginals(graph, seconds=0.0, limits=Limits(max_operations=0)),
             "buckets": get("mini-buckets").marginals(graph, max_entries=300, max_iterations=3),
         }
         if graph.structure.is_pairwise:
-            found["steps"] = get("anytime").marginals(graph, max_operations=0)
+            found["steps"] = ANYTIME.marginals(graph, limits=Limits(max_operations=0))
             found["parts"] = get("barrier-fw").marginals(graph, parts=3, max_calls=8)
             found["no calls"] = get("barrier-fw").marginals(graph, seconds=0.0)
             found["messages"] = get("trw-bp").marginals(graph)

@@ -15,7 +15,8 @@ from cliquewise.graph.builders import random_graph
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles import get
 from cliquewise.oracles._sparse_tables import Possible
-from cliquewise.oracles.sparse import Run
+from cliquewise.oracles.base import Limits
+from cliquewise.oracles.sparse import SparseElimination
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -71,7 +72,7 @@ def enumerated(graph: FactorGraph) -> tuple[np.ndarray, np.ndarray]:
 
 def test_auto_solves_exactly_what_dense_tables_are_too_wide_for() -> None:
     graph = one_of(120, np.random.default_rng(0))
-    assert get("junction-tree").too_large(graph.structure, "marginals", {}) is not None
+    assert not get("junction-tree").consider(graph, "marginals", Limits()).can_answer
     rows, scores = enumerated(graph)
     p = np.exp(scores - scores.max())
     found = graph.marginals()
@@ -100,13 +101,13 @@ def test_keys_of_several_words_hold_messages_of_ninety_variables() -> None:
     log_z = np.logaddexp.reduce(scores)
     p = np.exp(scores - log_z).reshape(states, states)
     for order in (np.append(n, np.arange(n)), np.arange(n + 1)):
-        run = Run(Possible.of(graph), order, "marginals", {})
+        run = SparseElimination(Possible.of(graph), order, "marginals", Limits())
         assert run.up(joins.SUM) == pytest.approx(log_z)
         assert run.wiring.words.max() == (3 if order[0] == n else 1)
         nodes, _ = run.down(joins.SUM_DOWN, 1.0)
         expected = np.vstack([np.tile(p.sum(axis=1), (n, 1)), p.sum(axis=0)])
         np.testing.assert_allclose(nodes.reshape(n + 1, states), expected, atol=1e-12)
-        assert np.all(graph.score(run.draw(rng.random((5, n + 1)))) > -np.inf)
+        assert np.all(graph.score(run.decode(rng.random((5, n + 1)))) > -np.inf)
 
 
 def test_rows_beyond_the_limits_are_refused_with_an_estimate() -> None:

@@ -7,7 +7,7 @@ from map_cases import check, graphs, torus
 
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.oracles.base import get
+from cliquewise.oracles.registry import get
 
 
 @settings(max_examples=150, deadline=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import sys
@@ -18,11 +17,11 @@ from cliquewise.cli.progress import waiting
 
 if TYPE_CHECKING:
     from cliquewise.graph.factor_graph import FactorGraph
-    from cliquewise.oracles.base import Oracle
+    from cliquewise.oracles.base import Oracle, Question
     from cliquewise.oracles.results import MapResult
 
 #: The question that each task asks of an oracle.
-QUESTION = {
+QUESTION: dict[str, Question] = {
     "MAP": "map",
     "MAR": "marginals",
     "PR": "marginals",
@@ -198,11 +197,11 @@ def _ask_over(
 
 def _ask(graph: FactorGraph, task: str, method: str, k: int, limits: dict[str, Any]) -> Any:
     """Ask the question with those limits that the method knows; others are a usage error."""
-    from cliquewise.oracles.choice import ANYTIME, choose
+    from cliquewise.oracles.planner import ANYTIME_QUESTIONS, choose
 
     want = QUESTION[task]
     given = {name: value for name, value in limits.items() if value is not None}
-    if method == "auto" and want in ANYTIME:
+    if method == "auto" and want in ANYTIME_QUESTIONS:
         name, known = method, {"seconds", "gap", "max_memory"}
     else:
         oracle = choose(graph.core.graph, want, method, given).oracle
@@ -240,10 +239,12 @@ def _live_line() -> Iterator[Callable[[dict[str, float]], None]]:
             click.echo("\r\x1b[2K", nl=False, err=True)
 
 
-def _options_of(oracle: Oracle, want: str) -> set[str]:
-    """Names of the options that an oracle takes for a question."""
-    names = set(inspect.signature(getattr(oracle, want)).parameters)
-    return names | ({"max_memory"} if oracle.has_limits else set())
+def _options_of(oracle: Oracle, want: Question) -> set[str]:
+    """Return the names of the options that an oracle takes for a question."""
+    from cliquewise.oracles.options import options_of
+
+    names = options_of(type(oracle), want)
+    return set(names) | ({"max_memory"} if "limits" in names else set())
 
 
 def _write_result(task: str, answer: Any, target: Any, over: list[int] | None) -> None:

@@ -32,7 +32,7 @@ from cliquewise.estimators._stored import (
 from cliquewise.estimators.parameters import GraphLabelerParameters
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
-from cliquewise.oracles.batch_map import quick_map
+from cliquewise.oracles.batch_planner import quick_map
 from cliquewise.ragged import Floats, gather, offsets_of
 
 

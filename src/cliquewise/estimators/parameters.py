@@ -719,6 +719,6 @@ def _is_solver(value: Any) -> bool:
 def _is_oracle(value: Any) -> bool:
     if value == "auto":  # without importing all inference methods
         return True
-    from cliquewise.oracles.base import registered
+    from cliquewise.oracles.planner import method_names
 
-    return isinstance(value, str) and value in {oracle.name for oracle in registered()}
+    return isinstance(value, str) and value in method_names()

@@ -334,9 +334,9 @@ class FactorGraph(Shapes):
         array([1])
         """
         if over is not None:
-            answer = self._oracles().answer_to("marginal_map")
-            return answer(self, over, method, options)  # type: ignore[no-any-return]
-        return self._oracles().ask(self, "map", method, **options)  # type: ignore[no-any-return]
+            found = self._planner().marginal_map(self, over, method, **options)
+            return found  # type: ignore[no-any-return]
+        return self._planner().ask(self, "map", method, **options)  # type: ignore[no-any-return]
 
     def marginals(self, method: str = "auto", **options: Any) -> MarginalResult:
         """Probabilities of the states of each variable and of each factor, and log Z.
@@ -358,7 +358,7 @@ class FactorGraph(Shapes):
         >>> FactorGraph([2], [((0,), [0.0, 0.0])]).marginals().nodes[0]
         array([0.5, 0.5])
         """
-        return self._oracles().ask(self, "marginals", method, **options)  # type: ignore[no-any-return]
+        return self._planner().ask(self, "marginals", method, **options)  # type: ignore[no-any-return]
 
     def query(
         self, variables: Any, evidence: Evidence | None = None, method: str = "auto", **options: Any
@@ -396,7 +396,7 @@ class FactorGraph(Shapes):
         >>> FactorGraph([2], [((0,), [0.0, 3.0])]).max_marginals().nodes[0]
         array([0., 3.])
         """
-        return self._oracles().ask(self, "max_marginals", method, **options)  # type: ignore[no-any-return]
+        return self._planner().ask(self, "max_marginals", method, **options)  # type: ignore[no-any-return]
 
     def top_k(self, k: int, method: str = "auto", **options: Any) -> list[MapResult]:
         """The ``k`` labelings of highest score, best first; fewer if fewer are possible.
@@ -408,7 +408,7 @@ class FactorGraph(Shapes):
         """
         if not isinstance(k, int | np.integer) or int(k) < 1:
             raise GraphError(f"k = {k!r}; it must be an integer, at least 1")
-        return self._oracles().ask(self, "top_k", method, k=int(k), **options)  # type: ignore[no-any-return]
+        return self._planner().ask(self, "top_k", method, k=int(k), **options)  # type: ignore[no-any-return]
 
     def sample(
         self, n: int = 1, random_state: Any = None, method: str = "auto", **options: Any
@@ -423,7 +423,7 @@ class FactorGraph(Shapes):
         if not isinstance(n, int | np.integer) or int(n) < 0:
             raise GraphError(f"n = {n!r}; it must be an integer, not negative")
         rng = np.random.default_rng(random_state)
-        return self._oracles().ask(self, "sample", method, n=int(n), rng=rng, **options)  # type: ignore[no-any-return]
+        return self._planner().ask(self, "sample", method, n=int(n), rng=rng, **options)  # type: ignore[no-any-return]
 
     def explain(self, want: str = "marginals") -> str:
         """Which method ``auto`` would take, and what each one would cost and give.
@@ -433,7 +433,7 @@ class FactorGraph(Shapes):
         >>> print(FactorGraph([2], [((0,), [0.0, 0.0])]).explain("map"))
         chain: ...
         """
-        return self._oracles().choose(self.core.graph, want).explanation  # type: ignore[no-any-return]
+        return self._planner().choose(self.core.graph, want).explanation  # type: ignore[no-any-return]
 
     def report(self, path: Any, title: str = "", subtitle: str = "", **options: Any) -> None:
         """Write what is known of this graph as one HTML file, complete without any network.
@@ -469,11 +469,11 @@ class FactorGraph(Shapes):
         return picture(self)
 
     @staticmethod
-    def _oracles() -> Any:
-        """Those who answer. The only place where a graph knows of them: users ask graphs."""
-        from cliquewise.oracles import choice
+    def _planner() -> Any:
+        """Return the planner; the only import of ``oracles`` in ``graph`` (they import graphs)."""
+        from cliquewise.oracles import planner
 
-        return choice
+        return planner
 
     def __repr__(self) -> str:
         observed = "" if self._evidence is None else f", {len(self.evidence)} observed"

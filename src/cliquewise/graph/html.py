@@ -94,8 +94,7 @@ def limits(graph: FactorGraph, want: str, **options: Any) -> dict[str, Any]:
     if "seconds" not in options or options.get("method", "auto") != "auto":
         return options
     core = graph.core.graph
-    oracle = graph._oracles().choose(core, want).oracle
-    if oracle.cost(core.structure, want).seconds > max(options["seconds"], A_MOMENT):
+    if graph._planner().choose(core, want).seconds > max(options["seconds"], A_MOMENT):
         return options
     return {name: value for name, value in options.items() if name != "seconds"}
 

@@ -1,14 +1,15 @@
-"""Oracles: answers about one graph. One file per oracle; see :mod:`cliquewise.oracles.base`.
+"""Oracles: inference on one graph, one module per method; see :mod:`cliquewise.oracles.base`.
 
-Outputs that are no graphs have modules of plain functions: ``matching``, ``subwindow``,
+Outputs other than graphs have modules of functions: ``matching``, ``subwindow``,
 ``branch_and_bound``, ``candidates``.
 """
 
 import importlib
 from types import ModuleType
 
-from cliquewise.oracles.base import Oracle, get, register, registered
-from cliquewise.oracles.choice import choose
+from cliquewise.oracles.base import Oracle
+from cliquewise.oracles.planner import choose
+from cliquewise.oracles.registry import get, register, registered
 from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    """The modules of plain functions, loaded when first used."""
+    """Import the modules of functions when first used."""
     if name in ("matching", "subwindow", "branch_and_bound", "candidates"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,6 @@ takes much longer than not trying.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,21 @@ from cliquewise._kernels import clock
 from cliquewise.errors import TooLargeError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import Oracle, get
+from cliquewise.oracles.base import NO_LIMITS, Limits, Oracle, Verdict
+from cliquewise.oracles.graph_cut import flow_seconds
 from cliquewise.oracles.icm import climb, unary_labels
-from cliquewise.oracles.junction_tree import JunctionTree
+from cliquewise.oracles.junction_tree import elimination_oracle, search_budget
 from cliquewise.oracles.portfolio import ROUNDS, Race
-from cliquewise.oracles.results import MapResult, tolerance
-from cliquewise.oracles.sparse import PACE, Outlook, looking
+from cliquewise.oracles.registry import get
+from cliquewise.oracles.results import MapResult, map_result, tolerance
+from cliquewise.oracles.sparse import (
+    FEW_ZEROS,
+    MAX_VARIABLES,
+    PACE,
+    SparseOrders,
+    impossible_share,
+    planning_seconds,
+)
 from cliquewise.oracles.trw_s import iteration_seconds
 from cliquewise.ragged import Ints
 
@@ -43,6 +51,8 @@ CAUTION = 2.0
 PUNCTUAL, SHORT = 0.9, 0.3
 #: Rows may be so many times those expected.
 SLACK = 4.0
+#: Pairwise graphs with more table entries are not searched.
+MODERATE = 200_000
 #: Table entries that toulbar2 reads, and columns that HiGHS prepares, per second.
 POSTED, PREPARED = 1e6, 1e5
 
@@ -50,9 +60,7 @@ POSTED, PREPARED = 1e6, 1e5
 class MapSteps:
     """The best labeling and the smallest bound so far, and the steps that improve them."""
 
-    def __init__(
-        self, graph: FactorGraph, seconds: float | None, gap: float, limits: dict[str, Any]
-    ):
+    def __init__(self, graph: FactorGraph, seconds: float | None, gap: float, limits: Limits):
         self.graph, self.gap, self.limits = graph, gap, limits
         self.is_limited = seconds is not None and math.isfinite(seconds)
         self.started = clock.now()
@@ -67,7 +75,7 @@ class MapSteps:
 
     # ---- the order of the steps
 
-    def answer(self, oracle: Oracle) -> MapResult:
+    def answer(self) -> MapResult:
         """One step after the other, until one proves the labeling or the time is over."""
         if self.graph.n_variables:
             for step in (self.first, self.messages, self.certain, self.search):
@@ -79,8 +87,8 @@ class MapSteps:
         info = {"steps": self.steps, "bound_by": self.bound_by}
         proved = self.is_proved
         bound = self.score if proved else self.bound
-        found = oracle.judged(self.graph, self.labels, self.score, bound, proved, info)
-        return replace(found, method=self.bound_by if proved else self.found_by)
+        method = self.bound_by if proved else self.found_by
+        return map_result(self.graph, self.labels, bound, method, info, proved)
 
     @property
     def left(self) -> float:
@@ -145,7 +153,7 @@ class MapSteps:
         if made > 1e-3:  # a machine that others use too is slower than estimates
             self.slow = float(np.clip((clock.now() - begin) / made, 1.0, 10.0))
         self._from_race("trw-s")
-        cut = 2.0 * get("graph-cut").cost(self.graph.structure).seconds
+        cut = 2.0 * flow_seconds(self.graph.structure)
         if not self.is_over and self.graph.structure.is_binary and CAUTION * cut < most:
             race.roof_duality()
             self._from_race("graph-cut" if "graph-cut" in race.bounds else "portfolio")
@@ -161,23 +169,27 @@ class MapSteps:
             self._start()
             self._prove(max(1.0, ATTEMPT * seconds))
         if not self.is_over and CAUTION * seconds <= self.left:
-            best = oracle.map(self.graph, **(self.limits if oracle.name == "junction-tree" else {}))
+            options = {"limits": self.limits} if oracle.name == "junction-tree" else {}
+            best = oracle.map(self.graph, **options)
             self.take(oracle.name, best.labels, best.score, best.score, True)
 
     def _by_rows(self) -> None:
         """Elimination over what is possible, where zeros leave little."""
-        oracle = get("sparse")
-        if oracle.avoids_tables(self.graph) is not None:
+        oracle, s = get("sparse"), self.graph.structure
+        if s.n_variables > MAX_VARIABLES or impossible_share(self.graph) < FEW_ZEROS:
             return
-        if CAUTION * looking(self.graph.structure) > PART * self.left:
+        if CAUTION * planning_seconds(s) > PART * self.left:
             return
-        outlook = Outlook.of(self.graph)
-        seconds = PACE["map"] * outlook.rows
+        orders = SparseOrders.of(self.graph)
+        seconds = PACE["map"] * orders.rows
         if CAUTION * self.slow * seconds > PART * self.left:
             return
-        most = min(SLACK * outlook.rows, self.limits.get("max_operations", math.inf))
+        most = SLACK * orders.rows
+        if self.limits.max_operations is not None:
+            most = min(most, self.limits.max_operations)
+        limits = self.limits._replace(max_operations=most)
         try:
-            best = oracle.map(self.graph, **{**self.limits, "max_operations": most})
+            best = oracle.map(self.graph, limits=limits, deadline=self.deadline)
         except TooLargeError:
             return
         self.take(oracle.name, best.labels, best.score, best.score, True)
@@ -194,34 +206,43 @@ class MapSteps:
     # ---- who proves
 
     def _certain(self, known: bool = False) -> tuple[Oracle, float] | None:
-        """The cheapest exact method that keeps to all limits, and its seconds.
+        """Return the cheapest exact method within all limits, and its seconds.
 
-        ``known``: only if it takes no search for an order to say so.
+        ``known``: without a search for an elimination order.
         """
         s, found = self.graph.structure, []
-        limits = {**self.limits, "seconds": self.deadline - self.started}
-        cover, tree = get("vertex-cover"), get("junction-tree")
-        assert isinstance(tree, JunctionTree)
-        if cover.refuses(s) is None:
-            found.append((cover, self.slow * cover.cost(s).seconds))
-        cost = tree.known_cost(s, self.limits) if known else None
-        if not known and (self.is_limited or CAUTION * tree.at_least(s) <= self.left):
-            cost = None if tree.too_large(s, "map", limits) is not None else tree.cost(s)
-        if cost is not None:
-            found.append((tree, self.slow * cost.seconds))
+        cover, tree = get("vertex-cover"), elimination_oracle()
+        if (verdict := cover.consider(self.graph, "map", NO_LIMITS)).is_accepted:
+            found.append((cover, self.slow * verdict.seconds))
+        if not known or tree.ordering_seconds(s) == 0.0:
+            verdict = self._elimination()
+            if verdict.is_accepted:
+                found.append((tree, self.slow * verdict.seconds))
         best = min(found, key=lambda one: one[1], default=None)
         return None if best is None or CAUTION * best[1] > self.left else best
+
+    def _elimination(self) -> Verdict:
+        """Return the verdict of the junction tree within the time that is left."""
+        s, tree = self.graph.structure, elimination_oracle()
+        if self.is_limited:
+            planning = search_budget(self.deadline - self.started)
+            return tree.estimate(s, "map", self.limits._replace(planning=planning))
+        return tree.estimate(s, "map", self.limits._replace(seconds=self.left / CAUTION))
 
     def _prover(self) -> Oracle | None:
         """Who searches for a proof: toulbar2 where it is installed, else an integer program."""
         s = self.graph.structure
         toulbar2, milp = get("toulbar2"), get("milp")
-        if toulbar2.refuses(s) is None:
-            reading = float(s.table_offsets[-1]) / POSTED
-            promising = toulbar2.avoids(s) is None and CAUTION * reading + SHORT <= self.left
+        if toulbar2.consider(self.graph, "map", NO_LIMITS).is_accepted:
+            entries = float(s.table_offsets[-1])
+            is_searchable = not s.is_pairwise or entries <= MODERATE
+            promising = is_searchable and CAUTION * entries / POSTED + SHORT <= self.left
             return toulbar2 if promising else None
         columns = float(s.table_offsets[-1] + s.node_offsets[-1])
-        if milp.refuses(s) is None and CAUTION * columns / PREPARED <= self.left:
+        if (
+            milp.consider(self.graph, "map", NO_LIMITS).is_accepted
+            and CAUTION * columns / PREPARED <= self.left
+        ):
             return milp
         return None
 

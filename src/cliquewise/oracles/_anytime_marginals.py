@@ -20,17 +20,28 @@ from cliquewise.graph.spanning_trees import parent_probabilities
 from cliquewise.oracles._barrier_parts import Parts
 from cliquewise.oracles._barrier_run import Run, Settings
 from cliquewise.oracles._trw import Mapper, Problem, interaction, problem
-from cliquewise.oracles.base import Oracle, get
-from cliquewise.oracles.choice import PATIENCE, SHARE
+from cliquewise.oracles.base import Limits, Oracle
 from cliquewise.oracles.cutset import Cutset
-from cliquewise.oracles.junction_tree import ENTRIES_PER_SECOND
+from cliquewise.oracles.gibbs import sweep_seconds as sweep_seconds_of_gibbs
+from cliquewise.oracles.junction_tree import search_budget
 from cliquewise.oracles.mini_buckets import Growing, good_labels
+from cliquewise.oracles.registry import get
 from cliquewise.oracles.results import MarginalResult
-from cliquewise.oracles.sparse import PACE, Outlook, Sparse, looking
+from cliquewise.oracles.sparse import (
+    FEW_ZEROS,
+    MAX_VARIABLES,
+    PACE,
+    Sparse,
+    SparseOrders,
+    impossible_share,
+    planning_seconds,
+)
 from cliquewise.oracles.trw_bp import Messages, certified_bound, lower_bound, sweep_seconds
 from cliquewise.ragged import Floats
 from cliquewise.trace import Trace
 
+#: Exact marginals may take so many seconds without a time limit, and this share of a time limit.
+PATIENCE, SHARE = 5.0, 0.5
 #: Converged when no log message changes by more; the most sweeps of one kind of messages.
 TOL, MOST = 1e-6, 1000
 #: Parts of the time that is left: to find what is possible, for loopy and for other messages.
@@ -61,9 +72,7 @@ SPLITTING, PER_ENTRY = 0.2, 1e-5
 class MarginalSteps:
     """Marginals and the tightest bounds so far, and the steps that improve them."""
 
-    def __init__(
-        self, graph: FactorGraph, seconds: float | None, gap: float, limits: dict[str, Any]
-    ):
+    def __init__(self, graph: FactorGraph, seconds: float | None, gap: float, limits: Limits):
         self.graph, self.gap, self.limits = graph, gap, limits
         self.seconds = seconds
         self.started = clock.now()
@@ -77,7 +86,7 @@ class MarginalSteps:
         """Exact, or the estimate and the bounds."""
         exact = self._exact()
         if exact is not None:
-            return exact.marginals(self.graph, **self.limits)
+            return exact.marginals(self.graph, limits=self.limits)
         parts = self._parts()
         if parts is not None:
             return parts
@@ -100,12 +109,10 @@ class MarginalSteps:
         self.info |= {"bethe": bethe, "converged": converged}
         t = p.topology
         lower = min(self.lower, self.upper)
-        upper_by = self.by["upper"]
-        method = self.by["marginals"]
         found = MarginalResult.from_flat(
             self.graph, x[: int(t.node_offsets[-1])].copy(), x[t.targets],
             min(max(value, lower), self.upper),
-            method if method == upper_by else f"{method}, bounds by {upper_by}",
+            self.by["marginals"],
             (lower, self.upper), bounds_certified=(True, p.certified), trace=self.trace,
             info={**self.by, **self.info},
         )  # fmt: skip
@@ -137,16 +144,15 @@ class MarginalSteps:
     # ---- the steps
 
     def _exact(self) -> Oracle | None:
-        """An exact method that is cheap enough."""
+        """Return an exact method that is cheap enough."""
         s = self.graph.structure
-        oracle = get("tree" if s.is_forest else "junction-tree")
-        limits = self.limits if self.seconds is None else {**self.limits, "seconds": self.seconds}
-        if self.seconds is None and oracle.at_least(s, "marginals") > PATIENCE:
-            return None
-        if oracle.too_large(s, "marginals", limits) is not None:
-            return None
+        oracle = get("tree") if s.is_forest else get("junction-tree")
         most = PATIENCE if self.seconds is None else SHARE * self.left
-        return oracle if oracle.cost(s, "marginals").seconds <= most else None
+        limits = self.limits._replace(seconds=most)
+        if self.seconds is not None:
+            limits = limits._replace(planning=search_budget(self.seconds))
+        verdict = oracle.consider(self.graph, "marginals", limits)
+        return oracle if verdict.is_accepted and verdict.seconds <= most else None
 
     def _parts(self) -> MarginalResult | None:
         """Exact by parts, where impossible states or fixed variables make that cheap."""
@@ -158,7 +164,7 @@ class MarginalSteps:
         assert isinstance(oracle, Cutset)
         try:
             split = oracle.split(self.graph, "marginals", self.limits)
-            needed = split.operations / ENTRIES_PER_SECOND
+            needed = split.cost.seconds
         except TooLargeError:
             split, needed = None, math.inf
         if needed > LONG:
@@ -173,19 +179,22 @@ class MarginalSteps:
         """Exact by rows, if that takes less than the seconds that other exact methods need."""
         oracle = get("sparse")
         assert isinstance(oracle, Sparse)
-        if oracle.avoids_tables(self.graph, "marginals") is not None:
+        s = self.graph.structure
+        if s.n_variables > MAX_VARIABLES or impossible_share(self.graph) < FEW_ZEROS:
             return None
         time_left = PATIENCE if self.seconds is None else SHARE * self.left
-        if looking(self.graph.structure) > SUPPORT * time_left:
+        if planning_seconds(s) > SUPPORT * time_left:
             return None
-        outlook = Outlook.of(self.graph)
+        orders = SparseOrders.of(self.graph)
         most = min(needed, time_left)
-        if outlook.rows * PACE["marginals"] > most:
+        if orders.rows * PACE["marginals"] > most:
             # Estimates know nothing of what messages rule out: a few rows are tried anyway.
             most = min(most, EXPLORE * time_left)
-        rows = min(most / PACE["marginals"], self.limits.get("max_operations", math.inf))
+        rows = most / PACE["marginals"]
+        if self.limits.max_operations is not None:
+            rows = min(rows, self.limits.max_operations)
         try:
-            return oracle.answer(outlook, {**self.limits, "max_operations": rows})
+            return oracle.answer(orders, self.limits._replace(max_operations=rows))
         except TooLargeError:
             return None
 
@@ -196,8 +205,7 @@ class MarginalSteps:
         share = (1.0 - GIBBS) * seconds
         found = get("mini-buckets").marginals(self.graph, seconds=share, gap=self.gap)
         by = {"marginals": "loopy-bp", "lower": "sums", "upper": "mini-buckets"}
-        method = "loopy-bp, bounds by mini-buckets"
-        found = replace(found, method=method, info={**by, **found.info})
+        found = replace(found, method="loopy-bp", info={**by, **found.info})
         drawn = None
         if not found.info["converged"]:
             drawn = self._draw(min(until - clock.now(), GIBBS * seconds))
@@ -213,7 +221,7 @@ class MarginalSteps:
             seconds = min(seconds, max(WORTHWHILE, clock.now() - self.started))
         seconds = min(seconds, LONGEST_DRAW)
         sampler = get("gibbs")
-        each = sampler.cost(self.graph.structure, "marginals").seconds / 2000
+        each = sweep_seconds_of_gibbs(self.graph.structure)
         if seconds < FEWEST_SWEEPS * each or np.isneginf(self.graph.tables).any():
             return None
         found = sampler.marginals(self.graph, seconds=seconds)
@@ -322,9 +330,8 @@ class MarginalSteps:
 def _with_draws(found: MarginalResult, drawn: MarginalResult) -> MarginalResult:
     """The bounds of one answer, the marginals of Gibbs sampling and its estimate of log Z."""
     low, high = found.log_z_bounds
-    method = f"gibbs, bounds by {found.info['upper']}"
     more = {"marginals": "gibbs", "standard_errors": drawn.info["standard_errors"]}
     return replace(
-        found, nodes=drawn.nodes, factors=drawn.factors, method=method,
+        found, nodes=drawn.nodes, factors=drawn.factors, method="gibbs",
         log_z=min(max(drawn.log_z, low), high), info={**found.info, **more},
     )  # fmt: skip

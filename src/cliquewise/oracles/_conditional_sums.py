@@ -17,8 +17,8 @@ from cliquewise._kernels.graphs import junction_tree as passes
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._sum_elimination import Mask, Parts
-from cliquewise.oracles.base import get
-from cliquewise.oracles.junction_tree import JunctionTree
+from cliquewise.oracles.base import Limits
+from cliquewise.oracles.junction_tree import elimination_oracle, search_budget
 from cliquewise.ragged import Floats, Ints
 
 #: A part with so few labelings (their logarithm) needs no look at its order, which else may take
@@ -30,16 +30,10 @@ LONG = 0.5
 KEPT = 100_000
 
 
-def _tree() -> JunctionTree:
-    tree = get("junction-tree")
-    assert isinstance(tree, JunctionTree)
-    return tree
-
-
 class Part:
     """One connected part, and the factors that hold its variables; or a factor without any."""
 
-    def __init__(self, graph: FactorGraph, sums: Ints, factors: Ints, limits: dict[str, Any]):
+    def __init__(self, graph: FactorGraph, sums: Ints, factors: Ints, limits: Limits):
         s = graph.structure
         self.flat = graph.tables
         local = {v: i for i, v in enumerate(sums.tolist())}
@@ -67,22 +61,20 @@ class Part:
         if self.structure is not None:
             self._prepare(limits)
 
-    def _prepare(self, limits: dict[str, Any]) -> None:
-        tree, s = _tree(), self.structure
+    def _prepare(self, limits: Limits) -> None:
+        tree, s = elimination_oracle(), self.structure
         assert s is not None
         if float(np.log(s.cardinalities.astype(float)).sum()) > SMALL:
-            quickly = {**limits, "seconds": ORDER}
-            self.is_exact = (
-                tree.too_large(s, "marginals", quickly) is None
-                and tree.cost(s, "marginals").seconds <= LONG
-            )
+            quickly = limits._replace(planning=search_budget(ORDER))
+            verdict = tree.estimate(s, "marginals", quickly)
+            self.is_exact = verdict.is_accepted and verdict.seconds <= LONG
 
     @cached_property
     def wiring(self) -> tuple[Any, ...]:
         """What sums need; made when the first is asked for."""
         assert self.structure is not None
-        plan = _tree().plan(self.structure)
-        return plan, _tree().room(plan), np.zeros(len(plan.order), dtype=np.int64)
+        plan = elimination_oracle().plan(self.structure)
+        return plan, elimination_oracle().workspace(plan), np.zeros(len(plan.order), dtype=np.int64)
 
     def tables(self, labels: Ints) -> Floats:
         """Those of the part, given the labels of the others."""
@@ -111,7 +103,7 @@ class Part:
 class SumsGiven:
     """The value of labels of the kept variables, and a search for better ones."""
 
-    def __init__(self, graph: FactorGraph, is_kept: Mask, limits: dict[str, Any]):
+    def __init__(self, graph: FactorGraph, is_kept: Mask, limits: Limits):
         s, found = graph.structure, Parts.of(graph.structure, is_kept)
         self.cards, self.kept = graph.cardinalities, np.flatnonzero(is_kept)
         places = found.structure.scope_offsets[:-1]

@@ -23,9 +23,15 @@ from cliquewise.oracles._mini_buckets import Remains, TooLate, eliminate
 from cliquewise.oracles._mixed_orders import mixed_order, narrowing
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles._sum_elimination import Mask, plan_sums, sum_out
-from cliquewise.oracles.base import get, over_limits
-from cliquewise.oracles.junction_tree import MAX_OPERATIONS, PACE
+from cliquewise.oracles.base import Cost
+from cliquewise.oracles.junction_tree import (
+    MAX_OPERATIONS,
+    PACE,
+    elimination_oracle,
+    search_budget,
+)
 from cliquewise.oracles.mini_buckets import FIRST, GROWTH, elimination_order
+from cliquewise.oracles.options import limits_of
 from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.ragged import Ints, offsets_of
 
@@ -66,9 +72,10 @@ class MarginalMapSteps:
 
     def __init__(
         self, graph: FactorGraph, is_max: Mask, seconds: float | None, gap: float,
-        limits: dict[str, Any],
+        options: dict[str, Any],
     ):  # fmt: skip
-        self.graph, self.is_max, self.gap, self.limits = graph, is_max, gap, limits
+        self.graph, self.is_max, self.gap = graph, is_max, gap
+        self.options, self.limits = options, limits_of(options)
         self.seconds = seconds
         self.started = clock.now()
         self.labels: Ints | None = None
@@ -79,6 +86,7 @@ class MarginalMapSteps:
         self.eliminating = 0.0
         self.rounding = graph.rounding
         self.sums_are_exact = True
+        self.maximum_by = ""
         self.steps: list[dict[str, Any]] = []
 
     # ---- the order of the steps
@@ -203,17 +211,13 @@ class MarginalMapSteps:
                 "the sums need tables beyond any memory: a connected part of the variables that "
                 "are summed out touches too many of the others", math.inf, math.inf,
             )  # fmt: skip
-        refusal = over_limits(
-            "marginal MAP", plan.memory, plan.operations, self.limits, MAX_OPERATIONS
-        )
         seconds = PACE["sample"] * plan.operations
-        if refusal is None and seconds > limit:
-            refusal = TooLargeError(
-                f"the sums take about {seconds:.2g} s of the {limit:.2g} s that there are",
-                plan.memory, plan.operations,
-            )  # fmt: skip
-        if refusal is not None:
-            return refusal
+        cost = Cost(seconds, plan.memory, plan.operations)
+        excess = self.limits.excess("marginal MAP", cost, MAX_OPERATIONS)
+        if excess is None and seconds > limit:
+            excess = f"takes about {seconds:.2g} s for the sums (limit: {limit:.2g} s)"
+        if excess is not None:
+            return TooLargeError(f"method 'junction-tree' {excess}", plan.memory, plan.operations)
         rest, constant = sum_out(self.graph, self.is_max, plan)
         if constant == -math.inf:
             raise InfeasibleError(INFEASIBLE)
@@ -222,18 +226,17 @@ class MarginalMapSteps:
         self.score, self.bound = best.score + constant, best.upper_bound + constant
         self.rounding += best.rounding
         self.exact = best.exact
-        own = best.method in ("junction-tree", "tree", "chain") or not rest.n_variables
-        self.method = "junction-tree" if own else f"junction-tree, maximum by {best.method}"
+        self.method, self.maximum_by = "junction-tree", best.method
         self.bound_by = self.method
         self._note(self.method)
         return None
 
     def _best(self, graph: FactorGraph, seconds: float | None) -> MapResult:
         """The MAP of what sums have left."""
-        limits: dict[str, Any] = {**self.limits, "gap": self.gap}
+        options: dict[str, Any] = {**self.options, "gap": self.gap}
         if seconds is not None:
-            limits["seconds"] = max(0.0, seconds - (clock.now() - self.started))
-        return graph.map(**limits)
+            options["seconds"] = max(0.0, seconds - (clock.now() - self.started))
+        return graph.map(**options)
 
     def _whole(self, variables: Ints, labels: Ints) -> Ints:
         """Labels of some variables among those that are known; zero elsewhere."""
@@ -247,7 +250,7 @@ class MarginalMapSteps:
     def first(self, seconds: float) -> None:
         """The labels that the best labeling of all variables has: its score is a lower bound."""
         try:
-            best = self.graph.map(seconds=seconds, **self.limits)
+            best = self.graph.map(seconds=seconds, **self.options)
         except UnsupportedError:
             return
         self.keep("map", best.labels, best.score)
@@ -308,7 +311,7 @@ class MarginalMapSteps:
         if self.is_over:
             return None
         try:
-            best = relaxed.graph.map(seconds=min(SOLVE * self.budget, self.left), **self.limits)
+            best = relaxed.graph.map(seconds=min(SOLVE * self.budget, self.left), **self.options)
         except (UnsupportedError, InfeasibleError):  # whether it is infeasible, bounds say
             return None
         if self.left > 0.0:
@@ -317,12 +320,12 @@ class MarginalMapSteps:
 
     def best_first(self, relaxed: Relaxed) -> None:
         """Labels in the order of their bounds, until the next one is below a sum that is known."""
-        tree, k, tried = get("junction-tree"), FEW, 0
+        tree, k, tried = elimination_oracle(), FEW, 0
         s = relaxed.graph.structure
-        small = {**self.limits, "max_operations": 1e7}
+        small = self.limits._replace(max_operations=1e7, planning=search_budget(self.left))
         if not len(relaxed.variables):
             return
-        if tree.too_large(s, "top_k", {**small, "seconds": self.left}) is not None:
+        if not tree.estimate(s, "top_k", small).is_accepted:
             return
         top = -math.inf
         while not self.is_over and k <= MANY:
@@ -370,7 +373,7 @@ class MarginalMapSteps:
                 break
             entries *= GROWTH
         fixed = {int(v): int(self.labels[v]) for v in np.flatnonzero(self.is_max)}
-        found = self.graph.condition(fixed).marginals(seconds=self.left, **self.limits)
+        found = self.graph.condition(fixed).marginals(seconds=self.left, **self.options)
         if found.bounds_certified[0]:
             self.keep(self.method, self.labels, found.log_z_bounds[0])
 

@@ -17,7 +17,7 @@ from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import Oracle
+from cliquewise.oracles.base import Question, Verdict
 from cliquewise.ragged import Floats, Ints, gather, offsets_of
 
 
@@ -166,20 +166,15 @@ def _targets(s: Structure, edge_offsets: Ints) -> Ints:
     return targets
 
 
-class PairwiseOracle(Oracle):
-    """Base of the oracles that work on pairwise graphs."""
-
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse factors of three or more variables."""
-        if structure.is_pairwise:
-            return None
-        others = (
-            "toulbar2, milp and icm" if "map" in self.provides else "junction-tree, mini-buckets"
-        )
-        return (
-            f"works on pairwise graphs, and this one has a factor of {structure.max_order} "
-            f"variables ({others} take factors of any order)"
-        )
+def require_pairwise(structure: Structure, question: Question) -> Verdict | None:
+    """Return a rejection if some factor has three or more variables, else None."""
+    if structure.is_pairwise:
+        return None
+    others = "toulbar2, milp and icm" if question == "map" else "junction-tree, mini-buckets"
+    return Verdict.reject(
+        f"works on pairwise graphs, and this one has a factor of {structure.max_order} "
+        f"variables ({others} take factors of any order)"
+    )
 
 
 def table_bound(graph: FactorGraph) -> float:

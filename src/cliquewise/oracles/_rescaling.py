@@ -17,7 +17,6 @@ whose losses exceed 1e10, which float64 tells apart by 1e-6 at best), the questi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +25,11 @@ import numpy as np
 from cliquewise.errors import PrecisionError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.sizes import EPSILON, LARGEST, largest_finite, rounding_of
+from cliquewise.oracles.base import NO_LIMITS, Fit, Limits, Oracle, Question
+from cliquewise.oracles.registry import get
 from cliquewise.ragged import Floats, Ragged
 
 if TYPE_CHECKING:
-    from cliquewise.oracles.base import Oracle
     from cliquewise.oracles.results import MapResult
 
 #: Log-potentials up to this size are added up as they are.
@@ -42,12 +42,14 @@ VANISHED = 745.0
 #: away, an attractive edge seldom stops being attractive.
 FLOOR = 64.0
 
+#: Table entries up to which elimination finds a good labeling in milliseconds.
+FAST_ENTRIES = 1e6
 #: Questions that ask for probabilities, not for differences.
 SUMS = ("marginals", "sample")
 
 
 @dataclass(frozen=True)
-class Leveled:
+class RescaledGraph:
     """Losses in place of log-potentials, and the way back.
 
     Attributes
@@ -67,7 +69,7 @@ class Leveled:
     scale: float = 1.0
 
     @classmethod
-    def of(cls, graph: FactorGraph) -> Leveled:
+    def of(cls, graph: FactorGraph) -> RescaledGraph:
         """Lower every table by its peak."""
         s = graph.structure
         peaks = np.maximum.reduceat(graph.tables, s.table_offsets[:-1])
@@ -77,42 +79,42 @@ class Leveled:
 
     # ---- for methods that subtract
 
-    def narrowed(self, want: str, good: Callable[[FactorGraph], float]) -> Leveled:
-        """Losses above a floor, scaled: as small as the question allows."""
+    def narrowed(self, question: str) -> RescaledGraph:
+        """Raise losses to a floor and scale them: as small as the question allows."""
         tables = self.graph.tables
-        # Max-marginals and the k best speak of labelings that are bad.
-        bounded = want in ("map", *SUMS)
-        enough = _enough(self.graph, want, -good(self.graph)) if bounded else math.inf
-        if want not in SUMS:
+        # Max-marginals and the k best labelings include bad ones.
+        bounded = question in ("map", *SUMS)
+        enough = _enough(self.graph, question, -good_score(self.graph)) if bounded else math.inf
+        if question not in SUMS:
             enough *= FLOOR
         if enough < self.graph.largest:
             tables = np.where(tables > -np.inf, np.maximum(tables, -enough), tables)
-        if want in SUMS:
+        if question in SUMS:
             check_resolved(min(enough, self.graph.largest))
             return self._with(tables, 1.0)
         return self._scaled(tables, min(enough, self.graph.largest))
 
-    def scaled(self) -> Leveled:
+    def scaled(self) -> RescaledGraph:
         """The same losses, only scaled."""
         return self._scaled(self.graph.tables, self.graph.largest)
 
-    def _scaled(self, tables: Any, largest: float) -> Leveled:
+    def _scaled(self, tables: Any, largest: float) -> RescaledGraph:
         scale = 2.0 ** -math.ceil(math.log2(largest / PLAIN)) if largest > PLAIN else 1.0
         return self._with(tables * scale, scale)
 
-    def _with(self, tables: Any, scale: float) -> Leveled:
+    def _with(self, tables: Any, scale: float) -> RescaledGraph:
         graph = FactorGraph.from_structure(self.graph.structure, tables)
         return replace(self, graph=graph, scale=scale)
 
     # ---- the way back
 
     def restored(self, value: float, error: float = 0.0) -> float:
-        """A value of the leveled graph as one of the original, moved by an error and more."""
+        """A value of the rescaled graph as one of the original, moved by an error and more."""
         total = math.fsum([*self.peaks, value / self.scale, error])
         return total + math.copysign(2 * EPSILON * abs(total), error) if error else total
 
     def rounding(self, value: float, only_adds: bool) -> float:
-        """What rounding may have done to a value of the leveled graph, in its units."""
+        """What rounding may have done to a value of the rescaled graph, in its units."""
         s = self.graph.structure
         if only_adds:
             return rounding_of(s, abs(value))
@@ -120,19 +122,19 @@ class Leveled:
         sizes = np.where(self.graph.tables == -np.inf, 0.0, -self.graph.tables)
         return rounding_of(s, float(np.maximum.reduceat(sizes, starts).sum()))
 
-    def translate(self, want: str, answer: Any, oracle: Oracle) -> Any:
-        """An answer about the leveled graph as one about the original."""
-        if want == "map":
+    def translate(self, question: str, answer: Any, oracle: Oracle) -> Any:
+        """An answer about the rescaled graph as one about the original."""
+        if question == "map":
             return self._labeling(answer, oracle)
-        if want == "top_k":
+        if question == "top_k":
             found = [self._labeling(one, oracle) for one in answer]
             return sorted(found, key=lambda one: -one.score)
-        if want == "sample":
+        if question == "sample":
             return answer
         value = self.restored(answer.value)
         error = self.rounding(answer.value, oracle.only_adds) / self.scale
         error += 4 * EPSILON * abs(value)
-        if want == "max_marginals":
+        if question == "max_marginals":
             flat = answer.nodes.flat / self.scale + math.fsum(self.peaks)
             nodes = Ragged(flat, self.graph.structure.node_offsets)
             return replace(answer, nodes=nodes, value=value, rounding=error)
@@ -209,23 +211,26 @@ def _lowered(scores: Floats, axis: Any) -> Floats:
     return scores - np.where(peaks > -np.inf, peaks, 0.0)
 
 
-def level(
-    leveled: Leveled, want: str, oracle: Oracle, good: Callable[[FactorGraph], float]
-) -> Leveled:
-    """What ``oracle`` is to be asked: losses as they are, or as small as may be.
-
-    ``good`` gives the score of a good labeling.
-    """
+def rescale_for(rescaled: RescaledGraph, question: Question, oracle: Oracle) -> RescaledGraph:
+    """Return the losses for an oracle: as they are, or as small as possible."""
     if oracle.only_adds:
-        return leveled
-    narrowed = leveled.narrowed(want, good)
-    if oracle.refuses_tables(narrowed.graph, want) is None:
+        return rescaled
+    narrowed = rescaled.narrowed(question)
+    if oracle.consider(narrowed.graph, question, NO_LIMITS).fit is not Fit.REJECTED:
         return narrowed
-    return leveled.scaled()
+    return rescaled.scaled()
 
 
-def _enough(graph: FactorGraph, want: str, loss: float) -> float:
+def good_score(graph: FactorGraph) -> float:
+    """Return the score of a good labeling: the MAP labeling where elimination is fast."""
+    tree = get("tree") if graph.structure.is_forest else get("junction-tree")
+    limits = Limits(max_operations=FAST_ENTRIES)
+    is_fast = tree.consider(graph, "map", limits).can_answer
+    return float((tree if is_fast else get("icm")).map(graph).score)
+
+
+def _enough(graph: FactorGraph, question: str, loss: float) -> float:
     """A loss beyond which no labeling counts, from that of a good one."""
-    if want in SUMS:
+    if question in SUMS:
         return loss + VANISHED + float(np.log(graph.cardinalities).sum())
     return max(loss, 1.0)

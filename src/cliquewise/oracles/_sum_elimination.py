@@ -18,8 +18,13 @@ from scipy.sparse.csgraph import connected_components
 from cliquewise._kernels.graphs import junction_tree as passes
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import MAX_ENTRIES, Structure
-from cliquewise.oracles.base import get
-from cliquewise.oracles.junction_tree import JunctionTree, Sketch, follow, wired
+from cliquewise.oracles.junction_tree import (
+    EliminationOrder,
+    analyze_order,
+    compile_order,
+    elimination_oracle,
+    search_budget,
+)
 from cliquewise.ragged import Floats, Ints, gather, offsets_of
 
 Mask = NDArray[np.bool_]
@@ -83,16 +88,16 @@ class Parts(NamedTuple):
         )  # fmt: skip
 
 
-class Plan(NamedTuple):
+class SumPlan(NamedTuple):
     """An order in which all variables to sum out come first, and what they cost."""
 
     parts: Parts
-    sketch: Sketch
+    order: EliminationOrder
     operations: float
     memory: float
 
 
-def plan_sums(structure: Structure, is_kept: Mask, seconds: float) -> Plan | None:
+def plan_sums(structure: Structure, is_kept: Mask, seconds: float) -> SumPlan | None:
     """The best of several orders; None where even that is hopeless."""
     parts = Parts.of(structure, is_kept)
     s, k = parts.structure, len(parts.sums)
@@ -105,19 +110,18 @@ def plan_sums(structure: Structure, is_kept: Mask, seconds: float) -> Plan | Non
         np.concatenate([s.scopes, k + np.arange(len(parts.kept))]),
         np.concatenate([s.scope_offsets, s.scope_offsets[-1] + parts.bounds[1:]]),
     )
-    tree = get("junction-tree")
-    assert isinstance(tree, JunctionTree)
-    free = tree.sketch(tied, seconds)
+    free = elimination_oracle().best_order(tied, search_budget(seconds))
     if not free.is_complete:
         return None
-    sketch = follow(s, _rooted(free, np.arange(s.n_variables) >= k), free.log_size)
-    tables, seps = sketch.clique_sizes[:k], sketch.sep_sizes[:k]
-    leaving = seps[sketch.parent[:k] >= k].sum()
+    order = _rooted(free, np.arange(s.n_variables) >= k)
+    last = analyze_order(s, order, free.log_size)
+    tables, seps = last.clique_sizes[:k], last.sep_sizes[:k]
+    leaving = seps[last.parent[:k] >= k].sum()
     entries = tables.max(initial=0.0) + seps.sum() + leaving + s.table_offsets[-1]
-    return Plan(parts, sketch, float(tables.sum()), 8.0 * float(entries))
+    return SumPlan(parts, last, float(tables.sum()), 8.0 * float(entries))
 
 
-def _rooted(sketch: Sketch, last: Mask) -> Ints:
+def _rooted(order: EliminationOrder, last: Mask) -> Ints:
     """The same cliques, eliminated in an order at whose end the ``last`` are.
 
     Maximum cardinality search backwards: it makes a perfect order of a chordal graph from any
@@ -125,8 +129,8 @@ def _rooted(sketch: Sketch, last: Mask) -> Ints:
     """
     n = len(last)
     neighbors: list[list[int]] = [[] for _ in range(n)]
-    lower = np.repeat(sketch.order, np.diff(sketch.sep_offsets))
-    for v, u in zip(lower.tolist(), sketch.order[sketch.seps].tolist(), strict=True):
+    lower = np.repeat(order.order, np.diff(order.sep_offsets))
+    for v, u in zip(lower.tolist(), order.order[order.seps].tolist(), strict=True):
         neighbors[v].append(u)
         neighbors[u].append(v)
     seen, count = [False] * n, [0] * n
@@ -146,10 +150,10 @@ def _rooted(sketch: Sketch, last: Mask) -> Ints:
     return np.array(walk[::-1], dtype=np.int64)
 
 
-def sum_out(graph: FactorGraph, is_kept: Mask, plan: Plan) -> tuple[FactorGraph, float]:
+def sum_out(graph: FactorGraph, is_kept: Mask, plan: SumPlan) -> tuple[FactorGraph, float]:
     """The graph of the kept variables, renumbered, and a constant that its scores lack."""
     s, k, parts = graph.structure, len(plan.parts.sums), plan.parts
-    wiring = wired(parts.structure, plan.sketch)
+    wiring = compile_order(parts.structure, plan.order)
     tables = graph.tables[gather(s.table_offsets, parts.factors)[0]]
     messages = np.empty(int(wiring.sep_sizes[:k].sum()))
     work = np.empty(int(wiring.clique_sizes[:k].max(initial=0)))

@@ -32,18 +32,13 @@ from cliquewise.graph.sizes import rounding_of
 from cliquewise.graph.spanning_trees import edge_probabilities, maximum_spanning_tree
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import Pairwise, Topology, compile_pairwise, topology
-from cliquewise.oracles.base import Oracle, get
-from cliquewise.oracles.choice import choose
+from cliquewise.oracles.base import NO_LIMITS, Oracle
+from cliquewise.oracles.batch_planner import repeated_map
+from cliquewise.oracles.options import options_of
+from cliquewise.oracles.registry import get
 from cliquewise.oracles.results import MapResult
-from cliquewise.oracles.vertex_cover import cover_of
 from cliquewise.ragged import Floats, Ints, offsets_of
 
-#: ``map_method="auto"`` eliminates up to this many table entries (about a second each call).
-ELIMINATE = 5e8
-#: Operations of vertex-cover in the time of one entry of an elimination table.
-COVER_SPEED = 20.0
-#: That is meant for a minute.
-USUAL_SECONDS = 60.0
 #: Seconds that the search for a possible labeling has even when none are left.
 MOMENT = 0.1
 
@@ -177,8 +172,11 @@ class Mapper:
     def _find(self, structure: Structure, seconds: float) -> Oracle:
         """The oracle of every call; the structure decides, since the numbers change."""
         if self.method != "auto":
-            return get(self.method)
-        return exact_map(structure, seconds) or get("portfolio")
+            oracle = get(self.method)
+            if "map" not in oracle.provides:
+                raise UnsupportedError(f"method {self.method!r} does not provide map")
+            return oracle
+        return repeated_map(structure, seconds) or get("portfolio")
 
     def on(self, structure: Structure, seconds: float = math.inf) -> Mapper:
         """The same for a part of its graph; its calls are counted with these."""
@@ -188,7 +186,7 @@ class Mapper:
         self, graph: FactorGraph, seconds: float = math.inf, init: Ints | None = None
     ) -> MapResult:
         if self.tally.calls == 0 and self.method != "auto":
-            choose(graph, "map", self.method, self.options)  # raises where it does not fit
+            self._check(graph)
         options = dict(self.options)
         if self._takes_seconds and min(seconds, self._most) < math.inf:
             options["seconds"] = max(0.0, min(seconds, self._most))
@@ -200,26 +198,20 @@ class Mapper:
         self.tally.calls += 1
         return answer
 
+    def _check(self, graph: FactorGraph) -> None:
+        """Raise an error if the named method does not apply, or has no such option."""
+        known = options_of(type(self._oracle), "map")
+        unknown = sorted(set(self.options) - known)
+        if unknown:
+            raise UnsupportedError(f"method {self.name!r} has no option {unknown[0]!r}")
+        verdict = self._oracle.consider(graph, "map", NO_LIMITS)
+        if not verdict.can_answer:
+            raise UnsupportedError(f"method {self.name!r} {verdict.reason}")
+
     @property
     def name(self) -> str:
-        """The method that answers."""
+        """Name of the MAP method."""
         return self._oracle.name
-
-
-def exact_map(structure: Structure, seconds: float = math.inf) -> Oracle | None:
-    """The quickest exact MAP method that needs no search; None where its tables are too large.
-
-    With less time for all calls than usual, tables are too large sooner.
-    """
-    if structure.is_forest:
-        return get("tree")
-    elimination, cover = get("junction-tree"), cover_of(structure)
-    sketch = elimination.sketch(structure, seconds)  # type: ignore[attr-defined]
-    most = min(ELIMINATE, ELIMINATE * seconds / USUAL_SECONDS)
-    if cover.operations < min(COVER_SPEED * sketch.operations, COVER_SPEED * most):
-        return get("vertex-cover")
-    limits = {"max_operations": most, "seconds": seconds}
-    return elimination if elimination.too_large(structure, "map", limits) is None else None
 
 
 def problem(

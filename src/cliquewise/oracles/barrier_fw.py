@@ -8,6 +8,7 @@ towards the tree of largest mutual information.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -20,22 +21,28 @@ from cliquewise.graph.spanning_trees import in_spanning_tree_polytope
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._barrier_parts import Parts
 from cliquewise.oracles._barrier_run import Run, Settings
-from cliquewise.oracles._pairwise import PairwiseOracle
+from cliquewise.oracles._pairwise import require_pairwise
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho
-from cliquewise.oracles.base import register
+from cliquewise.oracles.base import Limits, Oracle, Question, Verdict
+from cliquewise.oracles.registry import register
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.ragged import Floats
 
 
 @register
-class BarrierFW(PairwiseOracle):
+class BarrierFW(Oracle):
     """Barrier Frank-Wolfe: tree-reweighted marginals over the marginal polytope by MAP calls."""
 
     name = "barrier-fw"
-    provides: ClassVar[frozenset[str]] = frozenset({"marginals"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"marginals"})
     exact = False
-    automatic = False
     rank = 200
+
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Accept pairwise graphs; the run ends at its gap, its time limit or its call limit."""
+        if rejection := require_pairwise(graph.structure, question):
+            return rejection
+        return Verdict.accept(math.inf, 16.0 * graph.structure.table_offsets[-1])
 
     def marginals(
         self,
@@ -54,7 +61,6 @@ class BarrierFW(PairwiseOracle):
         callback: Callable[[dict[str, float]], Any] | None = None,
         random_state: Any = 0,
         map_options: dict[str, Any] | None = None,
-        **options: Any,
     ) -> MarginalResult:
         """Maximize the tree-reweighted objective; every MAP call gives an upper bound.
 
@@ -116,7 +122,6 @@ class BarrierFW(PairwiseOracle):
         >>> bool(low <= g.marginals().log_z <= high), result.bounds_certified
         (True, (True, True))
         """
-        self.reject(options)
         if parts < 1:
             raise UnsupportedError(f"parts = {parts}; a graph has at least one part")
         settings = Settings(

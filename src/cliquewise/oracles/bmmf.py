@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.oracles.base import Oracle, register, registered
+from cliquewise.oracles.base import NO_LIMITS, Fit, Limits, Oracle, Question, Verdict
+from cliquewise.oracles.options import takes
+from cliquewise.oracles.registry import register, registered
 from cliquewise.oracles.results import MapResult
 from cliquewise.ragged import Floats, owner_of
 
@@ -21,44 +23,44 @@ class BestMaxMarginalFirst(Oracle):
     The labelings are kept in disjoint sets, each with its best member and its
     max-marginals. The next best labeling is where a max-marginal of some set is highest
     at a state that its best member does not have; the set is split on that state
-    (Algorithm 9 of casimir). Each labeling costs one MAP and two max-marginal calls.
+    (Algorithm 10 of casimir). Each labeling costs one MAP and two max-marginal calls.
     """
 
     name = "bmmf"
-    provides: ClassVar[frozenset[str]] = frozenset({"top_k"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"top_k"})
     rank = 80
-    has_limits = True
 
-    @staticmethod
-    def _bases(graph: FactorGraph) -> list[Oracle]:
-        needed = ("map", "max_marginals")
-        return [
-            o
-            for o in registered()
-            if o.exact
-            and o.automatic
-            and not o.needs_zeros
-            and all(o.refusal(graph, want) is None for want in needed)
-            and all(o.too_large(graph.structure, want, {}) is None for want in needed)
-        ]
-
-    def refuses_tables(self, graph: FactorGraph, want: str = "map") -> str | None:
-        """Refuse where no exact oracle gives max-marginals."""
-        if want == "top_k" and not self._bases(graph):
-            return "needs an exact method for max-marginals, and none accepts this graph"
-        return None
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Count one MAP and two max-marginal calls of the fastest base method per labeling."""
+        bases = _bases(graph)
+        if not bases:
+            return Verdict.reject(
+                "needs an exact method for max-marginals, and none accepts this graph"
+            ).for_tables()
+        each = min(seconds for _, seconds in bases)
+        memory = 16.0 * graph.structure.table_offsets[-1] + 16.0 * limits.k * float(
+            graph.structure.node_offsets[-1]
+        )
+        return Verdict.accept(limits.k * each, memory).for_tables()
 
     def top_k(
-        self, graph: FactorGraph, k: int, base: str = "auto", **options: Any
+        self, graph: FactorGraph, k: int, base: str = "auto", limits: Limits = NO_LIMITS
     ) -> list[MapResult]:
         """Split the best set k - 1 times."""
         offsets, masked = graph.structure.node_offsets, graph.structure.with_unaries
-        bases = [o for o in self._bases(graph) if base in ("auto", o.name)]
+        bases = [oracle for oracle, _ in _bases(graph) if base in ("auto", oracle.name)]
         if not bases:
             raise UnsupportedError(f"base = {base!r} has no exact max-marginals of this graph")
-        small = (o for o in bases if o.too_large(masked, "max_marginals", options) is None)
+        largest = FactorGraph.from_structure(
+            masked, np.append(graph.tables, np.zeros(int(offsets[-1])))
+        )
+        small = (
+            o
+            for o in bases
+            if o.consider(largest, "max_marginals", limits).fit is not Fit.TOO_LARGE
+        )
         oracle = next(small, bases[0])
-        options = oracle.known_limits(options)
+        options = {"limits": limits} if takes(oracle, "map", "limits") else {}
 
         def restricted(mask: Floats) -> FactorGraph:
             return FactorGraph.from_structure(masked, np.append(graph.tables, mask))
@@ -92,7 +94,23 @@ class BestMaxMarginalFirst(Oracle):
             found.append(best)
             others.append(runner_up)
         exact = [
-            replace(f, upper_bound=f.score, exact=True, method=f"{self.name} over {oracle.name}")
+            replace(
+                f, upper_bound=f.score, exact=True, method=self.name, info={"base": oracle.name}
+            )
             for f in found
         ]
         return sorted(exact, key=lambda result: -result.score)
+
+
+def _bases(graph: FactorGraph) -> list[tuple[Oracle, float]]:
+    """Return exact oracles for MAP and max-marginals, with the seconds per labeling of each."""
+    found = []
+    for oracle in registered():
+        if not oracle.exact or not oracle.provides >= {"map", "max_marginals"}:
+            continue
+        best = oracle.consider(graph, "map", NO_LIMITS)
+        second = oracle.consider(graph, "max_marginals", NO_LIMITS)
+        # sparse defers MAP to anytime, but is too slow for repeated calls.
+        if best.is_accepted and second.is_accepted:
+            found.append((oracle, best.seconds + 2.0 * second.seconds))
+    return found

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import QUESTIONS, Cost, Oracle, register
-from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
+from cliquewise.oracles.base import QUESTIONS, Cost, Limits, Oracle, Question, Verdict
+from cliquewise.oracles.registry import register
+from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult, map_result
 from cliquewise.ragged import Floats, Ints, Ragged
 
 #: More labelings than this are not listed.
@@ -23,23 +23,21 @@ class BruteForce(Oracle):
     """Lists every labeling; for tiny graphs and for tests."""
 
     name = "brute-force"
-    provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
+    provides: ClassVar[frozenset[Question]] = frozenset(QUESTIONS)
     rank = 900
-    automatic = False
     only_adds = True
 
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse more than a million labelings."""
-        digits = float(np.log10(structure.cardinalities.astype(float)).sum())
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Count the labelings."""
+        s = graph.structure
+        digits = float(np.log10(s.cardinalities.astype(float)).sum())
         if digits > np.log10(MAX_LABELINGS) + 1e-9:
-            return f"would list 10^{digits:.1f} labelings; its limit is {MAX_LABELINGS}"
-        return None
-
-    def cost(self, structure: Structure, want: str = "map") -> Cost:
-        """Every labeling is scored."""
-        count = float(np.exp(np.log(structure.cardinalities.astype(float)).sum()))
-        seconds = 1e-4 + 1e-8 * count * max(1, structure.n_factors)
-        return Cost(seconds, 8.0 * count * (structure.n_variables + 1))
+            return Verdict.reject(
+                f"would list 10^{digits:.1f} labelings; its limit is {MAX_LABELINGS}"
+            )
+        seconds = 1e-4 + 1e-8 * 10.0**digits * max(1, s.n_factors)
+        cost = Cost(seconds, 8.0 * 10.0**digits * (s.n_variables + 1))
+        return Verdict.defer("is a reference for tests", cost)
 
     @staticmethod
     def _list(graph: FactorGraph) -> tuple[Ints, Floats]:
@@ -52,21 +50,21 @@ class BruteForce(Oracle):
             raise InfeasibleError(INFEASIBLE)
         return labelings, scores
 
-    def map(self, graph: FactorGraph, **options: Any) -> MapResult:
+    def map(self, graph: FactorGraph) -> MapResult:
         """The best of the list."""
         return self.top_k(graph, 1)[0]
 
-    def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
+    def top_k(self, graph: FactorGraph, k: int) -> list[MapResult]:
         """The first k of the sorted list."""
         labelings, scores = self._list(graph)
         best = np.argsort(-scores, kind="stable")[:k]
         return [
-            self.judged(graph, labelings[i], float(scores[i]), float(scores[i]), True, {})
+            map_result(graph, labelings[i], float(scores[i]), self.name, exact=True)
             for i in best
             if scores[i] > -np.inf
         ]
 
-    def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
+    def marginals(self, graph: FactorGraph) -> MarginalResult:
         """Sums over the list."""
         labelings, scores = self._list(graph)
         top = scores.max()
@@ -82,7 +80,7 @@ class BruteForce(Oracle):
         log_z = float(top + np.log(total))
         return MarginalResult.from_flat(graph, nodes, factors, log_z, self.name)
 
-    def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
+    def max_marginals(self, graph: FactorGraph) -> MaxMarginalResult:
         """Maxima over the list."""
         labelings, scores = self._list(graph)
         s = graph.structure
@@ -92,7 +90,7 @@ class BruteForce(Oracle):
         best, nodes = float(scores.max()), Ragged(flat, s.node_offsets)
         return MaxMarginalResult(nodes, best, True, self.name, graph.rounding)
 
-    def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
+    def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator) -> Ints:
         """Draws from the list."""
         labelings, scores = self._list(graph)
         p = np.exp(scores - scores.max())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -10,17 +10,18 @@ from cliquewise._kernels.chain import decode as chain_decode
 from cliquewise._kernels.chain import graph as chain_graph
 from cliquewise._kernels.chain import sums as kernels
 from cliquewise._kernels.chain import top_k as chain_top_k
-from cliquewise.errors import InfeasibleError, TooLargeError
+from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import QUESTIONS, Cost, Oracle, over_limits, register
-from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult
+from cliquewise.oracles.base import NO_LIMITS, QUESTIONS, Cost, Limits, Oracle, Question, Verdict
+from cliquewise.oracles.registry import register
+from cliquewise.oracles.results import MapResult, MarginalResult, MaxMarginalResult, proved_map
 from cliquewise.ragged import Floats, Ints, Ragged
 
 
-class Wiring(NamedTuple):
-    """Which factor adds to which position or edge; compiled once per structure."""
+class Layout(NamedTuple):
+    """The position or edge that each factor contributes to; computed once per structure."""
 
     path: Ints
     offsets: Ints
@@ -32,20 +33,20 @@ class Wiring(NamedTuple):
 
     @property
     def n_edges(self) -> int:
-        """Number of edges of all paths together."""
+        """Total number of edges of all paths."""
         return len(self.path) - (len(self.offsets) - 1)
 
 
 class Scores(NamedTuple):
-    """The arrays that the chain kernels take."""
+    """Scores in the layout of the chain kernels."""
 
-    wiring: Wiring
+    layout: Layout
     nodes: Floats
     trans: Floats
 
 
-def compile_wiring(structure: Structure) -> Wiring:
-    """Number positions and edges along the paths, and send each factor to its place."""
+def chain_layout(structure: Structure) -> Layout:
+    """Number the positions and edges along the paths, and assign each factor to one."""
     path = structure.path
     assert path is not None
     n = len(path)
@@ -66,7 +67,7 @@ def compile_wiring(structure: Structure) -> Wiring:
     target[pair] = edge_of_step[np.minimum(own[pair], other)]
     n_labels = int(structure.cardinalities[0]) if n else 1
     starts = structure.table_offsets[:-1].copy()
-    return Wiring(path.astype(np.int64), offsets, starts, kind, target, cuts - 1, n_labels)
+    return Layout(path.astype(np.int64), offsets, starts, kind, target, cuts - 1, n_labels)
 
 
 @register
@@ -74,58 +75,35 @@ class Chain(Oracle):
     """Exact on chains, and disjoint unions of chains, of variables with equally many states."""
 
     name = "chain"
-    provides: ClassVar[frozenset[str]] = frozenset(QUESTIONS)
+    provides: ClassVar[frozenset[Question]] = frozenset(QUESTIONS)
     rank = 10
-    is_quickest = True
+    is_fastest = True
     only_adds = True
-    has_limits = True
 
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse branches, cycles, factors of three variables, and unequal cardinalities."""
-        if not structure.is_pairwise:
-            return f"needs factors of at most two variables; one here has {structure.max_order}"
-        if structure.path is None:
-            return "needs a chain (or several): no cycle, and at most two neighbors each"
-        cards = structure.cardinalities
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Estimate a cost linear in the table entries, for paths with equal cardinalities."""
+        s = graph.structure
+        if not s.is_pairwise:
+            return Verdict.reject(
+                f"needs factors of at most two variables; one here has {s.max_order}"
+            )
+        if s.path is None:
+            return Verdict.reject(
+                "needs a chain (or several): no cycle, and at most two neighbors each"
+            )
+        cards = s.cardinalities
         if len(cards) and cards.min() != cards.max():
-            return (
+            return Verdict.reject(
                 "needs variables with equally many states; "
                 f"here they have from {cards.min()} to {cards.max()}"
             )
-        return None
+        cost = _cost(s, question, limits.k)
+        excess = limits.excess(question, cost)
+        return Verdict.accept(*cost) if excess is None else Verdict.too_large(excess, cost)
 
-    def too_large(
-        self, structure: Structure, want: str, options: dict[str, Any]
-    ) -> TooLargeError | None:
-        """The refusal that states memory and operations, if they exceed the limits."""
-        memory, operations = self._size(structure, want, options)
-        return over_limits(want, memory, operations, options)
-
-    def cost(self, structure: Structure, want: str = "map") -> Cost:
-        """Linear in the entries of the tables."""
-        memory, operations = self._size(structure, want, {})
-        return Cost(2e-5 + 2e-9 * operations, memory)
-
-    @staticmethod
-    def _size(structure: Structure, want: str, options: dict[str, Any]) -> tuple[float, float]:
-        """Bytes, and entries of the tables of all edges."""
-        n = structure.n_variables
-        k = float(structure.cardinalities[0]) if n else 1.0
-        edges, width = float(len(structure.edges)), max(8.0, 8 * np.ceil(k / 8))
-        # Tables of all edges and one padded set of four, then what the question keeps.
-        entries = edges * k * k + 4 * width * width + 4 * n * width
-        if want == "marginals":
-            entries += edges * k * k + float(structure.table_offsets[-1])
-        elif want == "top_k":
-            labelings = np.exp(min(n * np.log(k), 40.0))
-            entries += (n + 8.0) * min(float(options.get("k", 1)), labelings)
-        return 8.0 * entries, edges * k * k
-
-    def _scores(
-        self, graph: FactorGraph, want: str, options: dict[str, Any], **asked: Any
-    ) -> Scores:
-        self.check_limits(graph.structure, want, options, **asked)
-        w = graph.structure.once(compile_wiring)
+    def _scores(self, graph: FactorGraph, question: Question, limits: Limits) -> Scores:
+        self.require(graph, question, limits)
+        w = graph.structure.once(chain_layout)
         nodes = np.empty((len(w.path), w.n_labels))
         trans = np.empty((w.n_edges, w.n_labels, w.n_labels))
         equal = chain_graph.assemble(graph.tables, w.starts, w.kind, w.target, nodes, trans)
@@ -133,8 +111,8 @@ class Chain(Oracle):
 
     @staticmethod
     def _concatenated(scores: Scores) -> Floats:
-        """Transitions of all paths as one, with tables of zeros between them."""
-        w = scores.wiring
+        """Return the transitions of all paths in one array, with zeros between the paths."""
+        w = scores.layout
         if len(w.gaps) == 0:
             return scores.trans
         trans = np.zeros((len(w.path) - 1, w.n_labels, w.n_labels))
@@ -145,18 +123,18 @@ class Chain(Oracle):
 
     # ---- the questions
 
-    def map(self, graph: FactorGraph, **options: Any) -> MapResult:
-        """Viterbi."""
-        w, nodes, trans = self._scores(graph, "map", options)
+    def map(self, graph: FactorGraph, limits: Limits = NO_LIMITS) -> MapResult:
+        """Run the Viterbi algorithm."""
+        w, nodes, trans = self._scores(graph, "map", limits)
         along = np.zeros(len(nodes), dtype=np.int64)
         chain_decode.batch_viterbi(nodes, w.offsets, trans, along, np.empty(len(w.offsets) - 1))
         labels = np.empty_like(along)
         labels[w.path] = along
-        return self.best(graph, labels)
+        return proved_map(graph, labels, self.name)
 
-    def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
-        """Forward-backward."""
-        w, nodes, trans = self._scores(graph, "marginals", options)
+    def marginals(self, graph: FactorGraph, limits: Limits = NO_LIMITS) -> MarginalResult:
+        """Run the forward-backward algorithm."""
+        w, nodes, trans = self._scores(graph, "marginals", limits)
         along, edges = np.empty_like(nodes), np.empty((w.n_edges, w.n_labels, w.n_labels))
         logs = np.empty(len(w.offsets) - 1)
         no_expectation = np.empty((0, w.n_labels))
@@ -169,9 +147,9 @@ class Chain(Oracle):
         chain_graph.distribute(along, edges, w.path, w.starts, w.kind, w.target, flat, factors)
         return MarginalResult.from_flat(graph, flat, factors, log_z, self.name)
 
-    def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
-        """Viterbi forward and backward."""
-        w, nodes, trans = self._scores(graph, "max_marginals", options)
+    def max_marginals(self, graph: FactorGraph, limits: Limits = NO_LIMITS) -> MaxMarginalResult:
+        """Run the Viterbi recursion in both directions."""
+        w, nodes, trans = self._scores(graph, "max_marginals", limits)
         flat = np.empty(nodes.size)
         best = chain_graph.max_marginals(nodes, w.offsets, trans, w.path, flat)
         if best == -np.inf:
@@ -179,9 +157,9 @@ class Chain(Oracle):
         tables = Ragged(flat, graph.structure.node_offsets)
         return MaxMarginalResult(tables, best, True, self.name, graph.rounding)
 
-    def top_k(self, graph: FactorGraph, k: int, **options: Any) -> list[MapResult]:
-        """Viterbi, and the best deviations from what it finds."""
-        scores = self._scores(graph, "top_k", options, k=k)
+    def top_k(self, graph: FactorGraph, k: int, limits: Limits = NO_LIMITS) -> list[MapResult]:
+        """Run the Viterbi algorithm, then list the best deviations from its path."""
+        scores = self._scores(graph, "top_k", limits._replace(k=k))
         w, nodes, _ = scores
         log_count = len(nodes) * np.log(w.n_labels)
         most = k if log_count > 40 else min(k, round(np.exp(log_count)))
@@ -192,12 +170,14 @@ class Chain(Oracle):
             raise InfeasibleError(INFEASIBLE)
         labels = np.empty_like(along)
         labels[:, w.path] = along
-        results = [self.best(graph, row) for row in labels[:found]]
+        results = [proved_map(graph, row, self.name) for row in labels[:found]]
         return sorted(results, key=lambda result: -result.score)
 
-    def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator, **options: Any) -> Ints:
-        """Forward, and draws on the way back."""
-        scores = self._scores(graph, "sample", options)
+    def sample(
+        self, graph: FactorGraph, n: int, rng: np.random.Generator, limits: Limits = NO_LIMITS
+    ) -> Ints:
+        """Run the forward recursion, then sample backwards."""
+        scores = self._scores(graph, "sample", limits)
         w, nodes, _ = scores
         trans = self._concatenated(scores)
         labels = np.empty((n, len(nodes)), dtype=np.int64)
@@ -209,3 +189,19 @@ class Chain(Oracle):
                 raise InfeasibleError(INFEASIBLE)
             labels[first : first + block, w.path] = part
         return labels
+
+
+def _cost(structure: Structure, question: Question, k: int) -> Cost:
+    """Return the estimated cost; operations are the table entries of all edges."""
+    n = structure.n_variables
+    states = float(structure.cardinalities[0]) if n else 1.0
+    edges, width = float(len(structure.edges)), max(8.0, 8 * np.ceil(states / 8))
+    operations = edges * states * states
+    # Tables of all edges and one padded set of four, then the arrays of the question.
+    entries = operations + 4 * width * width + 4 * n * width
+    if question == "marginals":
+        entries += operations + float(structure.table_offsets[-1])
+    elif question == "top_k":
+        labelings = np.exp(min(n * np.log(states), 40.0))
+        entries += (n + 8.0) * min(float(k), labelings)
+    return Cost(2e-5 + 2e-9 * operations, 8.0 * entries, operations)

@@ -1,47 +1,60 @@
-"""Cutset conditioning: exact where one junction tree would be too large for the memory.
+"""Cutset conditioning: exact where one junction tree would exceed the memory limit.
 
-First, states that no labeling of positive probability has are taken away. Then a few variables
-are fixed, those that make the largest tables: one smaller junction tree for each combination of
-their states, one after the other. Answers are put together from theirs, weighted by their share
-of Z.
+First, states without a labeling of positive probability are removed. Then a few variables are
+fixed, those of the largest tables. For each combination of their states there is a smaller
+junction tree; the marginals are averaged, weighted by their share of Z.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from cliquewise.errors import InfeasibleError, TooLargeError
+from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE, Core
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.graph.support import Support
-from cliquewise.oracles.base import MAX_MEMORY, Oracle, get, over_limits, register
-from cliquewise.oracles.junction_tree import MAX_OPERATIONS, JunctionTree, Sketch
-from cliquewise.oracles.results import MapResult, MarginalResult
+from cliquewise.oracles.base import (
+    NO_LIMITS,
+    Cost,
+    Limits,
+    Oracle,
+    Question,
+    Verdict,
+    too_large_error,
+)
+from cliquewise.oracles.junction_tree import (
+    ENTRIES_PER_SECOND,
+    MAX_OPERATIONS,
+    EliminationOrder,
+    JunctionTree,
+)
+from cliquewise.oracles.registry import get, register
+from cliquewise.oracles.results import MapResult, MarginalResult, proved_map
 from cliquewise.ragged import Floats, Ints
 
-#: Combinations of the states of fixed variables, at most.
-MOST_PARTS = 4096
+#: Largest number of combinations of the states of the fixed variables.
+MAX_PARTS = 4096
 
 
 @dataclass(frozen=True)
 class Split:
-    """What is possible, without what is determined, and the variables to fix in it."""
+    """The possible states without the determined variables, and the variables to fix."""
 
     support: Support
     core: Core
     fixed: tuple[int, ...]
-    memory: float
-    operations: float
+    cost: Cost
 
     @property
     def parts(self) -> Iterator[Core]:
-        """The graph with the fixed variables observed, for all their states that are possible."""
+        """Yield the graph with the fixed variables observed, for each possible combination."""
         graph = self.core.graph
         shared: Structure | None = None
         for states in product(*(range(graph.cardinalities[v]) for v in self.fixed)):
@@ -50,7 +63,7 @@ class Split:
                 continue
             if shared is None:
                 shared = part.graph.structure
-            else:  # an order of elimination is found once for all of them
+            else:  # all parts share one elimination order
                 smaller = FactorGraph.from_structure(shared, part.graph.tables)
                 part = replace(part, graph=smaller)
             yield part
@@ -58,43 +71,46 @@ class Split:
 
 @register
 class Cutset(Oracle):
-    """Exact by a junction tree for each possible state of a few variables that are fixed."""
+    """Exact by a junction tree for each possible combination of the states of a few variables."""
 
     name = "cutset"
-    provides: ClassVar[frozenset[str]] = frozenset({"map", "marginals"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"map", "marginals"})
     rank = 31
-    automatic = False
     only_adds = True
-    has_limits = True
 
-    def split(self, graph: FactorGraph, want: str, options: dict[str, Any]) -> Split:
-        """How to divide the graph so that the limits are kept; or a TooLargeError."""
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Defer: the cost is known only after a search for the variables to fix."""
+        return Verdict.defer(
+            "is a step of anytime, where states are impossible",
+            Cost(math.inf, 16.0 * graph.structure.table_offsets[-1]),
+        )
+
+    def split(self, graph: FactorGraph, question: Question, limits: Limits) -> Split:
+        """Choose the variables to fix; raise TooLargeError if that does not meet the limits."""
         support = Support.of(graph)
         core = support.graph.condition(support.determined).core
         if core.constant == -np.inf:
             raise InfeasibleError(INFEASIBLE)
         tree = get("junction-tree")
         assert isinstance(tree, JunctionTree)
-        sketch = tree.sketch(core.graph.structure)
-        limit = float(options.get("max_memory", MAX_MEMORY))
-        most = float(options.get("max_operations", MAX_OPERATIONS))
+        order = tree.best_order(core.graph.structure)
+        most = MAX_OPERATIONS if limits.max_operations is None else limits.max_operations
         s = core.graph.structure
-        answer = 8.0 * float(s.table_offsets[-1] + s.node_offsets[-1]) * (want == "marginals")
-        fixed, memory, operations = _fixed(s, sketch, limit - answer, most)
-        memory += answer
-        large = over_limits(want, memory, operations, options, MAX_OPERATIONS)
-        if large is not None:
-            raise TooLargeError(f"method {self.name!r} {large}", memory, operations)
-        return Split(support, core, fixed, memory, operations)
+        output = 8.0 * float(s.table_offsets[-1] + s.node_offsets[-1]) * (question == "marginals")
+        fixed, memory, operations = _choose_fixed(s, order, limits.max_memory - output, most)
+        cost = Cost(operations / ENTRIES_PER_SECOND, memory + output, operations)
+        excess = limits.excess(question, cost, MAX_OPERATIONS)
+        if excess is not None:
+            raise too_large_error(self.name, Verdict.too_large(excess, cost))
+        return Split(support, core, fixed, cost)
 
-    def map(self, graph: FactorGraph, **options: Any) -> MapResult:
-        """The best of the parts' best."""
-        self.check_limits(graph.structure, "map", options)
-        split, tree = self.split(graph, "map", options), get("junction-tree")
+    def map(self, graph: FactorGraph, limits: Limits = NO_LIMITS) -> MapResult:
+        """Return the best MAP labeling of all parts."""
+        split, tree = self.split(graph, "map", limits), get("junction-tree")
         best: MapResult | None = None
         for part in split.parts:
             try:
-                found = part.translate("map", tree.map(part.graph, **options))
+                found = part.translate("map", tree.map(part.graph, limits))
             except InfeasibleError:
                 continue
             if best is None or found.score > best.score:
@@ -102,24 +118,23 @@ class Cutset(Oracle):
         if best is None:
             raise InfeasibleError(INFEASIBLE)
         whole = split.support.translate("map", split.core.translate("map", best))
-        return self.best(graph, whole.labels)
+        return proved_map(graph, whole.labels, self.name)
 
-    def marginals(self, graph: FactorGraph, **options: Any) -> MarginalResult:
-        """Those of the parts, weighted by their share of Z."""
-        self.check_limits(graph.structure, "marginals", options)
-        return self.answer(graph, self.split(graph, "marginals", options), options)
+    def marginals(self, graph: FactorGraph, limits: Limits = NO_LIMITS) -> MarginalResult:
+        """Average the marginals of the parts, weighted by their share of Z."""
+        return self.answer(graph, self.split(graph, "marginals", limits), limits)
 
-    def answer(self, graph: FactorGraph, split: Split, options: dict[str, Any]) -> MarginalResult:
-        """Marginals by the parts of a split."""
+    def answer(self, graph: FactorGraph, split: Split, limits: Limits) -> MarginalResult:
+        """Compute marginals from the parts of a split."""
         inner, tree = split.core.graph, get("junction-tree")
         s, total, largest = inner.structure, 0.0, -np.inf
         nodes, factors = np.zeros(int(s.node_offsets[-1])), np.zeros(int(s.table_offsets[-1]))
         for part in split.parts:
             try:
-                found = part.translate("marginals", tree.marginals(part.graph, **options))
+                found = part.translate("marginals", tree.marginals(part.graph, limits))
             except InfeasibleError:
                 continue
-            # Everything so far is scaled to the largest part.
+            # All sums are relative to the largest part.
             if found.log_z > largest:
                 scale = float(np.exp(largest - found.log_z))
                 largest, total = found.log_z, total * scale
@@ -136,26 +151,26 @@ class Cutset(Oracle):
         whole = split.support.translate("marginals", split.core.translate("marginals", answer))
         return MarginalResult.from_flat(
             graph, whole.nodes.flat, whole.factors.flat, whole.log_z, self.name,
-            info={"fixed": len(split.fixed), "operations": split.operations},
+            info={"fixed": len(split.fixed), "operations": split.cost.operations},
         )  # fmt: skip
 
 
-def _fixed(
-    structure: Structure, sketch: Sketch, limit: float, most: float
+def _choose_fixed(
+    structure: Structure, order: EliminationOrder, limit: float, most: float
 ) -> tuple[tuple[int, ...], float, float]:
-    """Variables to fix, one after the other the one that frees most memory; memory, entries.
+    """Fix variables greedily until the memory limit is met; return them, memory, and entries.
 
-    Estimates are for the order of the whole graph; that of the parts is no worse, mostly.
+    Estimates are for the order of the whole graph; orders of the parts are usually no worse.
     """
-    if not sketch.is_complete:
-        return (), sketch.memory(False), sketch.operations
-    n = len(sketch.order)
+    if not order.is_complete:
+        return (), order.memory(False), order.operations
+    n = len(order.order)
     cards = structure.cardinalities.astype(float)
-    place_of_row = np.repeat(np.arange(n), np.diff(sketch.sep_offsets))
+    place_of_row = np.repeat(np.arange(n), np.diff(order.sep_offsets))
     members: list[list[int]] = [[] for _ in range(n)]
-    for row, place in zip(place_of_row.tolist(), sketch.seps.tolist(), strict=True):
-        members[int(sketch.order[place])].append(row)
-    cliques, seps = sketch.clique_sizes.copy(), sketch.sep_sizes.copy()
+    for row, place in zip(place_of_row.tolist(), order.seps.tolist(), strict=True):
+        members[int(order.order[place])].append(row)
+    cliques, seps = order.clique_sizes.copy(), order.sep_sizes.copy()
     fixed: list[int] = []
     parts = 1.0
 
@@ -163,18 +178,18 @@ def _fixed(
         return 8.0 * float(cliques.max(initial=0.0) + seps.sum())
 
     def without(v: int) -> tuple[Floats, Floats]:
-        own, rows = int(sketch.place[v]), np.array(members[v], dtype=np.int64)
+        own, rows = int(order.place[v]), np.array(members[v], dtype=np.int64)
         c, s = cliques.copy(), seps.copy()
         c[rows] /= cards[v]
         s[rows] /= cards[v]
         c[own] /= cards[v]
         return c, s
 
-    while memory(cliques, seps) > limit and parts < MOST_PARTS:
-        candidates = [int(v) for v in _clique(sketch, int(np.argmax(cliques))) if v not in fixed]
+    while memory(cliques, seps) > limit and parts < MAX_PARTS:
+        candidates = [int(v) for v in _clique(order, int(np.argmax(cliques))) if v not in fixed]
         if not candidates:
             break
-        # What counts is how much of the largest tables goes away per combination added.
+        # Memory and operations after fixing, per combination added.
         left = {v: without(v) for v in candidates}
         best = min(
             candidates,
@@ -188,7 +203,7 @@ def _fixed(
     return tuple(fixed), memory(cliques, seps), parts * float(cliques.sum())
 
 
-def _clique(sketch: Sketch, row: int) -> Ints:
-    """Variables of a clique."""
-    places = sketch.seps[sketch.sep_offsets[row] : sketch.sep_offsets[row + 1]]
-    return np.append(sketch.order[places], sketch.order[row])
+def _clique(order: EliminationOrder, row: int) -> Ints:
+    """Return the variables of a clique."""
+    places = order.seps[order.sep_offsets[row] : order.sep_offsets[row + 1]]
+    return np.append(order.order[places], order.order[row])

@@ -14,9 +14,10 @@ from cliquewise.graph.structure import Structure
 from cliquewise.oracles._factor_messages import bethe
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles._trw import log_sum_of
-from cliquewise.oracles.base import NEITHER, Cost, Oracle, register
+from cliquewise.oracles.base import ESTIMATE, Limits, Oracle, Question, Verdict
 from cliquewise.oracles.icm import climb, flat_factors
 from cliquewise.oracles.mini_buckets import good_labels
+from cliquewise.oracles.registry import register
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.ragged import Floats, Ints
 
@@ -35,16 +36,15 @@ class Gibbs(Oracle):
     """Gibbs sampling with restarts: frequencies and their standard errors, nothing certain."""
 
     name = "gibbs"
-    provides: ClassVar[frozenset[str]] = frozenset({"marginals", "sample"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"marginals", "sample"})
     exact = False
-    gives = NEITHER
-    automatic = False
+    guarantee = ESTIMATE
     rank = 310
 
-    def cost(self, structure: Structure, want: str = "marginals") -> Cost:
-        """Every sweep looks at each factor once for each of its variables."""
-        looks = float((structure.orders * structure.orders).sum()) + len(structure.scopes)
-        return Cost(1e-3 + 2000 * 8 * 1e-8 * looks, 16.0 * structure.table_offsets[-1])
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Count the factors of each variable in every sweep."""
+        s = graph.structure
+        return Verdict.accept(1e-3 + 2000 * sweep_seconds(s), 16.0 * s.table_offsets[-1])
 
     def marginals(
         self,
@@ -53,7 +53,6 @@ class Gibbs(Oracle):
         restarts: int = 8,
         seconds: float = 60.0,
         random_state: Any = 0,
-        **options: Any,
     ) -> MarginalResult:
         """Frequencies of the states over several chains.
 
@@ -85,7 +84,6 @@ class Gibbs(Oracle):
         >>> bool(abs(found.nodes[0][0] - 0.5) < 0.05), "may_miss_states" in found.info
         (True, True)
         """
-        self.reject(options)
         if sweeps < 1 or restarts < 2:
             raise UnsupportedError(
                 f"sweeps = {sweeps}, restarts = {restarts}; at least one and two are needed"
@@ -122,7 +120,6 @@ class Gibbs(Oracle):
         self, graph: FactorGraph, n: int, rng: np.random.Generator, chains: int = 8, **options: Any
     ) -> Ints:
         """States of a few chains, twenty sweeps apart: neither exact nor quite independent."""
-        self.reject(options)
         rows = np.zeros((n, graph.n_variables), dtype=np.int64)
         if n:
             count = min(chains, n)
@@ -132,6 +129,12 @@ class Gibbs(Oracle):
                 several.run(THIN)
                 rows[at : at + count] = several.labels[: min(count, n - at)]
         return rows
+
+
+def sweep_seconds(structure: Structure, chains: int = 8) -> float:
+    """Return the estimated time of one sweep of all chains."""
+    looks = float((structure.orders * structure.orders).sum()) + len(structure.scopes)
+    return chains * 1e-8 * looks
 
 
 class Chains:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,14 +15,14 @@ from cliquewise.graph.structure import Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut, pair_score, roof_dual
 from cliquewise.oracles._pairwise import (
     Pairwise,
-    PairwiseOracle,
     compile_pairwise,
+    require_pairwise,
     table_bound,
 )
-from cliquewise.oracles._rescaling import PLAIN, Leveled
-from cliquewise.oracles.base import NEITHER, Cost, register
-from cliquewise.oracles.choice import good_score
-from cliquewise.oracles.results import MapResult, MaxMarginalResult
+from cliquewise.oracles._rescaling import PLAIN, RescaledGraph
+from cliquewise.oracles.base import ESTIMATE, Limits, Oracle, Question, Verdict
+from cliquewise.oracles.registry import register
+from cliquewise.oracles.results import MapResult, MaxMarginalResult, map_result, proved_map
 from cliquewise.oracles.trw_s import first_labels
 from cliquewise.ragged import Ints, Ragged
 
@@ -33,51 +33,35 @@ PER_ARC = 5e-7
 
 
 @register
-class GraphCut(PairwiseOracle):
+class GraphCut(Oracle):
     """Minimum cut: exact on pairwise graphs of two states whose edges are all attractive."""
 
     name = "graph-cut"
-    provides: ClassVar[frozenset[str]] = frozenset({"map", "max_marginals"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"map", "max_marginals"})
     rank = 40
-    is_quickest = True
+    is_fastest = True
 
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse more than two states, higher orders, and max-marginals of huge graphs."""
-        reason = super().refuses(structure, want)
-        if reason is None and not structure.is_binary:
-            reason = (
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Reject graphs that are not submodular, naming an edge; count the arcs otherwise."""
+        s = graph.structure
+        if rejection := require_pairwise(s, question):
+            return rejection
+        if not s.is_binary:
+            return Verdict.reject(
                 "works on variables of two states "
                 "(expansion takes any number of states, trw-s and portfolio give a bound too)"
             )
-        if reason is None and want == "max_marginals":
-            work = float(structure.n_variables) * (structure.n_variables + 2 * len(structure.edges))
-            if work > MAX_WORK:
-                reason = f"would need one flow per variable, about {work:.1g} steps"
-        return reason
+        flows = s.n_variables if question == "max_marginals" else 1
+        size = float(s.n_variables + 2 * len(s.edges))
+        if flows * size > MAX_WORK:
+            return Verdict.reject(
+                f"would need one flow per variable, about {flows * size:.1g} steps"
+            )
+        if reason := _not_submodular(graph):
+            return Verdict.reject(reason).for_tables()
+        return Verdict.accept(flow_seconds(s, flows), 100.0 * size).for_tables()
 
-    def refuses_tables(self, graph: FactorGraph, want: str = "map") -> str | None:
-        """Refuse a graph that is not submodular, naming an edge."""
-        try:
-            pairwise = compile_pairwise(graph)
-        except InfeasibleError:
-            return None
-        coupling = ising(pairwise, *_both(pairwise), pairwise.penalty).coupling
-        if (coupling >= 0.0).all():
-            return None
-        i, j = pairwise.topology.edges[int(np.argmin(coupling))]
-        return (
-            f"needs attractive (submodular) edges, t00 + t11 >= t01 + t10, but the edge of "
-            f"variables {i} and {j} falls short by {-2 * coupling.min():.3g} "
-            "(portfolio and trw-s give a labeling and a bound, toulbar2 and milp are exact)"
-        )
-
-    def cost(self, structure: Structure, want: str = "map") -> Cost:
-        """A flow takes about as long as its arcs are many; max-marginals take one per variable."""
-        size = float(structure.n_variables + 2 * len(structure.edges))
-        flows = structure.n_variables if want == "max_marginals" else 1
-        return Cost(1e-4 + flows * PER_ARC * size, 100.0 * size)
-
-    def map(self, graph: FactorGraph, **options: Any) -> MapResult:
+    def map(self, graph: FactorGraph) -> MapResult:
         """The labeling of a minimum cut.
 
         Examples
@@ -88,14 +72,13 @@ class GraphCut(PairwiseOracle):
         >>> g.map("graph-cut").labels
         array([1, 1, 1])
         """
-        self.reject(options)
         pairwise = compile_pairwise(graph)
         first, second = _both(pairwise)
         cut = minimum_cut(ising(pairwise, first, second, pairwise.penalty))
         labels = np.where(cut.labels == 0, first, second)
-        return self.best(graph, labels)
+        return proved_map(graph, labels, self.name)
 
-    def max_marginals(self, graph: FactorGraph, **options: Any) -> MaxMarginalResult:
+    def max_marginals(self, graph: FactorGraph) -> MaxMarginalResult:
         """One flow per variable, each from the residual network of the optimum.
 
         Examples
@@ -104,7 +87,6 @@ class GraphCut(PairwiseOracle):
         >>> g.max_marginals("graph-cut").nodes[1]
         array([2., 1.])
         """
-        self.reject(options)
         from cliquewise._kernels.graphs.maxflow import cut_max_marginals
 
         pairwise = compile_pairwise(graph)
@@ -129,16 +111,45 @@ class GraphCut(PairwiseOracle):
         return MaxMarginalResult(nodes, score, True, self.name, graph.rounding)
 
 
+def flow_seconds(structure: Structure, flows: int = 1) -> float:
+    """Return the estimated time of so many maximum flows."""
+    return 1e-4 + flows * PER_ARC * float(structure.n_variables + 2 * len(structure.edges))
+
+
+def _not_submodular(graph: FactorGraph) -> str | None:
+    """Return a reason that names an edge which is not submodular, or None."""
+    try:
+        pairwise = compile_pairwise(graph)
+    except InfeasibleError:
+        return None
+    coupling = ising(pairwise, *_both(pairwise), pairwise.penalty).coupling
+    if (coupling >= 0.0).all():
+        return None
+    i, j = pairwise.topology.edges[int(np.argmin(coupling))]
+    return (
+        f"needs attractive (submodular) edges, t00 + t11 >= t01 + t10, but the edge of "
+        f"variables {i} and {j} falls short by {-2 * coupling.min():.3g} "
+        "(portfolio and trw-s give a labeling and a bound, toulbar2 and milp are exact)"
+    )
+
+
 @register
-class Expansion(PairwiseOracle):
+class Expansion(Oracle):
     """Expansion or swap moves: each the best of exponentially many changes, found by a cut."""
 
     name = "expansion"
-    provides: ClassVar[frozenset[str]] = frozenset({"map"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"map"})
     exact = False
-    gives = NEITHER
-    automatic = False
+    guarantee = ESTIMATE
     rank = 80
+
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Accept pairwise graphs; every move is one flow, in a few sweeps over the labels."""
+        s = graph.structure
+        if rejection := require_pairwise(s, question):
+            return rejection
+        size = float(s.n_variables + 2 * len(s.edges))
+        return Verdict.accept(flow_seconds(s, 5 * s.max_cardinality), 100.0 * size)
 
     def map(
         self,
@@ -147,7 +158,6 @@ class Expansion(PairwiseOracle):
         init: Ints | None = None,
         max_sweeps: int = 20,
         seconds: float = math.inf,
-        **options: Any,
     ) -> MapResult:
         """Repeat moves until none improves the score.
 
@@ -172,7 +182,6 @@ class Expansion(PairwiseOracle):
         >>> bool(np.isclose(g.map("expansion").score, g.map("junction-tree").score))
         True
         """
-        self.reject(options)
         if moves not in ("expansion", "swap"):
             raise UnsupportedError(f"moves={moves!r}; the moves are: expansion, swap")
         pairwise = compile_pairwise(graph)
@@ -181,7 +190,7 @@ class Expansion(PairwiseOracle):
         labels, sweeps = move(pairwise, start, moves, max_sweeps, seconds)
         score = float(graph.score(labels))
         bound = max(table_bound(graph), score)
-        return self.judged(graph, labels, score, bound, score == bound, {"sweeps": sweeps})
+        return map_result(graph, labels, bound, self.name, {"sweeps": sweeps}, score == bound)
 
 
 def move(
@@ -251,9 +260,9 @@ def qpbo(graph: FactorGraph) -> tuple[Ints, float]:
         raise UnsupportedError("roof duality needs a pairwise graph of variables of two states")
     if graph.largest <= PLAIN:
         return roof_duality(compile_pairwise(graph))
-    leveled = Leveled.of(graph).narrowed("map", good_score)
-    labels, bound = roof_duality(compile_pairwise(leveled.graph))
-    return labels, leveled.restored(bound, leveled.graph.rounding / leveled.scale)
+    rescaled = RescaledGraph.of(graph).narrowed("map")
+    labels, bound = roof_duality(compile_pairwise(rescaled.graph))
+    return labels, rescaled.restored(bound, rescaled.graph.rounding / rescaled.scale)
 
 
 def roof_duality(pairwise: Pairwise) -> tuple[Ints, float]:

@@ -11,8 +11,9 @@ from cliquewise._kernels import clock
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import NEITHER, Cost, Oracle, register
-from cliquewise.oracles.results import MapResult
+from cliquewise.oracles.base import ESTIMATE, Limits, Oracle, Question, Verdict
+from cliquewise.oracles.registry import register
+from cliquewise.oracles.results import MapResult, map_result
 from cliquewise.ragged import Ints, first_best, gather, offsets_of
 
 
@@ -21,16 +22,15 @@ class ICM(Oracle):
     """Iterated conditional modes: a local optimum of any graph, with a coarse bound."""
 
     name = "icm"
-    provides: ClassVar[frozenset[str]] = frozenset({"map"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"map"})
     exact = False
-    gives = NEITHER
-    automatic = False
+    guarantee = ESTIMATE
     rank = 95
 
-    def cost(self, structure: Structure, want: str = "map") -> Cost:
-        """Some ten sweeps over all tables."""
-        entries = float(structure.table_offsets[-1])
-        return Cost(1e-4 + 1e-7 * entries, 16.0 * entries)
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Assume ten sweeps over all tables."""
+        entries = float(graph.structure.table_offsets[-1])
+        return Verdict.accept(1e-4 + 1e-7 * entries, 16.0 * entries)
 
     def map(
         self,
@@ -40,7 +40,6 @@ class ICM(Oracle):
         max_sweeps: int = 1000,
         seconds: float = math.inf,
         random_state: Any = 0,
-        **options: Any,
     ) -> MapResult:
         """Set each variable to its best state given the others until nothing changes.
 
@@ -68,7 +67,6 @@ class ICM(Oracle):
         >>> g.map("icm").labels
         array([1, 1])
         """
-        self.reject(options)
         deadline = clock.now() + seconds
         start = unary_labels(graph) if init is None else np.array(init, dtype=np.int64)
         labels, score = start, float(graph.score(start))
@@ -83,7 +81,9 @@ class ICM(Oracle):
             reached = float(graph.score(tried))
             if run == 0 or reached > score:
                 labels, score = tried, reached
-        return self.bounded(graph, labels, table_bound(graph), {"sweeps": sweeps, "runs": runs})
+        return map_result(
+            graph, labels, table_bound(graph), self.name, {"sweeps": sweeps, "runs": runs}
+        )
 
 
 def climb(graph: FactorGraph, labels: Ints, max_sweeps: int = 1000) -> tuple[Ints, int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import get
+from cliquewise.oracles.registry import get
 from cliquewise.ragged import Floats, Ints, offsets_of
 
 #: Entries of a table, at most, for graphs that are called narrow.
@@ -59,20 +59,20 @@ class LabelRows:
     @property
     def widest(self) -> float:
         """Entries of the largest table that inference on a row fills."""
-        sketch = self._oracle.sketch(self.structure)
-        return float(sketch.clique_sizes.max(initial=1.0)) if sketch.is_complete else np.inf
+        found = self._oracle.best_order(self.structure)
+        return float(found.clique_sizes.max(initial=1.0)) if found.is_complete else np.inf
 
     @cached_property
     def tree(self) -> Any:
         """The elimination tree that the kernels work on."""
         from cliquewise._kernels.label_sets.rows import EliminationTree
 
-        sketch = self._oracle.sketch(self.structure)
-        order, parent = sketch.order, sketch.parent
-        seps = [sketch.seps[a:b] for a, b in pairwise(sketch.sep_offsets)]
+        found = self._oracle.best_order(self.structure)
+        order, parent = found.order, found.parent
+        seps = [found.seps[a:b] for a, b in pairwise(found.sep_offsets)]
         seps = [order[places] for places in seps]
         # Every pair belongs to the bucket of the end that goes first; messages to the parent's.
-        owner = sketch.place[self.pairs].min(axis=1) if len(self.pairs) else np.empty(0, int)
+        owner = found.place[self.pairs].min(axis=1) if len(self.pairs) else np.empty(0, int)
         sources, maps, counts = [], [np.empty(0, dtype=np.int64)], []
         for b, (label, sep) in enumerate(zip(order, seps, strict=True)):
             scope = [int(label), *sep.tolist()]

@@ -14,9 +14,9 @@ from cliquewise.graph.evidence import INFEASIBLE, Core
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.support import Support
 from cliquewise.oracles._marginal_map_steps import MarginalMapSteps
-from cliquewise.oracles._rescaling import PLAIN, Leveled, check_resolved
+from cliquewise.oracles._rescaling import PLAIN, RescaledGraph, check_resolved
 from cliquewise.oracles._sum_elimination import Mask
-from cliquewise.oracles.base import LIMITS, answers, check_number, refuse_evidence
+from cliquewise.oracles.options import LIMIT_OPTIONS, check_number, check_options
 from cliquewise.oracles.results import MapResult, tolerance
 from cliquewise.ragged import Ints
 
@@ -26,7 +26,6 @@ OPTIONS = ("seconds", "gap", "max_memory", "max_operations")
 SUMMED = -1
 
 
-@answers("marginal_map")
 def marginal_map(graph: FactorGraph, over: Any, method: str, options: dict[str, Any]) -> MapResult:
     """The best labels of the variables ``over``, by the log of the sum over all others.
 
@@ -63,7 +62,7 @@ def _map(graph: FactorGraph, method: str, options: dict[str, Any]) -> MapResult:
     given = {name: value for name, value in options.items() if value is not None}
     if method != "junction-tree":
         return graph.map(**given)
-    return graph.map(method, **{k: v for k, v in given.items() if k in LIMITS})
+    return graph.map(method, **{k: v for k, v in given.items() if k in LIMIT_OPTIONS})
 
 
 def _asked(graph: FactorGraph, over: Any) -> Mask:
@@ -91,14 +90,13 @@ def _check(method: str, options: dict[str, Any]) -> None:
             f"method {method!r} cannot sum variables out; with over= the methods are: "
             f"{', '.join(METHODS)}"
         )
-    refuse_evidence(options)
+    check_options(options)
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise UnsupportedError(
             f"with over=, map has no option {unknown[0]!r}; it takes {', '.join(OPTIONS)}"
         )
-    for name in OPTIONS:
-        check_number(name, options.get(name))
+    check_number("gap", options.get("gap"))
 
 
 @dataclass(frozen=True)
@@ -120,15 +118,15 @@ class _Inner:
     def ask(self, is_max: Mask, method: str, options: dict[str, Any]) -> tuple[Ints, MapResult]:
         """Labels of all variables (any of those that are summed out), and the answer."""
         inner = self.core.graph
-        leveled = Leveled.of(inner) if inner.largest > PLAIN else None
+        rescaled = RescaledGraph.of(inner) if inner.largest > PLAIN else None
         answer = _answer(
-            inner if leveled is None else leveled.graph, is_max[self.core.free], method, options
+            inner if rescaled is None else rescaled.graph, is_max[self.core.free], method, options
         )
-        if leveled is not None:
+        if rescaled is not None:
             check_resolved(answer.score)
-            error = leveled.rounding(answer.score, only_adds=True)
-            bound = leveled.restored(answer.upper_bound, 0.0 if answer.exact else error)
-            score = leveled.restored(answer.score)
+            error = rescaled.rounding(answer.score, only_adds=True)
+            bound = rescaled.restored(answer.upper_bound, 0.0 if answer.exact else error)
+            score = rescaled.restored(answer.score)
             answer = replace(
                 answer, score=score, upper_bound=max(score, bound), rounding=answer.rounding + error
             )
@@ -152,12 +150,11 @@ def _answer(graph: FactorGraph, is_max: Mask, method: str, options: dict[str, An
     else:
         score -= 0.0 if steps.sums_are_exact else steps.rounding
         bound = max(score, bound + steps.rounding)
-    how = steps.method
-    if not how.startswith(steps.bound_by):
-        how = f"{how}, bounds by {steps.bound_by}"
     sums_exact = steps.exact or steps.sums_are_exact
     info = {"steps": steps.steps, "bound_by": steps.bound_by, "sums_exact": sums_exact}
-    return MapResult(steps.labels, score, bound, steps.exact, how, info, steps.rounding)
+    if steps.maximum_by:
+        info["maximum_by"] = steps.maximum_by
+    return MapResult(steps.labels, score, bound, steps.exact, steps.method, info, steps.rounding)
 
 
 def _log_z(

@@ -15,9 +15,10 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import Oracle, register
+from cliquewise.oracles.base import OFTEN_PROVED, Limits, Oracle, Question, Verdict
 from cliquewise.oracles.icm import climb, unary_labels
-from cliquewise.oracles.results import MapResult, tolerance
+from cliquewise.oracles.registry import register
+from cliquewise.oracles.results import MapResult, map_result, tolerance
 from cliquewise.ragged import Floats, Ints, first_best
 
 #: More columns (states and entries of larger tables) than this are refused.
@@ -61,28 +62,27 @@ class MILP(Oracle):
     """Integer program over the local polytope: exact on any graph, given the time."""
 
     name = "milp"
-    provides: ClassVar[frozenset[str]] = frozenset({"map"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"map"})
     exact = False
-    may_prove = True
-    automatic = False
+    guarantee = OFTEN_PROVED
     rank = 70
 
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse programs of millions of columns."""
-        columns = int(structure.node_offsets[-1] + structure.table_offsets[-1])
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Reject programs with millions of columns."""
+        s = graph.structure
+        columns = int(s.node_offsets[-1] + s.table_offsets[-1])
         if columns > MAX_COLUMNS:
-            return (
+            return Verdict.reject(
                 f"takes at most {MAX_COLUMNS:.2g} columns, and this graph needs {columns:.3g} "
                 "(trw-s, portfolio and icm are linear in the size)"
             )
-        return None
+        return Verdict.accept(math.inf, 16.0 * columns)
 
     def map(
         self,
         graph: FactorGraph,
         seconds: float = 60.0,
         relaxed: bool = False,
-        **options: Any,
     ) -> MapResult:
         """Branch and cut, or only the linear relaxation.
 
@@ -101,7 +101,6 @@ class MILP(Oracle):
         >>> result.labels, result.exact
         (array([1, 0]), True)
         """
-        self.reject(options)
         started = clock.now()
         best = table_bound(graph)  # raises where a table forbids everything
         if not graph.n_variables or seconds <= 0:
@@ -125,7 +124,7 @@ class MILP(Oracle):
         proved = proved and score > -np.inf
         exact = proved or bound - score <= tolerance(score, bound)
         info = {"seconds": clock.now() - started, "relaxed": relaxed}
-        return self.judged(graph, labels, score, bound, exact, info)
+        return map_result(graph, labels, bound, self.name, info, exact)
 
 
 def polytope(structure: Structure) -> Polytope:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from cliquewise._kernels import clock
 from cliquewise._kernels.graphs import elimination
+from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
 from cliquewise.oracles._factor_messages import FactorMessages
 from cliquewise.oracles._logz_lower_bound import sum_below
 from cliquewise.oracles._mini_buckets import TooLate, mini_bucket_bound
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import Oracle, get, register
+from cliquewise.oracles.base import Limits, Oracle, Question, Verdict
 from cliquewise.oracles.icm import climb
+from cliquewise.oracles.registry import register
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.ragged import Floats, Ints, first_best
 from cliquewise.trace import Trace
@@ -40,10 +42,13 @@ class MiniBuckets(Oracle):
     """Estimates for factors of any order, and certified bounds of log Z that tighten with time."""
 
     name = "mini-buckets"
-    provides: ClassVar[frozenset[str]] = frozenset({"marginals"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"marginals"})
     exact = False
-    automatic = False
     rank = 215
+
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Accept every graph; tables grow until the time limit."""
+        return Verdict.accept(math.inf, 16.0 * graph.structure.table_offsets[-1])
 
     def marginals(
         self,
@@ -53,7 +58,6 @@ class MiniBuckets(Oracle):
         max_entries: float = 2.0**24,
         tol: float = 1e-6,
         max_iterations: int = 1000,
-        **options: Any,
     ) -> MarginalResult:
         """Belief propagation, then mini-buckets of growing size.
 
@@ -84,7 +88,6 @@ class MiniBuckets(Oracle):
         >>> bool(abs(rough.log_z - g.marginals().log_z) < 1e-9)
         True
         """
-        self.reject(options)
         started = clock.now()
         messages = FactorMessages(graph)
         converged, sweeps = messages.run(tol, max_iterations, started + MESSAGES * seconds)
@@ -183,7 +186,10 @@ def good_labels(graph: FactorGraph, nodes: Floats, seconds: float) -> Ints:
     labels, _ = climb(graph, labels, max_sweeps=10)
     if graph.score(labels) > -np.inf:
         return labels
-    return get("anytime").map(graph, seconds=max(MOMENT, seconds)).labels
+    try:
+        return graph.map(seconds=max(MOMENT, seconds)).labels
+    except UnsupportedError:  # no possible labeling was found in time
+        return labels
 
 
 def elimination_order(structure: Structure) -> Ints:

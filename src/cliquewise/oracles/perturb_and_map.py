@@ -15,9 +15,10 @@ import numpy as np
 from cliquewise.errors import InfeasibleError, UnsupportedError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.oracles._trw import exact_map, log_sum_of
-from cliquewise.oracles.base import NEITHER, Oracle, register
-from cliquewise.oracles.choice import choose
+from cliquewise.oracles._trw import log_sum_of
+from cliquewise.oracles.base import ESTIMATE, Limits, Oracle, Question, Verdict
+from cliquewise.oracles.batch_planner import repeated_map
+from cliquewise.oracles.registry import register
 from cliquewise.oracles.results import MapResult, MarginalResult
 from cliquewise.ragged import Floats, Ints
 
@@ -27,11 +28,14 @@ class PerturbAndMAP(Oracle):
     """Perturb-and-MAP: marginals and draws from the best labelings of perturbed graphs."""
 
     name = "perturb-and-map"
-    provides: ClassVar[frozenset[str]] = frozenset({"marginals", "sample"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"marginals", "sample"})
     exact = False
-    gives = NEITHER
+    guarantee = ESTIMATE
     rank = 300
-    automatic = False
+
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Accept every graph; the cost is that of the MAP calls."""
+        return Verdict.accept(math.inf, 16.0 * graph.structure.table_offsets[-1])
 
     def marginals(
         self,
@@ -39,7 +43,6 @@ class PerturbAndMAP(Oracle):
         n_samples: int = 100,
         map_method: str = "auto",
         random_state: Any = 0,
-        **options: Any,
     ) -> MarginalResult:
         """Frequencies among the draws, and the mean of the perturbed maxima.
 
@@ -66,7 +69,6 @@ class PerturbAndMAP(Oracle):
         >>> round(float(g.marginals("perturb-and-map").nodes[0].sum()), 12)
         1.0
         """
-        self.reject(options)
         if n_samples < 1:
             raise UnsupportedError(f"n_samples = {n_samples}; it must be at least 1")
         rng = np.random.default_rng(random_state)
@@ -94,10 +96,8 @@ class PerturbAndMAP(Oracle):
         n: int,
         rng: np.random.Generator,
         map_method: str = "auto",
-        **options: Any,
     ) -> Ints:
         """Best labelings of ``n`` perturbed graphs, one per row."""
-        self.reject(options)
         return draw(graph, n, rng, map_method)[0]
 
 
@@ -128,7 +128,7 @@ def draw(
 
 def _best(graph: FactorGraph, map_method: str) -> MapResult:
     if map_method == "auto" and graph.structure.is_pairwise:
-        oracle = exact_map(graph.structure)
+        oracle = repeated_map(graph.structure)
         if oracle is not None:
             return oracle.map(graph)
-    return choose(graph, "map", map_method).oracle.map(graph)
+    return graph.map(map_method)

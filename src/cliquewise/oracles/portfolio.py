@@ -11,14 +11,14 @@ from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Structure
 from cliquewise.oracles._cuts import fuse, ising, minimum_cut
 from cliquewise.oracles._local_search import MAX_PROPOSALS, PACE, SWEEPS, LocalSearch
-from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle, compile_pairwise, table_bound
-from cliquewise.oracles.base import Cost, register
+from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, require_pairwise, table_bound
+from cliquewise.oracles.base import OFTEN_PROVED, Limits, Oracle, Question, Verdict
 from cliquewise.oracles.graph_cut import move, roof_duality
 from cliquewise.oracles.icm import climb, unary_labels
-from cliquewise.oracles.results import MapResult, tolerance
+from cliquewise.oracles.registry import register
+from cliquewise.oracles.results import MapResult, map_result, tolerance
 from cliquewise.oracles.trw_s import iteration_seconds, run_trw_s
 from cliquewise.ragged import Floats, Ints
 
@@ -33,21 +33,23 @@ POOL = 8
 
 
 @register
-class Portfolio(PairwiseOracle):
+class Portfolio(Oracle):
     """Best of trw-s, roof duality, moves, icm and local search, fused; the smallest bound."""
 
     name = "portfolio"
-    provides: ClassVar[frozenset[str]] = frozenset({"map"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"map"})
     exact = False
-    may_prove = True
-    automatic = False
+    guarantee = OFTEN_PROVED
     rank = 60
 
-    def cost(self, structure: Structure, want: str = "map") -> Cost:
-        """Messages, then rounds of annealing."""
-        proposals = min(MAX_PROPOSALS, float(SWEEPS * structure.n_variables))
-        seconds = 200 * iteration_seconds(structure) + ROUNDS * proposals / PACE
-        return Cost(seconds, 40.0 * structure.table_offsets[-1])
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Add up the messages and the rounds of annealing."""
+        s = graph.structure
+        if rejection := require_pairwise(s, question):
+            return rejection
+        proposals = min(MAX_PROPOSALS, float(SWEEPS * s.n_variables))
+        seconds = 200 * iteration_seconds(s) + ROUNDS * proposals / PACE
+        return Verdict.accept(seconds, 40.0 * s.table_offsets[-1])
 
     def map(
         self,
@@ -57,7 +59,6 @@ class Portfolio(PairwiseOracle):
         seconds: float = math.inf,
         init: Ints | None = None,
         random_state: Any = 0,
-        **options: Any,
     ) -> MapResult:
         """Run the methods one after the other; stop as soon as a labeling meets the bound.
 
@@ -87,7 +88,6 @@ class Portfolio(PairwiseOracle):
         >>> g.map("portfolio").score
         2.0
         """
-        self.reject(options)
         race = Race(graph, seconds, random_state)
         if init is not None:
             race.offer("init", np.array(init, dtype=np.int64))
@@ -101,7 +101,7 @@ class Portfolio(PairwiseOracle):
         if not race.is_over and not graph.structure.is_binary:
             race.moves()
         info = {"scores": race.scores, "bounds": race.bounds}
-        return self.judged(graph, race.labels, race.score, race.bound, race.is_proved, info)
+        return map_result(graph, race.labels, race.bound, self.name, info)
 
 
 class Race:

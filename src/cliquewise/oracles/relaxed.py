@@ -14,10 +14,10 @@ from cliquewise.errors import DataError, PrecisionError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.oriented_trees import gini_curvatures
 from cliquewise.graph.sizes import LARGEST, largest_finite
-from cliquewise.graph.structure import Structure
-from cliquewise.oracles._pairwise import PairwiseOracle, compile_pairwise
-from cliquewise.oracles.base import Cost, register
-from cliquewise.oracles.results import MapResult, MarginalResult
+from cliquewise.oracles._pairwise import compile_pairwise, require_pairwise
+from cliquewise.oracles.base import Limits, Oracle, Question, Verdict
+from cliquewise.oracles.registry import register
+from cliquewise.oracles.results import MapResult, MarginalResult, map_result
 from cliquewise.ragged import Floats, Ints, first_best, offsets_of
 
 #: Sweeps between two looks at the gap.
@@ -186,25 +186,24 @@ def _balance(cards: Ints, scores: Floats, curvature: Floats, gamma: float) -> fl
 
 
 @register
-class Relaxed(PairwiseOracle):
+class Relaxed(Oracle):
     """The local polytope with a Gini entropy, by dual ascent clique by clique: as in training."""
 
     name = "relaxed"
-    provides: ClassVar[frozenset[str]] = frozenset({"map", "marginals"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"map", "marginals"})
     exact = False
     rank = 95
-    automatic = False
 
-    def cost(self, structure: Structure, want: str = "map") -> Cost:
-        """A hundred sweeps over all tables."""
-        entries = float(structure.table_offsets[-1])
-        return Cost(1e-3 + 3e-6 * entries, 40.0 * entries)
-
-    def refuses_tables(self, graph: FactorGraph, want: str = "map") -> str | None:
-        """Refuse forbidden combinations: the ascent adds and subtracts scores."""
-        if np.isfinite(graph.tables).all():
-            return None
-        return "needs finite log-potentials, and some combinations are forbidden here"
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Assume a hundred sweeps over all tables."""
+        s = graph.structure
+        if rejection := require_pairwise(s, question):
+            return rejection
+        if not np.isfinite(graph.tables).all():
+            reason = "needs finite log-potentials, and some combinations are forbidden here"
+            return Verdict.reject(reason).for_tables()
+        entries = float(s.table_offsets[-1])
+        return Verdict.accept(1e-3 + 3e-6 * entries, 40.0 * entries).for_tables()
 
     def map(
         self,
@@ -212,7 +211,6 @@ class Relaxed(PairwiseOracle):
         tol: float = 1e-6,
         max_sweeps: int = 400,
         random_state: Any = 0,
-        **options: Any,
     ) -> MapResult:
         """Each variable's most believed state by the linear programming relaxation.
 
@@ -235,13 +233,12 @@ class Relaxed(PairwiseOracle):
         >>> g.map("relaxed").labels
         array([1, 1])
         """
-        self.reject(options)
         found = self._beliefs(
             graph, gamma=0.0, tol=tol, max_sweeps=max_sweeps, random_state=random_state
         )
         labels = first_best(found.nodes, graph.structure.node_offsets)
         info = {"value": found.value, "gap": found.gap}
-        return self.bounded(graph, labels, found.bound, info)
+        return map_result(graph, labels, found.bound, self.name, info)
 
     def marginals(
         self,
@@ -252,7 +249,6 @@ class Relaxed(PairwiseOracle):
         tol: float = 1e-3,
         max_sweeps: int = 400,
         random_state: Any = 0,
-        **options: Any,
     ) -> MarginalResult:
         """Beliefs of a Gini entropy. They are not probabilities of the graph's distribution.
 
@@ -283,7 +279,6 @@ class Relaxed(PairwiseOracle):
         >>> FactorGraph([2], [((0,), [0.0, 1.0])]).marginals("relaxed").nodes[0]
         array([0.25, 0.75])
         """
-        self.reject(options)
         found = self._beliefs(
             graph, gamma=gamma, entropy=entropy, epsilon=epsilon, tol=tol, max_sweeps=max_sweeps,
             random_state=random_state,

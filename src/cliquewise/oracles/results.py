@@ -1,41 +1,45 @@
-"""Answers: what each question about a graph returns, and what is proved of it."""
+"""Results of inference, one class per question, each with a value, a bound and an `exact` flag."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from cliquewise.errors import InfeasibleError
+from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.ragged import Floats, Ints, Ragged
+from cliquewise.trace import Trace
 
-#: The gap counts as closed below this part of the scale of the scores.
+#: A gap counts as closed below this fraction of the magnitude of the scores.
 CLOSED = 1e-9
 
 
 def tolerance(score: float, bound: float) -> float:
-    """The gap below which bound and score count as equal."""
+    """Return the gap below which a bound and a score count as equal."""
     if not (np.isfinite(score) and np.isfinite(bound)):
         return 0.0
     return CLOSED * max(1.0, abs(score), abs(bound))
 
 
 class Proved:
-    """An output that is proved best of those not listed before it, up to rounding."""
+    """Mixin of results proved optimal, up to rounding, among the outputs not yet listed."""
 
     score: float
     exact = True
 
     @property
     def upper_bound(self) -> float:
-        """No output (of those not listed before it) scores higher, but for rounding."""
+        """The score: no other output scores higher, except for rounding."""
         return self.score
 
 
 @dataclass(frozen=True)
 class MapResult:
-    """A labeling, its score, and what is known about the best one.
+    """A labeling, its score, and an upper bound of the score of the MAP labeling.
 
     Attributes
     ----------
@@ -44,17 +48,17 @@ class MapResult:
     score : float
         Sum of the log-potentials of ``labels``.
     upper_bound : float
-        No labeling scores higher than this; ``inf`` where the method has no bound. It is the
-        score where ``exact``, and holds up to ``rounding`` then.
+        No labeling scores higher; ``inf`` where the method has no bound. Equal to the score if
+        ``exact``, and then valid up to ``rounding``.
     exact : bool
-        Whether ``labels`` is proved best: no other one scores higher by more than ``rounding``
-        or 1e-9 of the scale of the scores.
+        Whether ``labels`` is proved optimal: no other labeling scores higher by more than
+        ``rounding`` or 1e-9 times the magnitude of the scores.
     method : str
-        The oracle that answered.
+        Name of the method that proved the labeling, or that found it.
     rounding : float
-        The most that rounding adds to or takes from a sum of these log-potentials.
+        Bound of the rounding error of a sum of these log-potentials.
     info : dict
-        What else the method reports (iterations, seconds, nodes of a search).
+        Details of the method (iterations, seconds, steps).
     """
 
     labels: Ints
@@ -67,43 +71,77 @@ class MapResult:
 
     @property
     def value(self) -> float:
-        """The score, under the name that every answer shares."""
+        """The score; all results have a ``value``."""
         return self.score
 
     @property
     def bound(self) -> float:
-        """The upper bound, under the name that every answer shares."""
+        """The upper bound; all results have a ``bound``."""
         return self.upper_bound
 
     @property
     def gap(self) -> float:
-        """How much better than ``labels`` a labeling could still be."""
+        """Difference between the upper bound and the score."""
         return max(0.0, self.upper_bound - self.score)
+
+
+def map_result(
+    graph: FactorGraph,
+    labels: Ints,
+    bound: float,
+    method: str,
+    info: Mapping[str, Any] | None = None,
+    exact: bool | None = None,
+) -> MapResult:
+    """Return the result for a labeling and an upper bound; rounding widens an open bound.
+
+    ``exact`` is computed from the gap unless the method itself proved or refuted it.
+    """
+    score, rounding = float(graph.score(labels)), graph.rounding
+    if exact is None:
+        exact = bound - score <= tolerance(score, bound)
+    bound = max(bound, score) if exact else max(bound + rounding, score)
+    return MapResult(labels, score, bound, exact, method, dict(info or {}), rounding)
+
+
+def proved_map(graph: FactorGraph, labels: Ints, method: str) -> MapResult:
+    """Return the result for a labeling that an exact method found.
+
+    Raises
+    ------
+    InfeasibleError
+        If the labeling has probability zero, hence all have.
+    """
+    score = float(graph.score(labels))
+    if score == -np.inf:
+        raise InfeasibleError(INFEASIBLE)
+    return MapResult(labels, score, score, True, method, rounding=graph.rounding)
 
 
 @dataclass(frozen=True)
 class MarginalResult:
-    """Marginal probabilities and the log partition function.
+    """Marginals and the logarithm of the partition function.
 
     Attributes
     ----------
     nodes : Ragged
         ``nodes[v]`` has the probabilities of the states of variable ``v``.
     factors : Ragged
-        ``factors[f]`` has the joint probabilities of factor ``f``'s variables.
+        ``factors[f]`` has the joint probabilities of the variables of factor ``f``.
     log_z : float
-        Natural logarithm of the sum of the exponentiated scores.
+        Natural logarithm of the sum of the exponentiated scores of all labelings.
     log_z_bounds : (float, float)
-        Lower and upper bound of the true log Z; rounding is allowed for.
+        Lower and upper bound of log Z, widened by the rounding error.
     bounds_certified : (bool, bool)
-        Whether each bound is proved, or an estimate.
+        Whether each bound is proved, or only an estimate.
     exact : bool
     method : str
-    trace : object or None
-        The course of an iterative method.
+        Name of the method that computed the marginals.
+    trace : Trace or None
+        Progress of an iterative method.
     rounding : float
-        The most that rounding adds to or takes from log Z, or the logarithm of a probability
-        that is not negligible.
+        Bound of the rounding error of log Z, and of the logarithm of a probability that is not
+        negligible.
     """
 
     nodes: Ragged
@@ -113,18 +151,18 @@ class MarginalResult:
     exact: bool
     method: str
     bounds_certified: tuple[bool, bool] = (True, True)
-    trace: Any = None
+    trace: Trace | None = None
     info: dict[str, Any] = field(default_factory=dict)
     rounding: float = 0.0
 
     @property
     def value(self) -> float:
-        """log Z, under the name that every answer shares."""
+        """log Z; all results have a ``value``."""
         return self.log_z
 
     @property
     def bound(self) -> float:
-        """Upper bound of log Z, under the name that every answer shares."""
+        """The upper bound of log Z; all results have a ``bound``."""
         return self.log_z_bounds[1]
 
     @classmethod
@@ -138,9 +176,9 @@ class MarginalResult:
         bounds: tuple[float, float] | None = None,
         **more: Any,
     ) -> MarginalResult:
-        """From flat arrays as the structure lays them out; exact if no bounds are given.
+        """Build a result from flat arrays in the layout of the structure.
 
-        Bounds are widened by what rounding may have done to them.
+        The result is exact if no bounds are given. Bounds are widened by the rounding error.
         """
         structure, rounding = graph.structure, graph.rounding
         lower, upper = (log_z, log_z) if bounds is None else bounds
@@ -158,10 +196,18 @@ class MarginalResult:
 
 @dataclass(frozen=True)
 class MaxMarginalResult:
-    """Best score with each variable in each state: ``nodes[v][state]``.
+    """For each variable and state, the best score of a labeling with that state.
 
-    ``rounding`` is the most that rounding adds to or takes from the best of them, and from the
-    others where their scores are of the same size.
+    Attributes
+    ----------
+    nodes : Ragged
+        ``nodes[v][state]``.
+    value : float
+        The score of the MAP labeling.
+    exact : bool
+    method : str
+    rounding : float
+        Bound of the rounding error of ``value``, and of other scores of similar magnitude.
     """
 
     nodes: Ragged
@@ -172,5 +218,5 @@ class MaxMarginalResult:
 
     @property
     def bound(self) -> float:
-        """The best score of all is its own bound when the answer is exact."""
+        """An upper bound of the best score: the value if exact, else infinity."""
         return self.value if self.exact else float("inf")

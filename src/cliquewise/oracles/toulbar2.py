@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,12 +15,12 @@ from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError, warn_user
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles._worker import Worker, WorkerError
-from cliquewise.oracles.base import Oracle, register
+from cliquewise.oracles.base import OFTEN_PROVED, Limits, Oracle, Question, Verdict
 from cliquewise.oracles.portfolio import quick_labels
-from cliquewise.oracles.results import MapResult
+from cliquewise.oracles.registry import register
+from cliquewise.oracles.results import MapResult, map_result
 from cliquewise.ragged import Floats, Ints
 
 #: Rounding of all costs together stays below this part of the range of the scores.
@@ -29,9 +29,6 @@ ROUNDING = 1e-10
 LARGEST = 2.0**52
 #: More table entries than this are refused; those of four or more variables are listed singly.
 MAX_ENTRIES, MAX_LISTED = 20_000_000, 2_000_000
-#: ``anytime`` passes by pairwise graphs larger than this: a search would seldom end in time.
-MODERATE = 200_000
-
 #: Bytes that the search may take, the solver's own code included.
 MAX_MEMORY = 8 * 2**30
 
@@ -62,38 +59,30 @@ class Toulbar2(Oracle):
     """Branch and bound of toulbar2: exact on any graph, unless the time runs out first."""
 
     name = "toulbar2"
-    provides: ClassVar[frozenset[str]] = frozenset({"map"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"map"})
     exact = False
-    may_prove = True
-    automatic = False
+    guarantee = OFTEN_PROVED
     rank = 50
 
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse without the package, and tables beyond any search."""
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Reject graphs without the package, and tables beyond any search."""
         if not _is_installed():
-            return "needs pytoulbar2: pip install 'cliquewise[exact]'"
-        sizes = np.diff(structure.table_offsets)
-        entries, listed = int(sizes.sum()), int(sizes[structure.orders > 3].sum())
+            return Verdict.reject("needs pytoulbar2: pip install 'cliquewise[exact]'").for_tables()
+        s = graph.structure
+        sizes = np.diff(s.table_offsets)
+        entries, listed = int(sizes.sum()), int(sizes[s.orders > 3].sum())
         if entries > MAX_ENTRIES or listed > MAX_LISTED:
-            return (
+            return Verdict.reject(
                 f"takes at most {MAX_ENTRIES:.2g} table entries ({MAX_LISTED:.2g} in factors of "
                 f"four or more variables), and this graph has {entries:.3g} ({listed:.3g})"
             )
-        return None
-
-    def avoids(self, structure: Structure, want: str = "map") -> str | None:
-        """Why ``anytime`` passes it by: on large pairwise graphs others get further in its time."""
-        entries = int(structure.table_offsets[-1])
-        if structure.is_pairwise and entries > MODERATE:
-            return f"would search too long: {entries} table entries, more than {MODERATE}"
-        return None
+        return Verdict.accept(math.inf, 64.0 * entries)
 
     def map(
         self,
         graph: FactorGraph,
         seconds: float = 60.0,
         init: Ints | None = None,
-        **options: Any,
     ) -> MapResult:
         """Search until the optimum is proved or the time is over.
 
@@ -117,7 +106,6 @@ class Toulbar2(Oracle):
         >>> g.map("toulbar2").labels
         array([1, 0])
         """
-        self.reject(options)
         started = clock.now()
         costs = integer_costs(graph)
         if init is None:
@@ -136,7 +124,7 @@ class Toulbar2(Oracle):
                 bound = min(bound, costs.peaks - dual / costs.scale + costs.error)
         bound = max(bound, score)
         info = {"seconds": clock.now() - started, "rounding": costs.error}
-        return self.judged(graph, labels, score, bound, proved or bound <= score, info)
+        return map_result(graph, labels, bound, self.name, info, proved or bound <= score)
 
 
 def integer_costs(graph: FactorGraph) -> Costs:

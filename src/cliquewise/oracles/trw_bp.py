@@ -14,11 +14,12 @@ from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.spanning_trees import DENSE, in_spanning_tree_polytope
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle
+from cliquewise.oracles._pairwise import Pairwise, require_pairwise
 from cliquewise.oracles._trw import Mapper, Problem, problem, start_rho, uniform
-from cliquewise.oracles.base import Cost, register
+from cliquewise.oracles.base import Limits, Oracle, Question, Verdict
 from cliquewise.oracles.icm import climb
 from cliquewise.oracles.mini_buckets import FIRST, elimination_order, sum_around
+from cliquewise.oracles.registry import register
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.oracles.trw_s import run_trw_s
 from cliquewise.ragged import Floats, first_best, offsets_of
@@ -92,20 +93,22 @@ class Messages:
 
 
 @register
-class TRWBP(PairwiseOracle):
+class TRWBP(Oracle):
     """Tree-reweighted belief propagation: quick marginals and an upper bound of log Z."""
 
     name = "trw-bp"
-    provides: ClassVar[frozenset[str]] = frozenset({"marginals"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"marginals"})
     exact = False
-    automatic = False
     rank = 210
 
-    def cost(self, structure: Structure, want: str = "marginals") -> Cost:
-        """Sweeps over all edges, and edge probabilities from a dense inverse."""
-        n = min(structure.n_variables, DENSE)
-        seconds = 50 * sweep_seconds(structure) + 5e-11 * float(n) ** 3
-        return Cost(1e-3 + seconds, 40.0 * structure.table_offsets[-1] + 16.0 * n * n)
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Add up the sweeps over all edges and the dense inverse for the edge probabilities."""
+        s = graph.structure
+        if rejection := require_pairwise(s, question):
+            return rejection
+        n = min(s.n_variables, DENSE)
+        seconds = 50 * sweep_seconds(s) + 5e-11 * float(n) ** 3
+        return Verdict.accept(1e-3 + seconds, 40.0 * s.table_offsets[-1] + 16.0 * n * n)
 
     def marginals(
         self,
@@ -117,7 +120,6 @@ class TRWBP(PairwiseOracle):
         max_iterations: int = 1000,
         seconds: float = 60.0,
         random_state: Any = 0,
-        **options: Any,
     ) -> MarginalResult:
         """Pass messages until they no longer change.
 
@@ -159,7 +161,6 @@ class TRWBP(PairwiseOracle):
         >>> result.info["converged"], bool(result.log_z >= g.marginals().log_z)
         (True, True)
         """
-        self.reject(options)
         if damping is not None and not 0.0 <= damping < 1.0:
             raise UnsupportedError(f"damping = {damping}; it must be at least 0 and below 1")
         deadline = clock.now() + seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from cliquewise.errors import InfeasibleError
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles._pairwise import Pairwise, PairwiseOracle, compile_pairwise
-from cliquewise.oracles.base import Cost, register
-from cliquewise.oracles.results import CLOSED, MapResult, tolerance
+from cliquewise.oracles._pairwise import Pairwise, compile_pairwise, require_pairwise
+from cliquewise.oracles.base import OFTEN_PROVED, Limits, Oracle, Question, Verdict
+from cliquewise.oracles.registry import register
+from cliquewise.oracles.results import CLOSED, MapResult, map_result, tolerance
 from cliquewise.ragged import Floats, Ints, first_best, offsets_of
 
 #: Iterations without a new best labeling after which slow progress ends the run.
@@ -37,19 +38,21 @@ class Messages:
 
 
 @register
-class TRWS(PairwiseOracle):
+class TRWS(Oracle):
     """Sequential tree-reweighted message passing: a monotone bound on any pairwise graph."""
 
     name = "trw-s"
-    provides: ClassVar[frozenset[str]] = frozenset({"map"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"map"})
     exact = False
-    may_prove = True
-    automatic = False
+    guarantee = OFTEN_PROVED
     rank = 65
 
-    def cost(self, structure: Structure, want: str = "map") -> Cost:
-        """Forty iterations are typical where it ends with a proof."""
-        return Cost(1e-4 + 40 * iteration_seconds(structure), 24.0 * structure.table_offsets[-1])
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Assume forty iterations, which are typical where it ends with a proof."""
+        s = graph.structure
+        if rejection := require_pairwise(s, question):
+            return rejection
+        return Verdict.accept(1e-4 + 40 * iteration_seconds(s), 24.0 * s.table_offsets[-1])
 
     def map(
         self,
@@ -57,7 +60,6 @@ class TRWS(PairwiseOracle):
         max_iterations: int = 1000,
         seconds: float = math.inf,
         gap: float = 0.0,
-        **options: Any,
     ) -> MapResult:
         """Pass messages until the gap closes, or progress, iterations or time run out.
 
@@ -83,7 +85,6 @@ class TRWS(PairwiseOracle):
         >>> g.map("trw-s").exact
         True
         """
-        self.reject(options)
         run = run_trw_s(compile_pairwise(graph), max_iterations, seconds, gap)
         info = {
             "iterations": len(run.bounds),
@@ -91,7 +92,7 @@ class TRWS(PairwiseOracle):
             "scores": run.scores,
             "stopped": run.stopped,
         }
-        return self.bounded(graph, run.labels, run.bound, info)
+        return map_result(graph, run.labels, run.bound, self.name, info)
 
 
 def iteration_seconds(structure: Structure) -> float:

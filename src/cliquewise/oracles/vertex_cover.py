@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles._pairwise import PairwiseOracle, Topology, compile_pairwise, topology
-from cliquewise.oracles.base import Cost, register
-from cliquewise.oracles.results import MapResult
+from cliquewise.oracles._pairwise import Topology, compile_pairwise, require_pairwise, topology
+from cliquewise.oracles.base import Limits, Oracle, Question, Verdict
+from cliquewise.oracles.registry import register
+from cliquewise.oracles.results import MapResult, proved_map
 from cliquewise.ragged import Ints, offsets_of
 
 #: More additions than this are refused (about ten seconds).
@@ -41,34 +42,28 @@ class Cover:
 
 
 @register
-class VertexCover(PairwiseOracle):
+class VertexCover(Oracle):
     """Lists the labelings of a small vertex cover; all others are independent given those."""
 
     name = "vertex-cover"
-    provides: ClassVar[frozenset[str]] = frozenset({"map"})
+    provides: ClassVar[frozenset[Question]] = frozenset({"map"})
     rank = 35
     only_adds = True
 
-    def refuses(self, structure: Structure, want: str = "map") -> str | None:
-        """Refuse factors of three or more variables and covers that are too large."""
-        reason = super().refuses(structure, want)
-        if reason is not None:
-            return reason
-        work = cover_of(structure).operations
+    def consider(self, graph: FactorGraph, question: Question, limits: Limits) -> Verdict:
+        """Count the additions; nothing is stored."""
+        s = graph.structure
+        if rejection := require_pairwise(s, question):
+            return rejection
+        work = cover_of(s).operations
         if work > MAX_OPERATIONS:
-            return (
+            return Verdict.reject(
                 f"needs {work:.2g} additions, more than {MAX_OPERATIONS:.2g}: it found no small "
                 "set of variables that touches every edge"
             )
-        return None
+        return Verdict.accept(cover_seconds(s), 16.0 * s.table_offsets[-1])
 
-    def cost(self, structure: Structure, want: str = "map") -> Cost:
-        """Every addition counts; nothing is stored."""
-        return Cost(
-            5e-5 + cover_of(structure).operations / PACE, 16.0 * structure.table_offsets[-1]
-        )
-
-    def map(self, graph: FactorGraph, **options: Any) -> MapResult:
+    def map(self, graph: FactorGraph) -> MapResult:
         """List the labelings of the cover.
 
         Examples
@@ -79,12 +74,16 @@ class VertexCover(PairwiseOracle):
         """
         from cliquewise._kernels.graphs.vertex_cover import Parts, best_by_cover
 
-        self.reject(options)
         p, c = compile_pairwise(graph), cover_of(graph.structure)
         labels = np.zeros(p.topology.n_nodes, dtype=np.int64)
         parts = Parts(c.outer, c.inner, c.rest, c.role, c.rest_offsets)
         best_by_cover(parts, p.arrays, labels)
-        return self.best(graph, labels)
+        return proved_map(graph, labels, self.name)
+
+
+def cover_seconds(structure: Structure) -> float:
+    """Return the estimated time of one answer."""
+    return 5e-5 + cover_of(structure).operations / PACE
 
 
 def cover_of(structure: Structure) -> Cover:

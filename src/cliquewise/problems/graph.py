@@ -21,8 +21,9 @@ import numpy as np
 from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.base import get, registered
-from cliquewise.oracles.batch_map import quick_map
+from cliquewise.oracles.base import Question
+from cliquewise.oracles.batch_planner import quick_map
+from cliquewise.oracles.planner import has_exact_method, why_not_structure
 from cliquewise.problems.cliques import CliqueProblem
 from cliquewise.problems.examples import Best, Rows, stacked
 from cliquewise.problems.forests import forest_of
@@ -33,7 +34,7 @@ REMEDY = "use solver bcfw or subgradient, which make do with bounds"
 #: Exact marginals are taken whatever they cost, within the memory that there is.
 EXACT = math.inf
 #: What each call asks of an oracle.
-QUESTIONS = {"max": "map", "top_k": "top_k", "exp": "marginals"}
+QUESTIONS: dict[str, Question] = {"max": "map", "top_k": "top_k", "exp": "marginals"}
 
 
 class GraphProblem(CliqueProblem):
@@ -219,9 +220,8 @@ class GraphProblem(CliqueProblem):
         """What a MAP method refuses of one of the graphs."""
         if method == "auto":
             return None
-        oracle = get(method)
         for structure in {id(s): s for s in self.structures}.values():
-            why = oracle.refuses(structure, "map") or oracle.too_large(structure, "map", {})
+            why = why_not_structure(method, structure, "map")
             if why is not None:
                 return f"asks the method {method!r}, which {why}"
         return None
@@ -233,14 +233,8 @@ class GraphProblem(CliqueProblem):
         """
         if call == "exp" and self.forest is not None:
             return None
-        exact = [o for o in registered() if o.exact and o.automatic and not o.needs_zeros]
         for structure in {id(s): s for s in self.structures}.values():
-            wants = [QUESTIONS[call]]
-            able = [o for o in exact if o.name != "bmmf" and o.accepts(structure, wants[0])]
-            if not able and call == "top_k":
-                wants = ["map", "max_marginals"]  # what bmmf makes its labelings from
-                able = [o for o in exact if all(o.accepts(structure, want) for want in wants)]
-            if not able:
+            if not has_exact_method(structure, [QUESTIONS[call]]):
                 what = {"max": "best labelings", "top_k": "k best labelings", "exp": "marginals"}
                 return (
                     f"needs the exact {what[call]} of every graph, and a graph of "

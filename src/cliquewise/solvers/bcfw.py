@@ -63,9 +63,9 @@ class MapCalls(Solver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        from cliquewise.oracles.base import get
+        from cliquewise.oracles.planner import find_method
 
-        if self.map_method != "auto" and "map" not in get(self.map_method).provides:
+        if self.map_method != "auto" and "map" not in find_method(self.map_method).provides:
             raise DataError(f"map_method = {self.map_method!r}; it does not answer MAP questions")
         options = self.map_options
         if isinstance(options, Mapping):

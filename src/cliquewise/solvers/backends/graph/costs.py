@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.graph.structure import Structure
-from cliquewise.oracles.batch_map import elimination_entries
+from cliquewise.oracles.batch_planner import elimination_entries
 
 #: A question about a graph, whatever its size.
 CALL = 5e-4

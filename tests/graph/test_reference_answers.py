@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 DATA = os.environ.get("CLIQUEWISE_DATA")
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "reference_answers.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "reference_answers.py"
 
 pytestmark = [
     pytest.mark.medium,

@@ -7,8 +7,9 @@ import pytest
 
 from cliquewise.errors import TooLargeError, UnsupportedError
 from cliquewise.graph import FactorGraph
-from cliquewise.oracles.base import ELSEWHERE, Oracle, get, registered
-from cliquewise.oracles.choice import choose
+from cliquewise.oracles.base import Oracle
+from cliquewise.oracles.planner import choose, find_method
+from cliquewise.oracles.registry import ALIASES, registered
 
 
 def grid(sign: float, side: int = 40) -> FactorGraph:
@@ -28,24 +29,24 @@ def test_graphs_of_one_structure_may_need_different_oracles() -> None:
 def test_what_a_structure_decides_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     tree = FactorGraph.tree([-1, 0, 0, 0], rng.normal(size=(4, 2)), np.eye(2))
-    asked: list[str] = []
+    considered: list[str] = []
     for oracle in registered():
-        plain = type(oracle).refuses
+        plain = type(oracle).consider
 
-        def refuses(self: Oracle, structure, want="map", plain=plain):
-            asked.append(self.name)
-            return plain(self, structure, want)
+        def consider(self: Oracle, graph, question, limits, plain=plain):
+            considered.append(self.name)
+            return plain(self, graph, question, limits)
 
-        monkeypatch.setattr(type(oracle), "refuses", refuses)
+        monkeypatch.setattr(type(oracle), "consider", consider)
     first = choose(tree, "map")
-    count = len(asked)
+    count = len(considered)
     second = choose(FactorGraph.from_structure(tree.structure, 2.0 * tree.tables), "map")
-    assert count > 0 and len(asked) == count
-    assert first.oracle is second.oracle and first.explanation == second.explanation
+    assert count > 0 and len(considered) == count
+    assert first.oracle is second.oracle
 
 
 def test_a_question_without_an_exact_answer_names_the_methods_that_have_another() -> None:
-    with pytest.raises(TooLargeError, match=r"these do: method='perturb-and-map' or 'gibbs'$"):
+    with pytest.raises(TooLargeError, match=r"by name: method='perturb-and-map' or 'gibbs'$"):
         grid(-1.0).sample(2)
 
 
@@ -64,7 +65,7 @@ def test_methods_without_limits_are_chosen_where_limits_are_given() -> None:
     limits = {"max_memory": 1e9, "max_operations": 1e6}
     assert cut.map(**limits).method == "graph-cut"
     assert cut.max_marginals(**limits).method == "graph-cut"
-    assert grid(1.0, 4).top_k(2, max_memory=100.0)[0].method == "bmmf over graph-cut"
+    assert grid(1.0, 4).top_k(2, max_memory=100.0)[0].method == "bmmf"
     machine = [((i, j), rng.normal(size=(2, 2))) for i in range(8) for j in range(8, 20)]
     assert FactorGraph([2] * 20, machine).map(max_operations=100).method == "vertex-cover"
     with pytest.raises(TooLargeError, match="max_memory"):
@@ -107,11 +108,11 @@ def test_time_enough_counts_where_questions_without_a_limit_came_before() -> Non
     [("junction_tree", "junction-tree"), ("Viterbi", "chain"), ("bp", "trw-bp"), ("gibs", "gibbs")],
 )
 def test_a_method_by_another_name_is_answered_with_the_one_that_is_meant(name, meant):
-    with pytest.raises(UnsupportedError, match=f"unknown method '{name}', perhaps '{meant}'; "):
+    with pytest.raises(UnsupportedError, match=rf"'{name}', did you mean '{meant}'\?; "):
         FactorGraph([2], []).map(name)
 
 
 def test_every_name_of_another_tool_leads_to_a_method_that_is_there():
-    assert {get(name).name for name in ELSEWHERE.values()} == set(ELSEWHERE.values())
+    assert {find_method(name).name for name in ALIASES.values()} == set(ALIASES.values())
     with pytest.raises(UnsupportedError, match="unknown method 'zzz'; the methods are: auto"):
         FactorGraph([2], []).map("zzz")
