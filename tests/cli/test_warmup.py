@@ -1,4 +1,4 @@
-"""``cliquewise warmup``: afterwards nothing is left to compile."""
+"""``cliquewise warmup`` compiles everything that fit and predict use."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Compiled(event.Listener):
 
 
 @pytest.mark.medium
-def test_after_a_warmup_fits_and_predictions_compile_nothing():
+def test_fit_and_predict_compile_nothing_after_warmup():
     result = CliRunner().invoke(main, ["warmup"])
     assert result.exit_code == 0, result.output
     *parts, total, kept = result.stdout.splitlines()
     assert [re.sub(r" +[\d.]+ s$", "", line) for line in parts] == list(WORK)
     assert total.startswith("all ")
-    assert kept.startswith(f"kept in {cache_folder()} (")
+    assert kept.startswith(f"cached in {cache_folder()} (")
     X = [[{"w": "a"}, {"w": "b"}], [{"w": "c"}]]
     y = [["A", "B"], ["B"]]
     with event.install_listener("numba:compile", compiled := Compiled()):
@@ -43,10 +43,14 @@ def test_after_a_warmup_fits_and_predictions_compile_nothing():
     assert compiled.names == []
 
 
-def test_a_warmup_that_can_keep_nothing_says_so(monkeypatch):
-    monkeypatch.setattr("cliquewise._kernels.cache_folder", lambda: None)
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_warmup_without_a_writable_cache_is_an_error(is_missing, monkeypatch):
+    if is_missing:
+        monkeypatch.setattr("cliquewise._kernels.cache_folder", lambda: None)
+    monkeypatch.setattr("cliquewise._kernels.cache_dir.is_writable", lambda folder: False)
     result = CliRunner().invoke(main, ["warmup"])
     assert result.exit_code == 2
     assert result.stderr == (
-        "cliquewise: error: nothing can be kept; name a folder by NUMBA_CACHE_DIR\n"
+        "cliquewise: error: the kernel cache cannot be written; set NUMBA_CACHE_DIR to another "
+        "folder\n"
     )

@@ -5,16 +5,35 @@ import re
 import numpy as np
 import pytest
 
-from cliquewise._kernels.common.math import (
-    exp,
-    exp32,
-    exp_array,
-    exp_in_place,
-    log,
-    log32,
-    log_array,
-    log_in_place,
-)
+from cliquewise._kernels import STOCK_NUMBA, kernel
+from cliquewise._kernels.common.math import exp, fast_exp, fast_log, log
+
+
+@kernel
+def exp_array(x, out):
+    """Write ``exp(x)`` into ``out``."""
+    for i in range(x.shape[0]):
+        out[i] = fast_exp(x[i])
+
+
+@kernel
+def log_array(x, out):
+    """Write ``log(x)`` into ``out``."""
+    for i in range(x.shape[0]):
+        out[i] = fast_log(x[i])
+
+
+@kernel
+def exp32(x):
+    """Compute ``e**x`` in float32."""
+    return fast_exp(np.float32(x))
+
+
+@kernel
+def log32(x):
+    """Compute the natural logarithm in float32."""
+    return fast_log(np.float32(x))
+
 
 BOUND = {np.float64: 4.4e-16, np.float32: 1e-6}
 REFERENCE = {np.float64: np.longdouble, np.float32: np.float64}
@@ -68,7 +87,8 @@ def test_log_keeps_its_bound_over_the_whole_range_and_next_to_one(dtype):
 def test_exp_at_its_ends(function, dtype):
     assert function(dtype(-np.inf)) == 0
     assert function(dtype(-1e30)) == 0
-    assert function(dtype(LOWEST[dtype] - 0.2)) == 0
+    # Subnormal results may be flushed to zero.
+    assert 0 <= function(dtype(LOWEST[dtype] - 0.6)) < np.finfo(dtype).tiny
     assert function(dtype(LOWEST[dtype])) >= np.finfo(dtype).tiny
     assert function(dtype(0)) == 1
     assert function(dtype(1e30)) == np.inf
@@ -86,20 +106,10 @@ def test_log_at_its_ends(function, dtype):
     assert np.isnan(function(dtype(np.nan)))
 
 
-@PRECISIONS
-def test_in_place_versions_equal_the_others(dtype):
-    x = np.random.default_rng(2).uniform(0.01, 20, 1003).astype(dtype)
-    for function, in_place in ((exp_array, exp_in_place), (log_array, log_in_place)):
-        out, own = np.empty_like(x), x.copy()
-        function(x, out)
-        in_place(own)
-        np.testing.assert_array_equal(own, out)
-
-
-@pytest.mark.parametrize("function", [exp_array, log_array, exp_in_place, log_in_place])
+@pytest.mark.skipif(STOCK_NUMBA, reason="polynomials are used with our own intrinsics only")
+@pytest.mark.parametrize("function", [exp_array, log_array])
 def test_loops_are_compiled_to_vector_instructions(function):
-    x = np.ones(16)
-    function(x) if function in (exp_in_place, log_in_place) else function(x, np.ones(16))
+    function(np.ones(16), np.ones(16))
     # Another test may have compiled it for float32 before.
     double = next(s for s in function.signatures if str(s[0].dtype) == "float64")
     assembly = function.inspect_asm(double)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chain_problems import ChainRecipe, chain_recipes
+from gdmm_kernels import add_to_pairs, compare_searches, find_labels, label_scores
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_max_margin import HingeEnumeration, hinge, larger
@@ -17,8 +18,6 @@ from test_max_margin import HingeEnumeration, hinge, larger
 import cliquewise as cw
 from cliquewise._kernels.chain import sparse as chain_sparse
 from cliquewise._kernels.chain.decode import batch_viterbi
-from cliquewise._kernels.gdmm import nodes as gdmm_nodes
-from cliquewise._kernels.gdmm import pairs as gdmm_pairs
 from cliquewise._kernels.gdmm import rows as gdmm_rows
 from cliquewise._kernels.gdmm import viterbi as gdmm_viterbi
 from cliquewise.data.dataset import Dataset
@@ -91,7 +90,7 @@ class PairTable:
                 changes[n] = -self.dense[i, j]
             if self.table.free[i * self.k + j]:
                 self.dense[i, j] += changes[n]
-        assert gdmm_pairs.add_to_pairs(self.table, self.k, left, right, changes) == count
+        assert add_to_pairs(self.table, self.k, left, right, changes) == count
 
     def compare(self, score: float, mask: np.ndarray) -> None:
         k, rng = self.k, self.rng
@@ -103,9 +102,7 @@ class PairTable:
             marks[s, own] = np.arange(len(own)) + 1
             messages[s, own] = rng.choice([0.0, 1.0, -1.0], len(own)) * rng.random(len(own)) * 3
         out = np.zeros(2)
-        found = gdmm_pairs.compare_searches(
-            self.table, k, labels, spans, messages, marks, mask, 0, score, out
-        )
+        found = compare_searches(self.table, k, labels, spans, messages, marks, mask, 0, score, out)
         values = self.dense - messages[0][:, None] - messages[1][None, :]
         if len(mask):
             values[~(mask[0][:, None] & mask[1][None, :])] = -np.inf
@@ -153,7 +150,7 @@ def test_sparse_rows_score_all_labels_as_the_weight_vector_does(pairs: str) -> N
     problem, solver, state = trained(pairs=pairs)
     k, tokens = 30, problem.data.n_tokens
     scores = np.zeros((tokens, 32))
-    gdmm_rows.label_scores(state.sets.chains, state.sets.rows, 0, tokens, k, scores)
+    label_scores(state.sets.chains, state.sets.rows, 0, tokens, k, scores)
     expected, _ = problem.model.potentials(solver.weights(problem, state), problem.data)
     np.testing.assert_allclose(scores[:, :k], expected, atol=1e-12)
 
@@ -171,12 +168,12 @@ def test_sampled_search_finds_the_best_label_with_the_stated_probability() -> No
     one, scores = np.zeros(1, dtype=np.int64), np.zeros(32)
     arguments = state.sets.chains, state.sets.rows, state.sets.support
     for token in range(60):
-        gdmm_nodes.find_labels(*arguments, token, k, 0, 1, one, scores)
+        find_labels(*arguments, token, k, 0, 1, one, scores)
         best = int(one[0])
         outside = np.setdiff1d(np.arange(k), _active(state, token))
         assert scores[best] == scores[outside].max()
         for salt in range(50):
-            size = gdmm_nodes.find_labels(*arguments, token, k, 1000 * salt + 7, 3, one, scores)
+            size = find_labels(*arguments, token, k, 1000 * salt + 7, 3, one, scores)
             hits += bool(size and scores[one[0]] == scores[best])
             tries += 1
     assert hits / tries > 1 / 3 - 0.04

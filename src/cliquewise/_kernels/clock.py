@@ -1,7 +1,7 @@
-"""A clock that stands still while kernels are compiled.
+"""A clock that stops while kernels are compiled.
 
-Limits of time are for searching and training. Compiling happens once on a machine: a limit of five
-seconds would leave nothing of a first use, and its answers would depend on what was used before.
+Time limits are for searching and training. Compilation happens once on a machine: a limit of five
+seconds would leave nothing of a first call, and answers would depend on what was called before.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class _Clock:
         self._stopped, self._since, self._lost = 0, 0.0, 0.0
 
     def now(self) -> float:
-        """Seconds since some moment, without those of compiling; never less than before."""
+        """Return seconds since a fixed moment, without those of compilation; monotonic."""
         with self._lock:
             return (self._since if self._stopped else time.perf_counter()) - self._lost
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Time that does not count; of several threads, and of compiling within compiling, once."""
+        """Stop the clock. Overlapping and nested uses subtract their time once."""
         with self._lock:
             if not self._stopped:
                 self._since = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Turns: of several processes that need a kernel, one compiles it and the others wait for it.
+"""A lock that lets one of several processes compile a kernel, while the others wait for its code.
 
-Workers of a grid search or of a cluster start together and need the same kernels. A turn is a lock
-on a file beside the kernel's own, which the system takes back when its process dies. Where there
-are no such locks (Windows, some network disks) each process compiles for itself.
+Workers of a grid search or of a cluster start together and need the same kernels. The lock is a
+lock on a file next to the cached kernel, which the system releases when the process dies. Without
+such locks (Windows, some network file systems) each process compiles for itself.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ try:
 except ImportError:  # pragma: no cover
     fcntl = None  # type: ignore[assignment]
 
-#: Seconds after which nobody waits for a kernel any longer.
-LIMIT = 180.0
-#: Seconds between two looks.
-_PAUSE = 0.02
+#: Seconds to wait for another process. The slowest kernel takes 20 s on a slow machine.
+MAX_WAIT = 180.0
+#: Seconds between two attempts: short next to the second that a kernel takes to compile.
+_INTERVAL = 0.02
 
 
 class CompileLock:
@@ -29,10 +29,10 @@ class CompileLock:
 
     def __init__(self) -> None:
         self._file: int | None = None
-        self._ending = threading.Lock()  # of threads that needed the kernel at the same time
+        self._releasing = threading.Lock()  # threads may need the same kernel at the same time
 
-    def wait(self, path: Path) -> bool:
-        """Take the turn, after those who have it; whether there was somebody to wait for."""
+    def acquire(self, path: Path) -> bool:
+        """Wait for the lock, and return whether another process held it."""
         if fcntl is None or self._file is not None:
             return False
         try:
@@ -41,17 +41,17 @@ class CompileLock:
         except OSError:
             return False
         self._file = file
-        waited, end = False, time.monotonic() + LIMIT
-        while not self._locked(file):
+        waited, end = False, time.monotonic() + MAX_WAIT
+        while not self._is_locked(file):
             waited = True
             if time.monotonic() > end:
                 break
-            time.sleep(_PAUSE)
+            time.sleep(_INTERVAL)
         return waited
 
     @staticmethod
-    def _locked(file: int) -> bool:
-        """Whether the lock is ours, or there are no locks here."""
+    def _is_locked(file: int) -> bool:
+        """Try to lock, and return whether that succeeded or is not supported."""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -60,11 +60,11 @@ class CompileLock:
             return True
         return True
 
-    def end(self) -> None:
-        """Let the next one compile."""
-        with self._ending:
+    def release(self) -> None:
+        """Let the next process continue; does nothing if the lock is not held."""
+        with self._releasing:
             file, self._file = self._file, None
         if file is not None:
             with suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_UN)  # forked children hold the file, too
+                fcntl.flock(file, fcntl.LOCK_UN)  # forked children hold the file as well
             os.close(file)

@@ -1,4 +1,4 @@
-"""``cliquewise warmup``: compile what the estimators need by default, before somebody waits."""
+"""``cliquewise warmup``: compile all kernels that the estimators use by default."""
 
 from __future__ import annotations
 
@@ -15,39 +15,43 @@ from cliquewise.cli import debug_option
 @click.command()
 @debug_option
 def command() -> None:
-    """Compile ahead, for example while an image of a container is built.
+    """Compile all kernels in advance, e.g. when building a container image.
 
-    Compiled code is kept in a folder, which is printed, and is good for this version of the
-    library, of numba and of Python, and for this kind of processor. NUMBA_CACHE_DIR, or
-    XDG_CACHE_HOME, moves it.
+    Compiled code is cached in a folder, which is printed. It is valid for this version of the
+    library, of numba and of Python, and for this kind of processor. NUMBA_CACHE_DIR or
+    XDG_CACHE_HOME moves the folder.
     """
-    from cliquewise._kernels import cache_folder
+    from cliquewise._kernels import STOCK_NUMBA, cache_folder
+    from cliquewise._kernels.cache_dir import is_writable
     from cliquewise.errors import DataError
 
     folder = cache_folder()
-    if folder is None:
-        raise DataError("nothing can be kept; name a folder by NUMBA_CACHE_DIR")
+    if folder is None or not is_writable(folder):
+        raise DataError("the kernel cache cannot be written; set NUMBA_CACHE_DIR to another folder")
     begin = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of training on toys
+        warnings.simplefilter("ignore")  # about training on a few examples
         for name, work in WORK.items():
             start = time.perf_counter()
             work()
             click.echo(f"{name:20} {time.perf_counter() - start:6.1f} s")
+    click.echo(f"{'all':20} {time.perf_counter() - begin:6.1f} s")
+    if STOCK_NUMBA:
+        click.echo("cached by numba (CLIQUEWISE_STOCK_NUMBA is set)")
+        return
     files = [path for path in folder.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 1e6
-    click.echo(f"{'all':20} {time.perf_counter() - begin:6.1f} s")
-    click.echo(f"kept in {folder} ({len(files)} files, {size:.1f} MB)")
+    click.echo(f"cached in {folder} ({len(files)} files, {size:.1f} MB)")
 
 
-def _tag() -> None:
+def _fit_tagger() -> None:
     import numpy as np
 
     from cliquewise.data.columns import Columns
     from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 
     words, y = [["the", "dog"], ["a", "cat", "runs"]], [["D", "N"], ["D", "N", "V"]]
-    columns = [[word for sentence in given for word in sentence] for given in (words, y)]
+    columns = [[word for sentence in part for word in sentence] for part in (words, y)]
     forms: list[Any] = [
         [[[f"w={word}"] for word in sentence] for sentence in words],
         [[{"w": word} for word in sentence] for sentence in words],
@@ -65,14 +69,14 @@ def _tag() -> None:
             tagger.predict(X[:1])
 
 
-def _classify() -> None:
+def _fit_classifier() -> None:
     from cliquewise.estimators.multiclass import MulticlassClassifier
 
     X = [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     MulticlassClassifier(random_state=0).fit(X, ["a", "b", "c"]).predict(X)
 
 
-def _label_sets() -> None:
+def _fit_label_sets() -> None:
     from cliquewise.estimators.multilabel import MultiLabelClassifier
 
     X = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
@@ -80,15 +84,15 @@ def _label_sets() -> None:
     MultiLabelClassifier(random_state=0).fit(X, Y).predict(X)
 
 
-def _label_graphs() -> None:
+def _fit_graphs() -> None:
     from cliquewise.estimators.graph import GraphLabeler
 
-    # A circle: on trees inference would be another.
+    # A cycle and a tree: they are done by different methods.
     X = [([[2.0], [1.5], [-1.0]], [(0, 1), (1, 2), (0, 2)]), ([[-2.0], [3.0]], [(0, 1)])]
     GraphLabeler(random_state=0).fit(X, [["in", "in", "out"], ["out", "in"]]).predict(X)
 
 
-def _match_and_rank() -> None:
+def _fit_matcher_and_ranker() -> None:
     from cliquewise.estimators.candidates import CandidateRanker
     from cliquewise.estimators.matcher import Matcher
 
@@ -98,22 +102,22 @@ def _match_and_rank() -> None:
     CandidateRanker(random_state=0).fit(lists, [0, 1]).predict(lists)
 
 
-def _infer() -> None:
+def _run_inference() -> None:
     from cliquewise.graph.factor_graph import FactorGraph
 
-    likes = [[1.0, 0.0], [0.0, 1.0]]
+    table = [[1.0, 0.0], [0.0, 1.0]]
     for edges in ([(0, 1), (1, 2)], [(0, 1), (1, 2), (0, 2)]):
-        graph = FactorGraph([2, 2, 2], [((0,), [0.5, 0.0]), *((edge, likes) for edge in edges)])
+        graph = FactorGraph([2, 2, 2], [((0,), [0.5, 0.0]), *((edge, table) for edge in edges)])
         graph.map()
         graph.marginals()
 
 
-#: What is compiled, by the name of what needs it.
+#: Functions that compile, by the name of the class whose kernels they use.
 WORK: dict[str, Callable[[], None]] = {
-    "SequenceTagger": _tag,
-    "MulticlassClassifier": _classify,
-    "MultiLabelClassifier": _label_sets,
-    "GraphLabeler": _label_graphs,
-    "Matcher and ranker": _match_and_rank,
-    "FactorGraph": _infer,
+    "SequenceTagger": _fit_tagger,
+    "MulticlassClassifier": _fit_classifier,
+    "MultiLabelClassifier": _fit_label_sets,
+    "GraphLabeler": _fit_graphs,
+    "Matcher and ranker": _fit_matcher_and_ranker,
+    "FactorGraph": _run_inference,
 }

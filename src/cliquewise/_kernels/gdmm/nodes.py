@@ -73,19 +73,6 @@ def part_of(token, salt, groups, n_labels):
     return first, min(first + width, n_labels)
 
 
-@kernel
-def find_labels(chains, rows, support, token, n_labels, salt, groups, found, scores):
-    """The search of a token by itself (tests): labels into ``found``; how many."""
-    score_all(chains, rows, token, n_labels, scores)
-    part = part_of(token, salt, groups, n_labels)
-    marks = np.zeros(n_labels, np.int64)
-    most = found.shape[0]
-    size = _search_token(chains, support, token, part, most, scores[part[0] :], marks, found)
-    for r in range(size):
-        found[r] += part[0]
-    return size
-
-
 @kernel(inline=True)
 def _search(chains, rows, support, token, told, count, desk, stats):
     """Labels to add to a token's list into ``desk.found``, their scores to ``desk.scores``.

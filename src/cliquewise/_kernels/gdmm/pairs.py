@@ -105,15 +105,6 @@ def add_to_pair(table, n_labels, i, j, change):
 
 
 @kernel
-def add_to_pairs(table, n_labels, left, right, changes):
-    """`add_to_pair` for many, in order (tests); how many were done."""
-    for k in range(left.shape[0]):
-        if not add_to_pair(table, n_labels, left[k], right[k], changes[k]):
-            return k
-    return left.shape[0]
-
-
-@kernel
 def clear_table(table):
     """All entries zero, all lists empty."""
     n_labels = table.start.shape[0] // 2
@@ -299,14 +290,3 @@ def search_all_pairs(table, n_labels, messages, mask, token, score):
                 if value > score and (not masked or mask[token + 1, j]):
                     score, left, right = value, np.int64(i), np.int64(j)
     return score, left, right
-
-
-@kernel
-def compare_searches(table, n_labels, labels, s, messages, marks, mask, token, score, out):
-    """Both searches (tests): scores into ``out``, the pairs found are returned."""
-    stack = np.empty(256, np.int64)
-    a = search_pairs(table, n_labels, labels, s, messages, marks, mask, token, score, stack)
-    b = search_all_pairs(table, n_labels, messages, mask, token, score)
-    out[0] = a[0]
-    out[1] = b[0]
-    return a[1], a[2], b[1], b[2]

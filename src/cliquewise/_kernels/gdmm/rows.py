@@ -337,13 +337,6 @@ def score_briefly(chains, rows, token, first, last, out):
 
 
 @kernel
-def label_scores(chains, rows, first, last, n_labels, out):
-    """`score_all` of some tokens into rows of ``out`` (padded), for tests."""
-    for t in range(first, last):
-        score_all(chains, rows, t, n_labels, out[t - first])
-
-
-@kernel
 def clear_rows(rows):
     """All weights zero; lists are emptied unless they are fixed."""
     for a in range(rows.start.shape[0]):
