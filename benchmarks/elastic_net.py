@@ -137,7 +137,7 @@ def _tagged(model, classes, names, data, weights):
         {"kind": "attributes", "vocabulary": list(names), "n_features": len(names),
          "n_hash": None, "min_count": 1}
     )  # fmt: skip
-    tagger._set(encoder, Labels(classes), model, weights)
+    tagger._chain = tagger._make_chain(encoder, Labels(classes), model, weights)
     return tagger.predict(data)
 
 

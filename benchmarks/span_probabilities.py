@@ -71,7 +71,7 @@ def main() -> None:
 
     data = tagger.encoder_.transform(X)
     ways = {
-        "best labels": (lambda: tagger.predict(X), lambda: tagger._best(data)),
+        "best labels": (lambda: tagger.predict(X), lambda: tagger.chain_.decode(data)),
         "marginals": (lambda: tagger.predict_marginals(X), None),
         "predicted spans": (
             lambda: tagger.predict_spans(X, proba=True),

@@ -240,7 +240,7 @@ def compare_tagging(name, folder, pairs, crf_path, our_path):
     model = ChainModel.build(
         data, len(classes), feature_pairs=pairs, intercept=False, boundaries=False
     )
-    tagger._set(encoder, Labels(classes), model, np.load(our_path))
+    tagger._chain = tagger._make_chain(encoder, Labels(classes), model, np.load(our_path))
     peer = pycrfsuite.Tagger()
     peer.open(crf_path)
     sentences = strings(data_test, names)

@@ -331,7 +331,7 @@ def _went_on(model: Any, X: Any, y: Any) -> Trouble | None:
     proof = model.certificate_
     if proof.status == "none":
         return None
-    problem = model._chain_problem(model.model_, model._training[0], None)
+    problem = model._problem(model.model_, model._record.data, None)
     best = min(problem.primal(model.coef_), problem.primal(np.zeros(problem.dimension)))
     if problem.loss == "log":
         solver = get("owlqn" if problem.l1_ratio else "lbfgs", "chain")

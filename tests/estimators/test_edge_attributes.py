@@ -124,7 +124,7 @@ def drawn(seed):
 
 
 def test_the_gradient_agrees_with_finite_differences(tagger):
-    data, _, _ = tagger._training
+    data = tagger._record.data
     problem = ChainProblem(tagger.model_, data, 2.0)
     w = np.random.default_rng(0).standard_normal(problem.dimension)
     _, gradient = problem.primal_and_gradient(w)
@@ -189,7 +189,7 @@ def test_the_explanation_counts_the_pair_attributes(tagger):
 
 
 def test_the_model_knows_its_size():
-    data = cw.SequenceTagger(template=Template.parse(TEMPLATE)).fit(X, Y)._training[0]
+    data = cw.SequenceTagger(template=Template.parse(TEMPLATE)).fit(X, Y)._record.data
     model = ChainModel.build(data, 2)
     assert model.dimension == model.n_emissions + 4 * (1 + 3)
 

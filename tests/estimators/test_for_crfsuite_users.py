@@ -99,7 +99,7 @@ def test_single_sequences_and_marginals_as_dicts(tagger):
         assert [list(t) for t in tokens] == [tagger.classes_] * len(array)
         np.testing.assert_array_equal([list(t.values()) for t in tokens], array)
     assert tagger.predict_marginals_single(X[0])[0].keys() == set(tagger.classes_)
-    with pytest.raises(DataError, match="not both"):
+    with pytest.raises(DataError, match="cannot be combined"):
         tagger.predict_marginals(X, pairwise=True, as_dicts=True)
 
 
@@ -111,7 +111,7 @@ def test_top_weights_by_sign(tagger):
     zero = [t for t in tagger.top_transitions() if t[2] == 0]
     assert len(likely) + len(unlikely) + len(zero) == 9
     assert all(w < 0 for _, w in tagger.top_features("A", sign=-1)["A"])
-    with pytest.raises(DataError, match="sign is 1"):
+    with pytest.raises(DataError, match="sign must be 1"):
         tagger.top_transitions(sign="+")
 
 

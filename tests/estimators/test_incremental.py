@@ -129,7 +129,7 @@ def test_what_is_not_possible_is_refused_with_a_sentence(tmp_path):
     ):
         with pytest.raises(DataError, match="with_state=True") as told:
             go_on()
-    assert "save it before that" in str(told.value)
+    assert "save it before, or" in str(told.value)
     partial = tight().fit(X[:5], [[None, *y[1:]] for y in Y[:4]] + Y[4:5])
     with pytest.raises(DataError, match="whole labels"):
         partial.save(tmp_path / "x.cw", with_state=True)
@@ -219,7 +219,7 @@ def test_a_loaded_tagger_goes_on_with_another_loss_and_C_as_one_in_memory_does(l
     best = tight(loss=loss, C=0.3, tol=1e-4).fit(X, Y).certificate_
     copy = reloaded(tight(tol=1e-4).fit(X[:CUT], Y[:CUT]), tmp_path)
     copy.set_params(loss=loss, C=0.3)
-    with pytest.raises(DataError, match="before you save it"):
+    with pytest.raises(DataError, match="before saving"):
         copy.save(tmp_path / "n.cw", with_state=True)
     if how == "partial_fit":
         copy.partial_fit(X[CUT:], Y[CUT:])
@@ -260,7 +260,7 @@ def test_a_state_is_not_saved_under_costs_or_weights_that_its_examples_do_not_ha
 ):
     tagger = tight(loss="hinge", tol=1e-2, **{name: first}).fit(X[:CUT], Y[:CUT])
     tagger.set_params(**{name: then})
-    with pytest.raises(DataError, match=f"the state is that of {name}"):
+    with pytest.raises(DataError, match=f"the state belongs to {name}"):
         tagger.save(tmp_path / "m.cw", with_state=True)
     tagger.fit(X[:CUT], Y[:CUT], warm_start=True).save(tmp_path / "m.cw", with_state=True)
 

@@ -36,11 +36,11 @@ def tagger_of(classes, forbidden=None, transitions="all", scale=2.0, seed=0):
         warnings.simplefilter("ignore")
         tagger = cw.SequenceTagger(max_epochs=1, solver="lbfgs").fit(X, [list(classes)])
     model = ChainModel.build(
-        tagger._training[0], len(classes), feature_pairs="all", transitions=transitions,
+        tagger._record.data, len(classes), feature_pairs="all", transitions=transitions,
         forbidden=forbidden or (), classes=tagger.classes_, intercept=True, boundaries=True,
     )  # fmt: skip
     weights = scale * np.random.default_rng(seed).normal(size=model.dimension)
-    tagger._set(tagger.encoder_, tagger.labels_, model, weights)
+    tagger._chain = tagger._make_chain(tagger.encoder_, tagger.labels_, model, weights)
     return tagger
 
 

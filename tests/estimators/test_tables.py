@@ -226,7 +226,7 @@ def test_missing_labels_are_unknown(kind):
     table = KINDS[kind]({**LONG, "tag": tags})
     full = make(sequence_column="sentence").fit(LONG, "tag")
     assert full.score(table, "tag") == 1.0
-    with pytest.raises(DataError, match="every label to be known"):
+    with pytest.raises(DataError, match="a label for every token"):
         full.log_likelihood(table, "tag")
 
 
@@ -338,8 +338,8 @@ def test_columns_are_remembered_in_files_and_others_are_not_read(tmp_path):
 @pytest.mark.parametrize(
     ("table", "y", "by", "message"),
     [
-        (LONG, None, "sentence", "the name of the column of labels"),
-        (LONG, LONG["tag"], "sentence", "'tag' holds the labels themselves"),
+        (LONG, None, "sentence", "the name of the label column"),
+        (LONG, LONG["tag"], "sentence", "'tag' holds the labels;"),
         (LONG, "tags", "sentence", "no column 'tags'; it has sentence, word, tag"),
         (LONG, ["O"], "sentence", "y has 1 values, the table 14 rows"),
         (LONG, "tag", None, r"SequenceTagger\(sequence_column="),
@@ -394,10 +394,10 @@ def test_labels_in_another_order_than_the_table_are_warned_about():
     table = pandas.DataFrame(LONG)
     rows, tags = table.drop(columns="tag"), table["tag"]
     turned = tags[::-1]
-    with pytest.warns(UserWarning, match="in another order"):
+    with pytest.warns(UserWarning, match="another order"):
         make(sequence_column="sentence").fit(rows, turned)
     tagger = make(sequence_column="sentence").fit(rows, turned.loc[rows.index])
-    with pytest.warns(UserWarning, match="in another order"):
+    with pytest.warns(UserWarning, match="another order"):
         tagger.score(rows, turned)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

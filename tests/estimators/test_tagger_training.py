@@ -122,7 +122,7 @@ def test_a_path_calls_back_and_checks_for_every_C():
     assert len(seen) == sum(len(tagger.trace_) for tagger in path)
     with pytest.raises(DataError, match="C = -1"):
         regularization_path(tight(), X, Y, [1.0, -1.0])
-    with pytest.raises(UnsupportedError, match="MulticlassClassifier has no path"):
+    with pytest.raises(UnsupportedError, match="not a MulticlassClassifier"):
         regularization_path(MulticlassClassifier(), np.eye(2), [0, 1], [1.0])
 
 
@@ -199,7 +199,7 @@ def test_a_tagger_without_its_examples_does_not_forget_them_silently(tmp_path):
     tagger.save(tmp_path / "m.cw")
     for again in (cw.load(tmp_path / "m.cw"), pickle.loads(pickle.dumps(tagger))):
         before = again.coef_.copy()
-        with pytest.raises(DataError, match="has not kept the old ones"):
+        with pytest.raises(DataError, match="does not have the old ones"):
             again.partial_fit(X[5:], Y[5:])
         np.testing.assert_array_equal(again.coef_, before)
     clone(again).partial_fit(X[5:], Y[5:])

@@ -125,8 +125,9 @@ def test_a_tagger_with_the_same_scores_has_the_same_spans():
     X = [[[f"w={w}"] for w in rng.integers(0, 5, 6)] for _ in range(8)]
     y = [["O", "B-X", "I-X", "O", "B-Y", "B-X"]] * 8
     tagger = cw.SequenceTagger(random_state=0).fit(X, y)
-    data = tagger._encode(X)
-    nodes, trans = tagger.model_.form(data, learn=False).potentials(tagger._packed, 0, 8)
+    data = tagger.chain_.encode(X)
+    form = tagger.model_.form(data, learn=False)
+    nodes, trans = form.potentials(tagger.chain_.prepared.packed, 0, 8)
     crf = cwt.ChainCRF(len(tagger.classes_), batch_first=True).double()
     crf.transitions.data = torch.tensor(trans[0])
     torch.nn.init.zeros_(crf.start_transitions)

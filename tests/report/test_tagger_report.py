@@ -44,7 +44,7 @@ def spans_in(tags):
 
 def test_the_probability_of_a_span_is_that_of_all_labelings_that_have_it(tried):
     tagger, X, y = tried
-    text = TaggedText(tagger, X, y)
+    text = TaggedText(tagger.chain_, X, y)
     for i in range(len(X)):
         if len(X[i]) > 4:
             continue
@@ -92,7 +92,7 @@ def test_spans_that_are_right_are_those_that_the_conll_script_counts():
 
 def test_the_parts_of_a_reason_sum_to_the_difference_of_the_scores(tried):
     tagger, X, y = tried
-    text = TaggedText(tagger, X, y)
+    text = TaggedText(tagger.chain_, X, y)
     found = reasons(text)
     assert len(found.by_token) > 20
     for token, (other, pro, contra, rest, before, after, _) in found.by_token.items():

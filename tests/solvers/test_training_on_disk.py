@@ -147,8 +147,8 @@ def test_a_training_that_was_killed_can_be_resumed_with_a_true_certificate(tmp_p
 @pytest.mark.parametrize(
     ("settings", "given", "message"),
     [
-        ({"class_weight": "balanced"}, {}, "class_weight is not known"),
-        ({"checkpoint": "x"}, {}, "resume=True goes on"),
+        ({"class_weight": "balanced"}, {}, "class_weight is not supported"),
+        ({"checkpoint": "x"}, {}, "resume=True continues"),
         ({"loss": "smooth_hinge"}, {}, "smooth_hinge"),
         ({"solver": "bcfw", "loss": "hinge"}, {}, "shards"),
         ({}, {"y": [["A"]]}, "takes no y"),

@@ -127,10 +127,10 @@ def load_tagger(path: str) -> Any:
 def load_predictor(path: str, jobs: int) -> Any:
     """The same to predict with, which is quicker to load."""
     from cliquewise.estimators.files import load
-    from cliquewise.estimators.tagger.predictor import Predictor
+    from cliquewise.estimators.tagger.chain_tagger import ChainTagger
 
     model = load(path, predict_only=True)
-    if not isinstance(model, Predictor):
+    if not isinstance(model, ChainTagger):
         _refuse(type(model).__name__, path)
     model.n_jobs = jobs
     return _of_files(model, path)

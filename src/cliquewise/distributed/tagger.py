@@ -113,7 +113,7 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
         found = [cluster.submit(chains.found, part) for part in encoded]
         merged = cluster.submit(chains.merge, found, self.min_count)
         dictionary: chains.Dictionary = cluster.result(merged)
-        problem, model = self._problem(cluster, encoded, merged, dictionary)
+        problem, model = self._cluster_problem(cluster, encoded, merged, dictionary)
         fit = self._train_on(
             problem,
             callback=callback,
@@ -121,10 +121,10 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
             checkpoint_seconds=self.checkpoint_seconds,
             resume=bool(self.resume),
         )
-        self._set(dictionary.encoder, dictionary.labels, model, fit.weights)
+        self._chain = self._make_chain(dictionary.encoder, dictionary.labels, model, fit.weights)
         return self
 
-    def _problem(
+    def _cluster_problem(
         self, cluster: Cluster, encoded: list[Any], merged: Any, dictionary: chains.Dictionary
     ) -> tuple[ClusterProblem, ChainModel]:
         """The objective on all partitions; what holds no examples takes no part in rounds."""

@@ -58,10 +58,10 @@ def load(path: str | Path, *, mmap: bool = False, predict_only: bool = False) ->
     if not isinstance(kind, str) or kind not in KINDS:
         raise FormatError(f"the file holds {kind!r}, not a model ({', '.join(KINDS)})", path)
     if predict_only and kind == "SequenceTagger":
-        from cliquewise.estimators.tagger.predictor import restored_predictor
+        from cliquewise.estimators.tagger.files import read_chain
 
         with damaged(path):
-            return restored_predictor(arrays, header)
+            return read_chain(arrays, header)
     if mmap and kind != "SequenceTagger":
         arrays = {name: np.array(array) for name, array in arrays.items()}
     estimator = getattr(import_module(f"{__package__}.{KINDS[kind]}"), kind)

@@ -1,5 +1,5 @@
-"""Alias of `cliquewise.estimators.tagger.predictor`, kept for existing imports."""
+"""Alias of `cliquewise.estimators.tagger.chain_tagger.ChainTagger`, kept for existing imports."""
 
-from cliquewise.estimators.tagger.predictor import Predictor
+from cliquewise.estimators.tagger.chain_tagger import ChainTagger as Predictor
 
 __all__ = ["Predictor"]

@@ -150,7 +150,7 @@ def calibration(
                 "give a tagger with X and y, or one probability and one truth per prediction"
             )
     else:
-        what, p, right = _predictions(TaggedText(tagger, X, y), spans)
+        what, p, right = _predictions(TaggedText(tagger.chain_, X, y), spans)
     bins, error = bins_of(p, right, n_bins)
     means, shares, counts = np.array(bins).reshape(-1, 3).T
     ax = axes(ax, 4.2, 4.2)

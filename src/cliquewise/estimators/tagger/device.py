@@ -1,17 +1,20 @@
-"""What a tagger with a ``device`` asks of PyTorch."""
+"""Access to ``cliquewise.torch.device``, for taggers with a ``device``."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from types import ModuleType
 
 
-def on_device() -> Any:
-    """`cliquewise.torch.device`, by its name: PyTorch is an extra, and its room is above this one.
+def torch_device() -> ModuleType:
+    """Import and return ``cliquewise.torch.device``.
+
+    The module is imported by name because PyTorch is an optional dependency and the torch package
+    is a higher layer.
 
     Raises
     ------
     MissingDependencyError
-        Where PyTorch is not installed.
+        If PyTorch is not installed.
     """
     return import_module("cliquewise.torch.device")

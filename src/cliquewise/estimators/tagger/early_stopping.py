@@ -1,4 +1,4 @@
-"""Early stopping: training ends when held-out sequences are labeled no better any more."""
+"""Early stopping: end training when the score on held-out sequences no longer improves."""
 
 from __future__ import annotations
 
@@ -10,73 +10,79 @@ import numpy as np
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.raw_features import RawFeatures
 from cliquewise.errors import DataError
-from cliquewise.estimators.tagger.tables import labeled
+from cliquewise.estimators.tagger.chain_tagger import ChainTagger
+from cliquewise.estimators.tagger.tables import read_labeled_table
 from cliquewise.metrics import span_f1, token_accuracy
 from cliquewise.ragged import Floats
 
 
 class EarlyStopping:
-    """Scores weights on held-out sequences after every pass, and keeps the best ones.
+    """Scores the weights on held-out sequences after every epoch, and keeps the best ones.
 
     Parameters
     ----------
-    tagger : SequenceTagger
-        That labels them: fitted but for its weights, which are replaced.
+    chain : ChainTagger
+        Predicts with the current weights; its own weights are not used.
     validation : (X, y)
-        As `fit` takes them; read and encoded once.
+        Held-out sequences and labels, as ``fit`` takes them.
     patience : int
-        Passes without a better score after which training ends.
+        Number of epochs without an improvement after which training ends.
     """
 
-    def __init__(self, tagger: Any, validation: Any, patience: Any):
+    def __init__(self, chain: ChainTagger, validation: Any, patience: int):
         if not isinstance(validation, tuple | list) or len(validation) != 2:
-            raise DataError("validation is a pair (X, y) of sequences and their labels")
+            raise DataError("validation must be a pair (X, y) of sequences and their labels")
         if not isinstance(patience, int | np.integer) or patience < 1:
-            raise DataError(f"patience = {patience!r}; it must be a whole number, at least 1")
-        self.tagger, self.patience = tagger, int(patience)
-        self.X, self.y = _checked(tagger, *validation)
+            raise DataError(f"patience = {patience!r}; it must be an integer of at least 1")
+        self.chain, self.patience = chain, int(patience)
+        self.X, self.y = _checked(chain, *validation)
         self.scores: list[tuple[float, float]] = []
         self.best: Floats | None = None
         self.stopped = False
-        named = [c for c in tagger.classes_ if isinstance(c, str)]
-        spans = len(named) == len(tagger.classes_) and any(c.startswith("B-") for c in named)
-        self.measure = span_f1 if spans else token_accuracy
+        self.measure = span_f1 if has_span_labels(chain.classes_) else token_accuracy
 
     def __call__(self, epochs: float, weights: Floats) -> bool:
-        """Score the weights after so many passes; whether to stop."""
+        """Score the weights after this number of epochs; return whether to stop."""
         if self.scores and int(epochs) == int(self.scores[-1][0]):
-            return False  # within a pass
-        self.tagger._set(self.tagger.encoder_, self.tagger.labels_, self.tagger.model_, weights)
-        score = float(self.measure(self.y, self._predicted()))
+            return False  # within an epoch
+        predicted = self._predict(self.chain.with_weights(weights))
+        score = float(self.measure(self.y, predicted))
         self.scores.append((epochs, score))
         values = [s for _, s in self.scores]
         if score >= max(values):
             self.best = weights
-        since = len(values) - 1 - int(np.argmax(values))
-        self.stopped = since >= self.patience
+        n_worse = len(values) - 1 - int(np.argmax(values))
+        self.stopped = n_worse >= self.patience
         return self.stopped
 
     @cached_property
-    def _entries(self) -> RawFeatures:
-        return self.tagger.encoder_.entries(self.X)  # type: ignore[no-any-return]
+    def _features(self) -> RawFeatures:
+        return self.chain.encoder_.entries(self.X)
 
     @cached_property
     def _data(self) -> Dataset:
-        return self.tagger._encode(self.X)  # type: ignore[no-any-return]
+        return self.chain.encode(self.X)
 
-    def _predicted(self) -> Any:
-        """As ``predict``, but for what does not change from pass to pass."""
-        tagger = self.tagger
-        if tagger.device is None and tagger._tables is not None:
-            return tagger._tag(self._entries, tagger._tables)
-        return tagger._best(self._data)
+    def _predict(self, chain: ChainTagger) -> list[list[Any]]:
+        """Return the predicted labels; like ``chain.predict``, but encodes the input only once."""
+        tables = chain.fast_tables()
+        return (
+            chain.decode(self._data)
+            if tables is None
+            else chain.decode_features(self._features, tables)
+        )
 
 
-def _checked(tagger: Any, X: Any, y: Any) -> tuple[Any, Any]:
-    """Sequences and their labels, of a table, too; as many of one as of the other."""
-    X, y = labeled(tagger, X, y)
+def has_span_labels(classes: list[Any]) -> bool:
+    """Return whether the labels look like BIO labels, whose score is the F1 of the spans."""
+    return all(isinstance(c, str) for c in classes) and any(c.startswith("B-") for c in classes)
+
+
+def _checked(chain: ChainTagger, X: Any, y: Any) -> tuple[Any, Any]:
+    """Return sequences and labels, of a table as well, after comparing their lengths."""
+    X, y = read_labeled_table(chain, X, y)
     if len(X) != len(y):
-        raise DataError(f"validation has {len(X)} sequences and {len(y)} lists of labels")
+        raise DataError(f"validation has {len(X)} sequences but {len(y)} lists of labels")
     if not len(X):
-        raise DataError("validation has no sequences: give some, or leave it out")
+        raise DataError("validation has no sequences")
     return X, y

@@ -1,7 +1,7 @@
-"""A fitted chain as arrays and a header, and back: its model, its weights and its encoder.
+"""Convert a fitted chain to arrays and a header for a model file, and back.
 
-Files hold weights that are not zero, the attributes that have one, and whole numbers in as few
-bytes as they need.
+Files store only the nonzero weights, the attributes that have one, and integers in the smallest
+type that holds them.
 """
 
 from __future__ import annotations
@@ -17,41 +17,43 @@ from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.encode import FeatureEncoder
 from cliquewise.data.formats.column_format import ColumnFormat
 from cliquewise.data.frames import TableSchema
-from cliquewise.data.labels import Labels
 from cliquewise.data.names import pack_names, unpack_names
 from cliquewise.data.template_encoder import TemplateEncoder
 from cliquewise.errors import DataError
-from cliquewise.estimators._stored import Arrays, Header, checked_weights, listed_classes
-from cliquewise.estimators.parameters import check_integer
+from cliquewise.estimators._stored import (
+    Arrays,
+    Header,
+    checked_weights,
+    listed_classes,
+    restored_weights,
+)
+from cliquewise.estimators.parameters import (
+    SequenceTaggerParameters,
+    check_file_parameters,
+    check_integer,
+)
+from cliquewise.estimators.tagger.chain_tagger import ChainTagger
+from cliquewise.estimators.tagger.pruning import without_zeros
 from cliquewise.models.chain import ChainModel
 from cliquewise.persistence import unpack_strings
-from cliquewise.ragged import Floats
 
-#: The model's arrays, and what the kernels need them to be.
+#: The model's arrays, and the types that the kernels need.
 _MASKS = ("edge_free", "edge_allowed", "begin_allowed", "end_allowed")
 _ARRAYS = {"pair_start": np.int64, "pair_label": np.int32} | dict.fromkeys(_MASKS, np.bool_)
 _VOCABULARIES = ("vocabulary", "edge_vocabulary")
 _ENCODERS: dict[str, Any] = {e.__name__: e for e in (FeatureEncoder, TemplateEncoder)}
-#: What whole numbers are written as.
+#: Types in which files store integers.
 _WHOLE = ("uint8", "uint16", "uint32")
 
 
-def without_zeros(
-    model: ChainModel, encoder: SequenceEncoder, weights: Floats
-) -> tuple[ChainModel, SequenceEncoder, Floats]:
-    """The same tagger from the weights that are not zero, and the attributes that have one."""
-    inner = encoder.inner
-    pairs_named = isinstance(inner, TemplateEncoder) and inner.n_hash is None
-    smaller, left, *kept = model.without_zeros(weights, inner.vocabulary is not None, pairs_named)
-    return smaller, encoder.keeping(*kept), left
+def pack_chain(chain: ChainTagger, whole: bool = False) -> tuple[Arrays, Header]:
+    """Return the arrays and the header of a chain; the weights are the array ``coef``.
 
-
-def pack_chain(
-    model: ChainModel, encoder: SequenceEncoder, weights: Floats, whole: bool = False
-) -> tuple[Arrays, Header]:
-    """What :func:`unpack_chain` needs, and the weights as ``coef``: ``whole``, or without zeros."""
+    Weights that are zero are left out unless ``whole`` is True.
+    """
     if not whole:
-        model, encoder, weights = without_zeros(model, encoder, weights)
+        chain = without_zeros(chain)
+    model, encoder = chain.model_, chain.encoder_
     state = encoder.inner.to_state()
     arrays = {f"model.{name}": getattr(model, name) for name in _MASKS}
     if len(model.pair_start):
@@ -63,7 +65,7 @@ def pack_chain(
         if words is not None:
             arrays |= pack_names(name, words, hash_table_of(words))
     kind = type(encoder.inner).__name__
-    return {"coef": weights, **arrays}, {
+    return {"coef": chain.coef_, **arrays}, {
         "encoder": {
             "kind": kind,
             "state": state,
@@ -77,15 +79,39 @@ def pack_chain(
 
 
 def _narrow(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Whole numbers in the fewest bytes."""
+    """Return the integers in the smallest type."""
     most = numbers.max(initial=0)
     return numbers.astype(next(kind for kind in _WHOLE if most <= np.iinfo(kind).max))
 
 
-def unpack_chain(
+def read_chain(arrays: Arrays, header: Header) -> ChainTagger:
+    """Return a chain that only predicts, from a tagger's file."""
+    header = {**header, "params": check_file_parameters(SequenceTaggerParameters, header["params"])}
+    return unpack_chain({**arrays, "coef": restored_weights(arrays, header)}, header)
+
+
+def unpack_chain(arrays: Arrays, header: Header) -> ChainTagger:
+    """Return the chain that :func:`pack_chain` packed, from a file with checked parameters.
+
+    All sizes and types that the kernels rely on are checked.
+    """
+    labels, parameters = listed_classes(header["classes"]), header["params"]
+    mask = parameters.get("transitions", "all")
+    if isinstance(mask, list) and {len(mask), *map(len, mask)} != {len(labels)}:
+        raise DataError("its mask of transitions does not fit its classes")
+    intercept = bool(parameters.get("intercept", True))
+    boundaries = bool(parameters.get("boundary_weights", True))
+    model, encoder = _unpack_model(arrays, header, len(labels), intercept, boundaries)
+    weights = checked_weights(arrays, model.dimension)
+    settings = {
+        n: parameters[n] for n in ("loss", "sequence_column", "max_memory") if n in parameters
+    }
+    return ChainTagger(encoder, labels, model, weights, **settings)
+
+
+def _unpack_model(
     arrays: Arrays, header: Header, n_labels: int, intercept: bool, boundaries: bool
 ) -> tuple[ChainModel, SequenceEncoder]:
-    """Back from :func:`pack_chain`; sizes and types that kernels trust are right afterwards."""
     if header["version"] >= 3:
         arrays = {**arrays, **_pairs(arrays)}
     encoder = _encoder(arrays, header["encoder"])
@@ -106,18 +132,18 @@ def unpack_chain(
 
 
 def _pairs(arrays: Arrays) -> Arrays:
-    """Which labels the attributes have weights for, in the types of the kernels."""
+    """Return the labels that each attribute has weights for, in the types of the kernels."""
     counts, labels = (arrays.get(f"pairs.{name}") for name in ("counts", "labels"))
     if (counts is None) != (labels is None):
-        raise DataError("its pairs of attributes and labels are not whole")
+        raise DataError("its pairs of attributes and labels are incomplete")
     if counts is None or labels is None:
         empty = np.empty(0, dtype=np.int64)
         return {"model.pair_start": empty, "model.pair_label": empty.astype(np.int32)}
     if counts.dtype.name not in _WHOLE or labels.dtype.name not in _WHOLE or counts.ndim != 1:
-        raise DataError("its pairs of attributes and labels are no whole numbers")
+        raise DataError("its pairs of attributes and labels are not integers")
     starts = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=starts[1:])
-    # What does not fit into 32 bits becomes negative, and is refused with the rest.
+    # A value that does not fit into 32 bits becomes negative, and fails the checks of the model.
     return {"model.pair_start": starts, "model.pair_label": labels.astype(np.int32)}
 
 
@@ -144,7 +170,7 @@ def _encoder(arrays: Arrays, about: dict[str, Any]) -> SequenceEncoder:
 
 
 def _names(name: str, arrays: Arrays) -> Any:
-    """Names of attributes; None where they have none."""
+    """Return the names of the attributes; None if they have no names."""
     if f"{name}.names" in arrays:
         return unpack_names(name, arrays)
     words = unpack_strings(name, arrays) if f"{name}.bytes" in arrays else None  # version 2
@@ -171,16 +197,16 @@ def _table_schema(given: Any) -> TableSchema | None:
 
 
 def _n_columns(given: Any, inner: Any) -> int | None:
-    """Columns of the text that a template reads; None without a template."""
+    """Return the number of columns that a template reads; None without a template."""
     if isinstance(inner, TemplateEncoder):
         return check_integer(given, "its number of columns", max(inner.template.n_columns, 1))
     if given is not None:
-        raise DataError("it has columns, but no template")
+        raise DataError("it has columns but no template")
     return None
 
 
 def _n_edge_features(encoder: SequenceEncoder) -> int | None:
-    """Attributes of pairs that an encoder makes; None where data bring their own."""
+    """Return the number of token-pair attributes; None if the data provide them."""
     inner = encoder.inner
     if isinstance(inner, FeatureEncoder) and inner.kind == "numbers":
         return None
@@ -188,6 +214,7 @@ def _n_edge_features(encoder: SequenceEncoder) -> int | None:
 
 
 def _is_sound(model: ChainModel, encoder: SequenceEncoder) -> bool:
+    """Return whether the arrays have the types and sizes that the kernels rely on."""
     k, pairs, label = model.n_labels, model.pair_start, model.pair_label
     constant = int(model.intercept) + 2 * int(model.boundaries)
     sound = (
@@ -209,16 +236,3 @@ def _is_sound(model: ChainModel, encoder: SequenceEncoder) -> bool:
         and pairs[-1] == len(label)
         and (not len(label) or (label.min() >= 0 and label.max() < k))
     )
-
-
-def restored_chain(
-    arrays: Arrays, header: Header
-) -> tuple[SequenceEncoder, Labels, ChainModel, Floats]:
-    """What a fitted tagger is made of, from a file whose parameters were checked."""
-    labels, given = listed_classes(header["classes"]), header["params"]
-    mask = given.get("transitions", "all")
-    if isinstance(mask, list) and {len(mask), *map(len, mask)} != {len(labels)}:
-        raise DataError("its mask of transitions does not fit its classes")
-    constant = bool(given.get("intercept", True)), bool(given.get("boundary_weights", True))
-    model, encoder = unpack_chain(arrays, header, len(labels), *constant)
-    return encoder, labels, model, checked_weights(arrays, model.dimension)

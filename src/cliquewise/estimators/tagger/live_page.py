@@ -13,20 +13,20 @@ import numpy as np
 from cliquewise.data.builtin_templates import CHANGES
 from cliquewise.data.template_encoder import TemplateEncoder, marks_outside
 from cliquewise.errors import UnsupportedError
+from cliquewise.estimators.tagger.chain_tagger import ChainTagger
 from cliquewise.ragged import Floats, Ints
 from cliquewise.report.blocks import Block
 from cliquewise.report.page import embedded
 
 
-def live_block(tagger: Any) -> Block:
+def live_block(chain: ChainTagger) -> Block:
     """What the page's "try it" needs; an error where the page could not tag as Python does."""
-    _check(tagger)
-    encoder, model, w = tagger.encoder_.inner, tagger.model_, tagger.coef_
+    encoder, model, w = _page_encoder(chain), chain.model_, chain.coef_
     attribute, label, weight = _nonzero(model, w)
     n = model.n_attributes - model.intercept - 2 * model.boundaries
     inner = attribute < n
     used, counts = np.unique(attribute[inner], return_counts=True)
-    names = tagger.encoder_.names()
+    names = chain.encoder_.names()
     constant = np.zeros((model.n_attributes - n, model.n_labels))
     constant[attribute[~inner] - n, label[~inner]] = weight[~inner]
     rows = iter(constant.tolist())
@@ -37,8 +37,8 @@ def live_block(tagger: Any) -> Block:
     template = encoder.template
     block = {
         "kind": "live",
-        "labels": [str(c) for c in tagger.classes_],
-        "columns": tagger.encoder_.n_columns,
+        "labels": [str(c) for c in chain.classes_],
+        "columns": chain.encoder_.n_columns,
         "rules": [
             [list(r.parts), [[m.row, m.column, m.change, m.absolute] for m in r.macros], r.only]
             for r in template.token_rules
@@ -53,21 +53,23 @@ def live_block(tagger: Any) -> Block:
         "begin": _masked(begin, model.begin_allowed),
         "end": _masked(end, model.end_allowed),
         "transitions": [_masked(*row) for row in zip(model.transitions(w).tolist(), allowed)],
-        "probabilities": tagger.has_probabilities,
+        "probabilities": chain.has_probabilities,
         "n_weights": int(inner.sum()),
     }
     return block | {"bytes": len(embedded(block))}
 
 
-def _check(tagger: Any) -> None:
-    """Refuse models whose attributes the page cannot make."""
-    encoder = tagger.encoder_.inner
-    why = None
+def _page_encoder(chain: ChainTagger) -> TemplateEncoder:
+    """Return the encoder; raise an error if the page cannot compute the model's attributes."""
+    encoder = chain.encoder_.inner
     if not isinstance(encoder, TemplateEncoder):
-        why = "was trained without a template: its attributes are made elsewhere"
-    elif encoder.vocabulary is None:
+        raise UnsupportedError(
+            '"try it" in a page: this model was trained without a template; leave live out'
+        )
+    why = None
+    if encoder.vocabulary is None:
         why = "hashes its attributes"
-    elif tagger.model_.n_edge_attributes:
+    elif chain.model_.n_edge_attributes:
         why = "has attributes of pairs of tokens"
     else:
         strange = {m.change for m in encoder.template.macros()} - {"", *CHANGES}
@@ -75,6 +77,7 @@ def _check(tagger: Any) -> None:
             why = f"has a rule with an expression ({min(strange)})"
     if why is not None:
         raise UnsupportedError(f'"try it" in a page: this model {why}; leave live out')
+    return encoder
 
 
 def _nonzero(model: Any, w: Floats) -> tuple[Ints, Ints, Floats]:

@@ -1,4 +1,4 @@
-"""Regularization paths: one training run per penalty, each from the last one's solution."""
+"""Regularization paths: train with several penalties, each run warm-started from the previous."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ def regularization_path(
     Cs: Iterable[float],
     *,
     l1_ratios: Iterable[float] | None = None,
-    callback: Callable[..., Any] | None = None,
+    callback: Callable[[dict[str, float]], Any] | None = None,
     **fit: Any,
 ) -> list[SequenceTagger]:
-    """Fit an estimator for several ``C``, and several ``l1_ratio``, with warm starts.
+    """Fit a tagger for several values of ``C`` and ``l1_ratio``, with warm starts.
 
-    The dual distributions of one penalty are feasible for any other, so each run starts where
-    the one before ended and proves its own gap (``certificate_``); ``n_nonzero_`` says how many
-    weights are left.
+    The dual variables of one penalty are feasible for every other. Each run therefore starts from
+    the previous solution and has its own certificate (``certificate_``).
 
     Parameters
     ----------
     estimator : SequenceTagger
-        Its parameters; it is not changed.
+        Provides the other parameters; it is not modified.
     X, y
         Training data.
     Cs : iterable of float
-        Tried in the given order (ascending is quickest).
+        Values in the order of training; ascending order is fastest.
     l1_ratios : iterable of float, optional
-        All ``Cs`` are tried for each of these; the default is the estimator's own ``l1_ratio``.
+        Train with all ``Cs`` for each of these; the default is the estimator's ``l1_ratio``.
     callback : callable, optional
         Called with every row of the trace of every run.
     **fit
@@ -45,7 +44,8 @@ def regularization_path(
 
     Returns
     -------
-    list of fitted estimators, one per C, those of the first l1_ratio first
+    list of SequenceTagger
+        One per (l1_ratio, C), with all ``Cs`` of the first ``l1_ratio`` first.
 
     Examples
     --------
@@ -63,17 +63,19 @@ def regularization_path(
         raise DataError("Cs is empty; give at least one value of C")
     ratios = [None] if l1_ratios is None else [float(ratio) for ratio in l1_ratios]
     if not ratios:
-        raise DataError("l1_ratios is empty; give at least one share, or leave it out")
+        raise DataError("l1_ratios is empty; give at least one value, or leave it out")
     if not isinstance(estimator, SequenceTagger):
-        raise UnsupportedError(f"a {type(estimator).__name__} has no path; use a SequenceTagger")
-    held_out = {name: fit[name] for name in ("validation", "patience") if name in fit}
+        raise UnsupportedError(
+            f"regularization_path needs a SequenceTagger, not a {type(estimator).__name__}"
+        )
+    early = {name: fit[name] for name in ("validation", "patience") if name in fit}
     fitted: list[SequenceTagger] = []
     for ratio, C in product(ratios, values):
         model = clone(estimator).set_params(C=C)
         if ratio is not None:
             model.set_params(l1_ratio=ratio)
         if fitted:
-            model._fit_like(fitted[-1], callback, **held_out)
+            model._fit_examples_of(fitted[-1], callback=callback, **early)
         else:
             model.fit(X, y, callback=callback, **fit)
         fitted.append(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from cliquewise.report import blocks
 from cliquewise.report.blocks import Block
 from cliquewise.report.page import numbers
 
+if TYPE_CHECKING:
+    from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
+
 #: Features of each label in the section about the model.
 LARGEST = 15
 
@@ -39,11 +42,11 @@ LARGEST = 15
 
 
 def tagger_sections(
-    tagger: Any, X: Any, y: Any, tokens: Any = None, live: bool = False
+    tagger: SequenceTagger, X: Any, y: Any, tokens: Any = None, live: bool = False
 ) -> list[Block]:
     """All that is said about a tagger and the sentences that it is tried on."""
-    own = [blocks.section("try", "Try it", [live_block(tagger)])] if live else []
-    text = TaggedText(tagger, X, y, tokens)
+    own = [blocks.section("try", "Try it", [live_block(tagger.chain_)])] if live else []
+    text = TaggedText(tagger.chain_, X, y, tokens)
     found = reasons(text)
     return [
         blocks.section("scores", "Scores", _scores(text)),
@@ -156,18 +159,19 @@ def _calibrations(text: TaggedText) -> list[Block]:
     return out
 
 
-def _model(tagger: Any) -> list[Block]:
+def _model(tagger: SequenceTagger) -> list[Block]:
     model, w = tagger.model_, tagger.coef_
     largest = tagger.top_features(n=LARGEST)
     names = [str(c) for c in tagger.classes_]
-    size = [
-        ["labels", model.n_labels],
-        ["attributes", model.n_attributes],
-        ["weights", int(w.size)],
-        ["weights that are not zero", int(np.count_nonzero(w))],
-    ]
+    counts = {
+        "passes": tagger.n_iter_,
+        "labels": model.n_labels,
+        "attributes": model.n_attributes,
+        "weights": int(w.size),
+        "weights that are not zero": int(np.count_nonzero(w)),
+    }
     facts = [["loss", tagger.loss], ["C", f"{tagger.C:g}"], ["solver", tagger.solver_]]
-    facts += [["passes", f"{tagger.n_iter_:,}"], *([name, f"{count:,}"] for name, count in size)]
+    facts += [[name, f"{count:,}"] for name, count in counts.items()]
     out = [blocks.table("Sizes", [("of", "text"), ("is", "text")], facts)]
     groups = [(str(label), items) for label, items in largest.items()]
     out.append(blocks.bars("Largest weights of a label", groups))

@@ -1,4 +1,4 @@
-"""Training on data that need not fit into memory: what a tagger does with `Shards`."""
+"""Train a tagger on `Shards`: data that need not fit into memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.data.shard_cache import ShardCache, open_cache
 from cliquewise.data.shards import Shards
 from cliquewise.errors import DataError
+from cliquewise.estimators._inputs import threads
 from cliquewise.estimators.parameters import check_supported
+from cliquewise.estimators.tagger.tables import SampleInputs
+from cliquewise.estimators.tagger.training_record import Examples
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import SMOOTHED
 from cliquewise.problems.shards import ENTRY_BYTES, ShardedChainProblem
@@ -18,24 +21,27 @@ from cliquewise.problems.shards import ENTRY_BYTES, ShardedChainProblem
 if TYPE_CHECKING:
     from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 
-#: Share of the memory that names of attributes may take, and that data in memory may take.
+#: Shares of ``max_memory`` for the names of attributes, and for data that are kept in memory.
 NAMES_SHARE, MEMORY_SHARE = 0.25, 0.5
 
 
-def encoded(tagger: SequenceTagger, shards: Shards, **others: Any) -> ShardCache:
-    """The data of a fit, encoded; ``others`` are arguments that must not be given."""
-    given = [name for name, value in others.items() if value is not None]
+def encode_shards(tagger: SequenceTagger, shards: Shards, y: Any, inputs: SampleInputs) -> Examples:
+    """Encode shards, and load them into memory if they fit there."""
+    given = [n for n, value in {"y": y, **inputs._asdict()}.items() if value is not None]
     if given:
         raise DataError(
             f"fit(shards) takes no {given[0]}: labels (and weights) come from the source itself"
         )
     check_supported(type(tagger), tagger.get_params(deep=False), "shards")
-    most = tagger.max_memory * 2**30
-    return open_cache(shards, tagger.template, tagger.n_hash, tagger.min_count, NAMES_SHARE * most)
+    limit = tagger.max_memory * 2**30
+    cache = open_cache(
+        shards, tagger.template, tagger.n_hash, tagger.min_count, NAMES_SHARE * limit
+    )
+    return Examples(cache.encoder, cache.labels, _load_if_fits(tagger, cache))
 
 
-def kept(tagger: SequenceTagger, cache: ShardCache) -> Dataset | ShardCache:
-    """The data as they are trained on: in memory if they fit there with their duals."""
+def _load_if_fits(tagger: SequenceTagger, cache: ShardCache) -> Dataset | ShardCache:
+    """Return the data in memory if they and their dual variables fit there."""
     k, lengths = len(cache.labels), np.diff(cache.offsets)
     edges = float(np.count_nonzero(lengths > 1))
     needed = 16.0 * k * cache.n_tokens + 16.0 * k * k * edges + ENTRY_BYTES * cache.n_entries
@@ -45,10 +51,11 @@ def kept(tagger: SequenceTagger, cache: ShardCache) -> Dataset | ShardCache:
 
 
 def problem_on_disk(
-    tagger: SequenceTagger, model: ChainModel, cache: ShardCache, jobs: int
+    tagger: SequenceTagger, model: ChainModel, cache: ShardCache
 ) -> ShardedChainProblem:
-    """The problem of data that stay on disk."""
+    """Return the training problem for data on disk."""
     check_supported(type(tagger), tagger.get_params(deep=False), "shards on disk")
+    limit, resume = tagger.max_memory * 2**30, bool(tagger.resume)
     return ShardedChainProblem(
-        model, cache, tagger.C, jobs, tagger.loss, tagger.max_memory * 2**30, bool(tagger.resume)
+        model, cache, tagger.C, threads(tagger.n_jobs), tagger.loss, limit, resume
     )
