@@ -131,7 +131,7 @@ def test_what_is_not_possible_is_refused_with_a_sentence(tmp_path):
             go_on()
     assert "save it before, or" in str(told.value)
     partial = tight().fit(X[:5], [[None, *y[1:]] for y in Y[:4]] + Y[4:5])
-    with pytest.raises(DataError, match="whole labels"):
+    with pytest.raises(DataError, match="with every label known"):
         partial.save(tmp_path / "x.cw", with_state=True)
     clamped = tight().fit(X[:5], Y[:5], allowed=[[None] * len(x) for x in X[:5]])
     with pytest.raises(DataError, match="allowed labels"):

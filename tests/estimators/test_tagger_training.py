@@ -120,7 +120,7 @@ def test_a_path_calls_back_and_checks_for_every_C():
     seen = []
     path = regularization_path(tight(), X, Y, [0.1, 1.0, 5.0], callback=seen.append)
     assert len(seen) == sum(len(tagger.trace_) for tagger in path)
-    with pytest.raises(DataError, match="C = -1"):
+    with pytest.raises(DataError, match="C must be a number"):
         regularization_path(tight(), X, Y, [1.0, -1.0])
     with pytest.raises(UnsupportedError, match="not a MulticlassClassifier"):
         regularization_path(MulticlassClassifier(), np.eye(2), [0, 1], [1.0])
