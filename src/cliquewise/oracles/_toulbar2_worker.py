@@ -41,6 +41,8 @@ def search(
     network = pytoulbar2.CFN(ubinit=known)
     try:
         post(network, **arrays)
+        if question["backtracks"] is not None:
+            network.Option.backtrackLimit = question["backtracks"]
         answer = network.Solve(timeLimit=question["seconds"])
     except network.Contradiction:
         return {"labels": None, "dual": known, "ended": True}

@@ -37,6 +37,7 @@ class Worker:
         self.script = script
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._is_ready = False
         if sys.platform != "win32":
             os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.stop)
@@ -49,7 +50,7 @@ class Worker:
         A worker that was cut short, crashed or did not stop is replaced.
         """
         with self._lock:
-            process = self._running()
+            process = self._ready()
             cut = threading.Event()
             timers = [
                 threading.Timer(seconds, _interrupt, (process, cut)),
@@ -68,28 +69,47 @@ class Worker:
                     timer.cancel()
             if cut.is_set() or not line:
                 self.stop()
+                self._launch()  # the next question finds it warm
             if not line:
                 late = "did not stop in time" if cut.is_set() else "crashed"
                 raise WorkerError(f"{late}, exit code {process.returncode}")
             answer: dict[str, Any] = json.loads(line)
             return answer, cut.is_set()
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def launch(self) -> None:
+        """Start the process if there is none, without waiting for it."""
+        with self._lock:
+            self._launch()
+
+    def _launch(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.stop()
             # -P: the modules beside the script must not shadow those of the standard library.
             # A session of its own: Ctrl-C in a terminal is for the user's program alone.
-            self._process = process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-P", str(self.script)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 start_new_session=True,
             )  # fmt: skip
-            assert process.stdout is not None and process.stderr is not None
-            if not process.stdout.readline():
-                said = process.stderr.read().decode(errors="replace").strip().splitlines()
-                self.stop()
-                raise WorkerError(f"did not start: {said[-1] if said else 'no reason given'}")
+            self._is_ready = False
         return self._process
+
+    def _ready(self) -> subprocess.Popen[bytes]:
+        """Return the process once it is ready for questions."""
+        process = self._launch()
+        if not self._is_ready:
+            assert process.stdout is not None and process.stderr is not None
+            try:
+                line = process.stdout.readline()
+            except BaseException:
+                self.stop()
+                raise
+            if not line:
+                lines = process.stderr.read().decode(errors="replace").strip().splitlines()
+                self.stop()
+                raise WorkerError(f"did not start: {lines[-1] if lines else 'no reason given'}")
+            self._is_ready = True
+        return process
 
     def stop(self) -> None:
         """End the worker; the next question starts another one."""

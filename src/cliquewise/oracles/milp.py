@@ -23,6 +23,8 @@ from cliquewise.ragged import Floats, Ints, first_best
 
 #: More columns (states and entries of larger tables) than this are refused.
 MAX_COLUMNS = 3_000_000
+#: Nodes of branch and cut without a time limit.
+MAX_NODES = 10_000
 #: The objective is scaled to this size, so that HiGHS's absolute tolerance of 1e-6 is small.
 SIZE = 1e4
 
@@ -81,18 +83,22 @@ class MILP(Oracle):
     def map(
         self,
         graph: FactorGraph,
-        seconds: float = 60.0,
+        seconds: float | None = None,
         relaxed: bool = False,
+        nodes: int | None = None,
     ) -> MapResult:
         """Branch and cut, or only the linear relaxation.
 
         Parameters
         ----------
         graph : FactorGraph
-        seconds : float, default=60
+        seconds : float, optional
+            Time limit.
         relaxed : bool, default=False
             Solve the linear relaxation, round it, and climb from there. Its value is the
             upper bound.
+        nodes : int, optional
+            Limit of the nodes of branch and cut; 10,000 without a time limit.
 
         Examples
         --------
@@ -102,6 +108,9 @@ class MILP(Oracle):
         (array([1, 0]), True)
         """
         started = clock.now()
+        if nodes is None and seconds is None:
+            nodes = MAX_NODES
+        seconds = math.inf if seconds is None else seconds
         best = table_bound(graph)  # raises where a table forbids everything
         if not graph.n_variables or seconds <= 0:
             columns, bound, proved = None, best, graph.n_variables == 0
@@ -110,7 +119,7 @@ class MILP(Oracle):
             columns = None if relaxation is None else relaxation.columns
             bound, proved = math.inf if relaxation is None else relaxation.bound, False
         else:
-            columns, bound, proved = _branch_and_cut(graph, seconds)
+            columns, bound, proved = _branch_and_cut(graph, seconds, nodes)
         labels = (
             unary_labels(graph)
             if columns is None
@@ -216,7 +225,9 @@ def _scaled(graph: FactorGraph) -> tuple[Polytope, Floats, Floats, float]:
     return p, finite, allowed.astype(np.float64), SIZE / largest if largest else 1.0
 
 
-def _branch_and_cut(graph: FactorGraph, seconds: float) -> tuple[Floats | None, float, bool]:
+def _branch_and_cut(
+    graph: FactorGraph, seconds: float, nodes: int | None
+) -> tuple[Floats | None, float, bool]:
     """Columns of the best labeling (or None), an upper bound, and whether it is proved."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -226,6 +237,8 @@ def _branch_and_cut(graph: FactorGraph, seconds: float) -> tuple[Floats | None, 
     options: Any = {"mip_rel_gap": 0.0}
     if math.isfinite(seconds):
         options["time_limit"] = float(seconds)
+    if nodes is not None:
+        options["node_limit"] = nodes
     answer = milp(
         -scale * objective,
         integrality=integral,

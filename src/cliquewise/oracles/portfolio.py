@@ -24,6 +24,8 @@ from cliquewise.ragged import Floats, Ints
 
 #: Annealing: rounds without a time limit, and how many idle rounds end a lineage.
 ROUNDS, IDLE = 10, 6
+#: Rounds of annealing for the start of a search.
+QUICK_ROUNDS = 2
 #: Rounds start at a random temperature between this one and 1 (of the unit of LocalSearch).
 WARM = 0.2
 #: Sweeps of a climb where time is limited.
@@ -225,11 +227,11 @@ class Race:
         self.offer("expansion", labels)
 
 
-def quick_labels(graph: FactorGraph, seconds: float) -> Ints:
-    """A good labeling in a moment, for methods that want a start."""
-    if graph.structure.is_pairwise and seconds > 0:
-        race = Race(graph, seconds, 0)
+def quick_labels(graph: FactorGraph, seconds: float | None) -> Ints:
+    """Return a good labeling to start a search, within a time limit or in a few rounds."""
+    if graph.structure.is_pairwise and (seconds is None or seconds > 0):
+        race = Race(graph, math.inf if seconds is None else seconds, 0)
         race.messages(30)
-        race.search(ROUNDS)
+        race.search(ROUNDS if seconds is not None else QUICK_ROUNDS)
         return race.labels
     return climb(graph, unary_labels(graph))[0]

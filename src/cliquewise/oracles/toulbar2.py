@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from cliquewise._kernels import clock
 from cliquewise.errors import InfeasibleError, warn_user
 from cliquewise.graph.evidence import INFEASIBLE
 from cliquewise.graph.factor_graph import FactorGraph
+from cliquewise.graph.structure import Structure
 from cliquewise.oracles._pairwise import table_bound
 from cliquewise.oracles._worker import Worker, WorkerError
 from cliquewise.oracles.base import OFTEN_PROVED, Limits, Oracle, Question, Verdict
@@ -29,7 +30,11 @@ ROUNDING = 1e-10
 LARGEST = 2.0**52
 #: More table entries than this are refused; those of four or more variables are listed singly.
 MAX_ENTRIES, MAX_LISTED = 20_000_000, 2_000_000
-#: Bytes that the search may take, the solver's own code included.
+#: Without a limit, backtracks for so many estimated seconds, and a safeguard in real seconds.
+DEFAULT_SECONDS, LAST_RESORT = 60.0, 1800.0
+#: Seconds per backtrack, and per table entry and backtrack (0.3 to 18 ms measured).
+PER_BACKTRACK, PER_ENTRY = 2e-4, 4e-8
+#: Memory limit of the search in bytes, including the code of the solver.
 MAX_MEMORY = 8 * 2**30
 
 _worker = Worker(Path(__file__).with_name("_toulbar2_worker.py"))
@@ -81,16 +86,20 @@ class Toulbar2(Oracle):
     def map(
         self,
         graph: FactorGraph,
-        seconds: float = 60.0,
+        seconds: float | None = None,
+        backtracks: int | None = None,
         init: Ints | None = None,
     ) -> MapResult:
-        """Search until the optimum is proved or the time is over.
+        """Search until the optimum is proved or the time or the backtracks are used up.
 
         Parameters
         ----------
         graph : FactorGraph
-        seconds : float, default=60
-            Limit of the search; 0 only polishes ``init``.
+        seconds : float, optional
+            Time limit.
+        backtracks : int, optional
+            Limit of the search. Without any limit, as many as usually take a minute; the result
+            does not depend on the speed of the machine then.
         init : array-like of int, optional
             A good labeling to start from; found by local search by default.
 
@@ -98,7 +107,7 @@ class Toulbar2(Oracle):
         -------
         MapResult
             ``exact`` means: proved for costs rounded to 1e-10 of the range of the scores.
-            ``upper_bound`` allows for that rounding, and holds when the time ran out too.
+            ``upper_bound`` includes that rounding, and holds when the search was cut short.
 
         Examples
         --------
@@ -107,15 +116,21 @@ class Toulbar2(Oracle):
         array([1, 0])
         """
         started = clock.now()
+        if seconds is None and backtracks is None:
+            backtracks = backtracks_for(graph.structure, DEFAULT_SECONDS)
+        limit = LAST_RESORT if seconds is None else seconds
+        if limit > 0 and graph.n_variables:
+            launch()  # it starts while the labeling is improved
         costs = integer_costs(graph)
         if init is None:
-            init = quick_labels(graph, seconds=min(1.0, 0.05 * seconds))
+            init = quick_labels(graph, None if seconds is None else min(1.0, 0.05 * seconds))
         labels = np.array(init, dtype=np.int64)
         score = float(graph.score(labels))
         bound, proved = table_bound(graph), False
-        if seconds > 0 and graph.n_variables:
+        if limit > 0 and graph.n_variables:
             known = labels if score > -np.inf else None
-            found, dual, proved = _search(graph, costs, known, seconds)
+            search = Search(limit, backtracks)
+            found, dual, proved = _search(graph, costs, known, search)
             if found is not None and float(graph.score(found)) > score:
                 labels, score = found, float(graph.score(found))
             if proved and score == -np.inf:
@@ -125,6 +140,23 @@ class Toulbar2(Oracle):
         bound = max(bound, score)
         info = {"seconds": clock.now() - started, "rounding": costs.error}
         return map_result(graph, labels, bound, self.name, info, proved or bound <= score)
+
+
+def launch() -> None:
+    """Start the process of the solver, without waiting for it."""
+    _worker.launch()
+
+
+def backtracks_for(structure: Structure, seconds: float) -> int:
+    """Return the backtracks in so many estimated seconds; propagation reads tables at each.
+
+    Examples
+    --------
+    >>> backtracks_for(Structure([2, 2], [(0, 1)]), 60.0)
+    299760
+    """
+    each = PER_BACKTRACK + PER_ENTRY * float(structure.table_offsets[-1])
+    return max(1, int(seconds / each))
 
 
 def integer_costs(graph: FactorGraph) -> Costs:
@@ -149,18 +181,29 @@ def integer_costs(graph: FactorGraph) -> Costs:
     return Costs(rounded, scale, peaks_sum, error)
 
 
+class Search(NamedTuple):
+    """Limits of one search."""
+
+    seconds: float
+    backtracks: int | None
+
+
 def _search(
-    graph: FactorGraph, costs: Costs, start: Ints | None, seconds: float
+    graph: FactorGraph, costs: Costs, start: Ints | None, search: Search
 ) -> tuple[Ints | None, float, bool]:
-    """Labels better than ``start`` (or None), a bound of the cost, and whether it is proved."""
+    """Return labels better than ``start`` (or None), a bound of the cost, and if it is proved."""
     s = graph.structure
     if not graph.n_factors:
         return np.zeros(graph.n_variables, dtype=np.int64), 0.0, True
     known = math.inf if start is None else _cost(graph, costs, start)
-    seconds = min(seconds, 1e6)
-    question = {"known": None if start is None else known, "memory": MAX_MEMORY}
-    # Its own limit is in whole seconds of processor time: a backstop only.
-    question["seconds"] = math.ceil(2 * seconds) + 10
+    seconds = min(search.seconds, 1e6)
+    question = {
+        "known": None if start is None else known,
+        "memory": MAX_MEMORY,
+        # The solver's own limit has whole seconds of processor time: a safeguard.
+        "seconds": math.ceil(2 * seconds) + 10,
+        "backtracks": search.backtracks,
+    }
     arrays = {
         "cards": s.cardinalities, "scopes": s.scopes, "scope_offsets": s.scope_offsets,
         "costs": costs.flat, "table_offsets": s.table_offsets,
@@ -172,7 +215,7 @@ def _search(
         return None, -math.inf, False
     found = None if answer["labels"] is None else np.array(answer["labels"], dtype=np.int64)
     if answer["ended"] and not was_cut:
-        # Without an answer nothing is better than the start.
+        # If the search found nothing, the start is optimal.
         return found, known if found is None else _cost(graph, costs, found), True
     dual = -math.inf if answer["dual"] is None else answer["dual"]
     return found, min(dual, known), False
