@@ -125,7 +125,7 @@ def measure(name: str, C: float, seconds: float, everybody: bool) -> list[dict[s
             }
         )  # fmt: skip
         print(f"{name}: {who} done after {time.perf_counter() - begin:.1f} s", file=sys.stderr)
-    print(f"{name}: {models['default'].label_choice_}", file=sys.stderr)
+    print(f"{name}: {models['default'].selection_.description}", file=sys.stderr)
     for row in rows:
         row |= compared(Y_test, answers[row["method"]], answers[REFERENCE])
     return rows

@@ -200,6 +200,10 @@ class MissingDependencyError(CliquewiseError, ImportError):
     """An optional package is needed; the message names the extra to install."""
 
 
+class InexactWarning(UserWarning):
+    """Approximate numbers are returned where exact ones are out of reach."""
+
+
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn, and point at the line of the user that led here, however deep we are.
 

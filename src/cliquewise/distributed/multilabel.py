@@ -90,31 +90,24 @@ class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
         each = -(-CHOICE_ROWS // len(parts))
         found = cluster.each(rows.found_rows, parts, each)
         labels = rows.merged_labels(found)
-        self.n_labels_ = labels.n_labels
-        self._set_labels(labels)
-        self.classes_ = [np.array([0, 1])] * self.n_labels_
-        choice = self._choose(Rows(*rows.sample(found, labels)))
-        self.C_, self.calibration_, self.threshold_ = choice.C, choice.calibration, choice.cut
-        self.label_choice_ = choice.reason
-        if not is_narrow(self.n_labels_, choice.pairs):
+        n_labels = labels.n_labels
+        choice = self._select(labels, Rows(*rows.sample(found, labels)))
+        if not is_narrow(n_labels, choice.pairs):
             raise UnsupportedError(
-                f"{len(choice.pairs)} pairs of {self.n_labels_} labels leave no cheap exact "
+                f"{len(choice.pairs)} pairs of {n_labels} labels leave no cheap exact "
                 'inference, which a cluster needs; take fewer: label_graph="tree", or "auto"'
             )
         n_columns = next(f.n_columns for f in found if f.n_rows)
         task = rows.Task(
             choice.pairs, choice.C, self.loss, float(self.gamma), bool(self.intercept), self.pairs
         )
-        model = multilabel_model(
-            self.n_labels_, n_columns, choice.pairs, self.intercept, self.pairs
-        )  # fmt: skip
+        model = multilabel_model(n_labels, n_columns, choice.pairs, self.intercept, self.pairs)
         made = [cluster.submit(rows.assemble_rows, part, labels, n_columns, task) for part in parts]
         places, along = zip(*cluster.each(rows.places_in, made), strict=True)
-        like = rows.without_rows(n_columns, self.n_labels_, task)
+        like = rows.without_rows(n_columns, n_labels, task)
         problem = ClusterProblem(cluster, made, places, along, like)
         fit = self._train_on(problem, choice.start)
-        self.coef_, self.model_, self.relaxed_ = fit.weights, model, False
-        self.n_features_in_ = n_columns
+        self._set_fitted(labels, model, fit.weights, False, choice)
         return self
 
     def _over_rows(self, name: str, X: Any, kind: Any, arguments: Any, options: Any) -> Any:
@@ -131,7 +124,7 @@ class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
         """Labels: of partitions as a dask array (lists of names: a bag), of rows as they are."""
         if not _is_on_cluster(X):
             return super().predict(X, method, **options)
-        kind = None if self._labels_of_rows.as_lists else np.int64
+        kind = None if self._label_sets.as_lists else np.int64
         return self._over_rows("predict", X, kind, (method,), options)
 
     def predict_proba(self, X: Any, method: str | None = None, **options: Any) -> Any:

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from cliquewise.data.node_labels import flat_labels
 from cliquewise.errors import DataError
+from cliquewise.estimators._inputs import listed
 from cliquewise.estimators._report_labels import (
     feature_names,
     figure,
@@ -71,14 +73,15 @@ def class_sections(classifier: Any, X: Any, y: Any) -> list[Block]:
 def node_sections(labeler: Any, X: Any, y: Any) -> list[Block]:
     """Labels of the nodes of graphs."""
     data = labeler._new_data(X)
-    truth = labeler._flat(y, data).tolist()
+    flat, labeled = flat_labels(listed(y, "y"), data, labeler.ignore_label)
+    truth = flat[labeled].tolist()
     if not truth:
-        raise DataError("there are no nodes: a report needs some to be about")
-    own = np.concatenate(labeler.predict(X)).tolist()
+        raise DataError("no node has a label: a report needs some")
+    own = np.concatenate(labeler.predict(data))[labeled].tolist()
     classes = list(dict.fromkeys(c for labels in labeler.labels_ for c in labels.classes))
     gold, given, names = _labeled(truth, own, classes)
     wrong, n = gold != given, len(data)
-    owner = np.repeat(np.arange(n), np.diff(data.node_offsets))
+    owner = np.repeat(np.arange(n), np.diff(data.node_offsets))[labeled]
     shares = token_shares(wrong, np.ones(len(own)), owner, n)
     words = ("nodes right", "graphs all right")
     figures = [figure(name, *share) for name, share in zip(words, shares, strict=True)]
@@ -92,23 +95,18 @@ def node_sections(labeler: Any, X: Any, y: Any) -> list[Block]:
         blocks.section("confusion", "Confusions", [label_confusion("Nodes", gold, given, names)]),
     ]
     if labeler.loss != "hinge":
-        beliefs = [row for part in labeler.predict_marginals(X) for row in part]
-        at = [
-            labels.encode([[c]], [0, 1])[0][0] for c, labels in zip(own, _labels_of(labeler, data))
-        ]
-        chances = [float(b[i]) for b, i in zip(beliefs, at, strict=True)]
-        note = "Relaxed beliefs, not probabilities." if labeler._method(None) == "relaxed" else ""
+        found = labeler.marginals(data)
+        rows = np.array([row for part in found for row in part.probabilities], dtype=object)
+        types = data.node_types[labeled]
+        numbers = [labeler.labels_[t].encode([[c]], [0, 1])[0][0] for c, t in zip(own, types)]
+        p = [float(row[i]) for row, i in zip(rows[labeled], numbers, strict=True)]
+        inexact = sum(not part.exact for part in found)
+        note = f"Approximate for {inexact} of {n} graphs." if inexact else ""
         out.append(
-            blocks.section(
-                "calibration", "Calibration", [reliability("Nodes", chances, ~wrong)], note
-            )
+            blocks.section("calibration", "Calibration", [reliability("Nodes", p, ~wrong)], note)
         )
     out.append(blocks.section("model", "The model", _graph_model(labeler)))
     return out
-
-
-def _labels_of(labeler: Any, data: Any) -> list[Any]:
-    return [labeler.labels_[t] for t in data.node_types]
 
 
 def _graph_model(labeler: Any) -> list[Block]:
@@ -132,7 +130,7 @@ def _graph_model(labeler: Any) -> list[Block]:
 
 def set_sections(classifier: Any, X: Any, y: Any) -> list[Block]:
     """Sets of labels."""
-    labels = classifier._labels_of_rows
+    labels = classifier._label_sets
     truth, own = (np.asarray(labels.matrix(v)) for v in (y, classifier.predict(X)))
     if truth.shape != own.shape or not len(own):
         raise DataError(f"X has {len(own)} rows and y {len(truth)}; a report needs some of both")
@@ -176,8 +174,9 @@ def _set_model(classifier: Any, names: list[str]) -> list[Block]:
                 "Pairs of labels that go together (or exclude each other)", [("all", ties)], words
             )
         )
-    if classifier.label_choice_:
-        out.append(blocks.text(classifier.label_choice_))
+    selection = classifier.selection_
+    if selection.description:
+        out.append(blocks.text(selection.description))
     return out
 
 

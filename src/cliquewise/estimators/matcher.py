@@ -20,6 +20,7 @@ from cliquewise.estimators._inputs import (
 )
 from cliquewise.estimators._stored import Arrays, Header, checked_weights
 from cliquewise.estimators.parameters import MatcherParameters, check_integer
+from cliquewise.estimators.results import Labeling
 from cliquewise.metrics import pair_f1
 from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.oracles.matching import Assignment, k_best_assignments
@@ -131,9 +132,24 @@ class Matcher(MatcherParameters, Estimator):
     def _assignments(self, X: Any) -> list[Assignment]:
         return [Assignment(scores, self.model_.alone) for scores in self.decision_function(X)]
 
+    def map(self, X: Any) -> list[Labeling]:
+        """Return the best matching of every example with its score; assignments are always exact.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cliquewise import Matcher
+        >>> X = [np.array([[[1.0], [-1.0]], [[-1.0], [1.0]]])]
+        >>> result = Matcher(random_state=0).fit(X, [[0, 1]]).map(X)[0]
+        >>> result.labels.tolist(), result.exact
+        ([0, 1], True)
+        """
+        found = [best[0] for best in self.predict_top_k(X, 1)]
+        return [Labeling(columns, score, score, True, "assignment") for score, columns in found]
+
     def predict(self, X: Any) -> list[Ints]:
-        """The column of every row of every example, -1 for none."""
-        return Labelings(best[0][1] for best in self.predict_top_k(X, 1))
+        """Return the column of every row of every example, -1 for none."""
+        return Labelings(best.labels for best in self.map(X))
 
     def predict_top_k(self, X: Any, k: int) -> list[list[tuple[float, Ints]]]:
         """The ``k`` best matchings of every example, best first, as (score, columns)."""

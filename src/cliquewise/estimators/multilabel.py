@@ -2,100 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cliquewise.data.graphs import GraphDataset
 from cliquewise.data.label_sets import LabelSets, restored
-from cliquewise.errors import DataError, UnsupportedError
-from cliquewise.estimators._base import rollback_on_error
-from cliquewise.estimators._graphs import GraphEstimator
+from cliquewise.errors import DataError, UnsupportedError, warn_user
+from cliquewise.estimators._base import Estimator, rollback_on_error
 from cliquewise.estimators._inputs import check_sample_weight, checked_rows, threads
-from cliquewise.estimators._label_choice import Choice, Validation, decide
 from cliquewise.estimators._stored import Arrays, Header
+from cliquewise.estimators.graph_predictor import GraphPredictor
+from cliquewise.estimators.label_set_predictor import LabelSetPredictor
+from cliquewise.estimators.label_set_selection import HoldOut, ProblemFactory, Selection, select
 from cliquewise.estimators.parameters import MultiLabelParameters, check_integer
+from cliquewise.estimators.results import LabelSetMarginals, LabelSetResult, warn_of_inexact
 from cliquewise.models.label_sets import (
     check_size,
     label_pairs,
     multilabel_data,
     multilabel_model,
-    row_bytes,
 )
 from cliquewise.models.pairwise import PairwiseModel
-from cliquewise.oracles.label_rows import LabelRows, is_narrow
-from cliquewise.oracles.relaxed_label_sets import relaxed_labels
+from cliquewise.oracles.label_rows import is_narrow
+from cliquewise.problems.base import Problem
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.problems.label_graph import Features, LabelGraphProblem, LabelsProblem
+from cliquewise.problems.label_graph import LabelGraphProblem, LabelsProblem
 from cliquewise.problems.label_sets import MultiLabelProblem
-from cliquewise.ragged import Floats
-from cliquewise.solvers.base import accepts
+from cliquewise.ragged import Floats, Ints
+from cliquewise.report.blocks import Block
+from cliquewise.solvers.base import Start, accepts, get
 
 
 class Rows(NamedTuple):
-    """What is learned from."""
+    """Encoded training data: features, label sets as 0/1 matrix, and weights of the rows."""
 
     X: Any
-    Y: Any
+    Y: NDArray[np.int64]
     weights: Floats
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, GraphEstimator):  # type: ignore[misc]
-    """Multilabel classification with dependent labels, after Finley and Joachims (2008).
+class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  # type: ignore[misc]
+    """Multilabel classification with dependent labels (Finley and Joachims, 2008).
 
     Parameters
     ----------
     loss, gamma, entropy, epsilon, solver, inference
-        As in :class:`~cliquewise.GraphLabeler`. Where the pairs leave exact inference cheap (a
-        tree, some cycles, no pairs at all), training is exact unless ``solver`` says otherwise.
+        As in :class:`~cliquewise.GraphLabeler`. Where the pairs keep exact inference cheap (a
+        tree, few cycles, no pairs at all), training is exact unless ``solver`` says otherwise.
     C : float or "auto", default="auto"
-        Weight of the sum of the losses against the penalty, ``1/2 ||w||^2`` or, with
-        ``l1_ratio``, an elastic net as in :class:`SequenceTagger`. ``auto`` takes what predicts
-        rows best that are held out for it (without an L1 part).
+        Weight of the sum of the losses relative to the penalty, ``1/2 ||w||^2`` or, with
+        ``l1_ratio``, an elastic net as in :class:`SequenceTagger`. ``auto`` selects C on held-out
+        rows, by the one-standard-error rule (without an L1 part).
     label_graph : {"auto", "none", "tree", "complete"}, int or pairs of labels, default="auto"
-        The pairs of labels that have a table. ``auto`` takes those whose errors go together on
-        held-out rows, if these then gain beyond noise, else none. ``none`` makes the labels
-        independent: one logistic regression each. ``tree`` is the spanning tree of largest mutual
-        information between labels, a number that many pairs of largest mutual information.
-        ``complete`` has all pairs, and is trained on the local polytope; with hundreds of labels
-        it is refused for want of memory. Pairs of labels are numbers or names.
+        The pairs of labels that have a table. ``auto`` selects pairs with correlated errors on
+        held-out rows, if they decrease the held-out loss by more than noise, and otherwise none.
+        ``none`` makes the labels independent: one logistic regression each. ``tree`` is the
+        spanning tree of largest mutual information between labels; a number is that many pairs of
+        largest mutual information. ``complete`` has all pairs and is trained on the local
+        polytope; with hundreds of labels it needs too much memory and is refused. Labels are
+        numbers or names.
     pairs : {"table", "co-occurrence"}, default="table"
-        What a pair of labels has: a 2 x 2 table, or one weight for both being on. The second
-        says as much with fewer weights, and ``loss="hinge"`` with ``solver="gdmm"`` then trains
-        on hundreds of labels, all of them interacting, in memory and time that do not grow with
-        the pairs.
+        Weights of a pair of labels: a 2 x 2 table, or one weight for both labels being on. The
+        second expresses the same with fewer weights. With ``loss="hinge"`` and ``solver="gdmm"``
+        it allows hundreds of labels that all interact, in memory and time that do not grow with
+        the number of pairs.
+    calibrate : bool, default=False
+        Fit a factor and an offset of all scores to held-out rows (``calibration_``) where C or
+        the label graph is selected. Predictions use the calibrated scores; ``certificate_`` is
+        that of the weights without calibration.
     tol, max_epochs, max_seconds, max_memory, random_state, verbose
         As in :class:`~cliquewise.SequenceTagger`.
     intercept : bool, default=True
-    n_jobs : int, default=-1
-        Threads; -1 are all there are.
+    n_jobs : int, optional
+        Number of threads; -1 uses all cores.
 
     Attributes
     ----------
     n_labels_ : int
     C_ : float
-        C, given or chosen.
+        C, given or selected.
     label_graph_ : list of pairs
         The pairs that have a table, by name where labels have names.
-    label_choice_ : str
-        What held-out rows said about C and the pairs, in a sentence; empty if both were given.
+    selection_ : Selection
+        What was selected on held-out rows and why: ``path`` has the values of C with their losses
+        and standard errors, ``description`` the reasons.
     calibration_ : (float, float, float)
-        A scale and a shift of all labels' scores and a scale of the tables that held-out rows
-        asked for; prediction uses them, ``coef_`` is without.
+        Factor and offset of all scores, and factor of the tables; (1, 0, 1) without calibration.
     threshold_ : float
-        A label is predicted from this chance on.
+        A label is predicted if its probability is above it.
     label_names_ : list of str or None
-        Their names, where ``y`` had some.
-    coef_ : ndarray
-        All weights; ``unary(l)`` and ``table(i, j)`` pick out those of labels, by number or name.
+        Names of the labels, if ``y`` has names.
+    coef_ : ndarray (n_labels, n_features)
+        Log-odds per unit of each feature, when other labels are ignored, as in scikit-learn.
+    intercept_ : ndarray (n_labels,)
+    weights_ : ndarray
+        All weights; ``unary(l)`` and ``table(i, j)`` return those of labels, by number or name.
     certificate_, trace_
-        What was proved, and how it went.
+        The certificate of ``weights_``, and the course of training.
+    predictor_ : LabelSetPredictor
+        The trained model, which predicts without scikit-learn.
 
     Examples
     --------
@@ -107,6 +118,8 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, GraphEstimator
     [[1, 0, 1]]
     """
 
+    # ---- training
+
     @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MultiLabelClassifier:
         """Train.
@@ -115,63 +128,62 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, GraphEstimator
         ----------
         X : (n, d), dense or sparse
         y : (n, L) of 0 and 1, or a list with the names of the labels of every row
-            A data frame's columns are the names. From lists of names, ``predict`` gives such
+            A data frame's columns are the names. From lists of names, ``predict`` returns such
             lists.
         sample_weight : array (n,), optional
-            One weight per row for its loss.
+            Weight of each row's loss.
         """
         self._check_parameters()
-        X = checked_rows(self, X, True)
-        labels, targets = LabelSets.fit(y)
-        if targets.shape[0] != X.shape[0]:
-            raise DataError(f"X has {X.shape[0]} rows and y has {targets.shape[0]}")
-        self.n_labels_ = labels.n_labels
-        self._set_labels(labels)
-        self.classes_ = [np.array([0, 1])] * self.n_labels_
-        if self.pairs not in ("table", "co-occurrence"):
-            raise DataError(f'pairs is "table" or "co-occurrence", not {self.pairs!r}')
-        weights = check_sample_weight(sample_weight, X.shape[0])
-        rows = Rows(X, targets, weights)
-        choice = self._choose(rows)
-        self.C_, self.calibration_, self.threshold_ = choice.C, choice.calibration, choice.cut
-        self.label_choice_ = choice.reason
-        pairs = choice.pairs
-        model = multilabel_model(self.n_labels_, X.shape[1], pairs, self.intercept, self.pairs)
-        problem = self._exact_problem(rows, pairs, choice.C)
-        if problem is None:
-            problem = self._graph_problem(rows, pairs, choice.C, model)
-        self._fit_problem(problem, model, choice.start)
+        labels, rows = self._encode(X, y, sample_weight)
+        selection = self._select(labels, rows)
+        model, problem = self._problem(rows, selection)
+        start = None if selection.start is None else Start(selection.start)
+        fit = self._train(problem, warm=start)
+        relaxed = problem.kind in get(self.solver_, problem.kind).relaxed_on
+        self._set_fitted(labels, model, fit.weights, relaxed, selection)
         return self
 
-    # ---- which problem
+    def _encode(self, X: Any, y: Any, sample_weight: Any) -> tuple[LabelSets, Rows]:
+        """Check and encode the training data."""
+        X = checked_rows(self, X, True)
+        labels, Y = LabelSets.fit(y)
+        if Y.shape[0] != X.shape[0]:
+            raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}")
+        if self.pairs not in ("table", "co-occurrence"):
+            raise DataError(f'pairs is "table" or "co-occurrence", not {self.pairs!r}')
+        return labels, Rows(X, Y, check_sample_weight(sample_weight, X.shape[0]))
 
-    def _choose(self, rows: Rows) -> Choice:
-        """C and the pairs, given or by what held-out rows say."""
+    def _select(self, labels: LabelSets, rows: Rows) -> Selection:
+        """Return C and the pairs: those given, and the others as selected on held-out rows."""
         C = None if isinstance(self.C, str) else float(self.C)
-        pairs, n = None, self.n_labels_
-        graph = self._labels_of_rows.numbers(self.label_graph)
-        if isinstance(graph, str) and graph == "auto":
-            # What gdmm never lists it need not be spared.
-            everything = self.loss == "hinge" and self.pairs == "co-occurrence"
-            pairs = label_pairs(n) if everything else None
-        else:
-            pairs = label_pairs(n, graph, rows.Y)
+        pairs = self._given_pairs(labels, rows)
         if C is not None and pairs is not None:
-            return Choice(C, pairs)
-        if pairs is not None:
-            exact = self._exact_problem(rows, pairs, 1.0) is not None
-        else:
+            return Selection(C, pairs)
+        if pairs is None:
             exact = self.loss != "hinge"
+        else:
+            exact = self._exact_problem(rows, pairs, 1.0) is not None
         rng = np.random.default_rng(0 if self.random_state is None else self.random_state)
-        validation = Validation(self._part_of(rows), rows.Y, rows.weights, rng, self.intercept)
-        choice = decide(validation, C, pairs, exact)
-        return choice if exact else Choice(choice.C, choice.pairs, reason=choice.reason)
+        holdout = HoldOut(self._problem_factory(rows), rows.Y, rows.weights, rng, self.intercept)
+        return select(holdout, C, pairs, exact=exact, calibrate=self.calibrate and exact)
 
-    def _part_of(self, rows: Rows) -> Any:
-        """Problems of some rows and labels, for the choice; structural SVMs by their likelihood."""
+    def _given_pairs(self, labels: LabelSets, rows: Rows) -> Ints | None:
+        """Return the pairs of ``label_graph``; None if they are to be selected."""
+        graph = labels.numbers(self.label_graph)
+        if not (isinstance(graph, str) and graph == "auto"):
+            return label_pairs(labels.n_labels, graph, rows.Y)
+        # Solver gdmm never lists the pairs of a row, so that it can have them all.
+        has_all = self.loss == "hinge" and self.pairs == "co-occurrence"
+        return label_pairs(labels.n_labels) if has_all else None
+
+    def _problem_factory(self, rows: Rows) -> ProblemFactory:
+        """Return a function that builds problems of some rows and labels, for the selection.
+
+        Structural SVMs are selected by their likelihood.
+        """
         loss = "log" if self.loss == "hinge" else self.loss
 
-        def make(at: Any, labels: Any, pairs: Any, C: float) -> LabelGraphProblem:
+        def make(at: Ints, labels: Ints | slice, pairs: Ints, C: float) -> LabelGraphProblem:
             kind = LabelGraphProblem if len(pairs) else LabelsProblem
             return kind(
                 rows.X[at], rows.Y[at][:, labels], pairs, C, loss, self.gamma, self.intercept,
@@ -180,12 +192,31 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, GraphEstimator
 
         return make
 
-    def _exact_problem(self, rows: Rows, pairs: Any, C: float) -> LabelGraphProblem | None:
-        """Where the graph is narrow, and the solver agrees: one plan for all rows."""
+    def _problem(self, rows: Rows, selection: Selection) -> tuple[PairwiseModel, Problem]:
+        """Return the model and the first problem that the pairs and the solver allow.
+
+        One exact plan for all rows if the graph is narrow; the hinge problem that never lists the
+        pairs of a row; or the pairs of every row listed as a graph.
+        """
+        pairs, C = selection.pairs, selection.C
+        n_labels = rows.Y.shape[1]
+        model = multilabel_model(n_labels, rows.X.shape[1], pairs, self.intercept, self.pairs)
+        problem = self._exact_problem(rows, pairs, C) or self._unlisted_problem(rows, pairs, C)
+        if problem is not None:
+            return model, problem
+        check_size(rows.X.shape[0], n_labels, pairs, self.max_memory)
+        data = multilabel_data(csr_matrix(rows.X), n_labels, pairs, rows.Y)
+        return model, GraphProblem(
+            model, data, C, self.loss, self.gamma, self.entropy, self.epsilon,
+            weights=rows.weights,
+        )  # fmt: skip
+
+    def _exact_problem(self, rows: Rows, pairs: Ints, C: float) -> LabelGraphProblem | None:
+        """Return the exact problem; None if the graph is not narrow or the solver differs."""
         complete = isinstance(self.label_graph, str) and self.label_graph == "complete"
         automatic = isinstance(self.solver, str) and self.solver == "auto"
         relaxes = self.entropy != "gini" or (complete and automatic)
-        if self.loss == "hinge" or relaxes or not is_narrow(self.n_labels_, pairs):
+        if self.loss == "hinge" or relaxes or not is_narrow(rows.Y.shape[1], pairs):
             return None
         for kind in (LabelGraphProblem,) if len(pairs) else (LabelsProblem, LabelGraphProblem):
             problem = kind(
@@ -196,207 +227,270 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, GraphEstimator
                 return problem
         return None
 
-    def _graph_problem(self, rows: Rows, pairs: Any, C: float, model: PairwiseModel) -> Any:
-        """All others: the pairs of every row listed, unless gdmm can do without."""
-        problem = self._sparse_problem(rows, pairs, C)
-        if problem is not None:
-            if np.ptp(rows.weights) > 0 or rows.weights.max(initial=1.0) != 1.0:
-                raise UnsupportedError(
-                    'pairs="co-occurrence" with gdmm takes no sample_weight; use pairs="table"'
-                )
-            return problem
-        check_size(rows.X.shape[0], self.n_labels_, pairs, self.max_memory)
-        data = multilabel_data(csr_matrix(rows.X), self.n_labels_, pairs, rows.Y)
-        return GraphProblem(
-            model, data, C, self.loss, self.gamma, self.entropy, self.epsilon,
-            weights=rows.weights,
-        )  # fmt: skip
-
-    def _set_labels(self, labels: LabelSets) -> None:
-        self._labels_of_rows = labels
-        self.label_names_ = None if labels.names is None else list(labels.names)
-
-    def _sparse_problem(self, rows: Rows, pairs: Any, C: float) -> MultiLabelProblem | None:
-        """The problem that never lists the pairs of a row, where model and solver allow it."""
-        n = self.n_labels_
+    def _unlisted_problem(self, rows: Rows, pairs: Ints, C: float) -> MultiLabelProblem | None:
+        """Return the problem that never lists the pairs of a row; None if it does not apply."""
+        n = rows.Y.shape[1]
         if self.loss != "hinge" or self.pairs == "table" or len(pairs) != n * (n - 1) // 2:
             return None
         problem = MultiLabelProblem(csr_matrix(rows.X), rows.Y, C, self.intercept)
-        return problem if accepts(problem, self.solver) else None
+        if not accepts(problem, self.solver):
+            return None
+        if np.ptp(rows.weights) > 0 or rows.weights.max(initial=1.0) != 1.0:
+            raise UnsupportedError(
+                'pairs="co-occurrence" with gdmm takes no sample_weight; use pairs="table"'
+            )
+        return problem
+
+    def _set_fitted(
+        self,
+        labels: LabelSets,
+        model: PairwiseModel,
+        weights: Floats,
+        relaxed: bool,
+        selection: Selection,
+    ) -> None:
+        names = ("loss", "gamma", "entropy", "epsilon")
+        view: dict[str, Any] = {name: getattr(self, name) for name in names}
+        trained = GraphPredictor(model, weights, relaxed=relaxed, **view)
+        self._set_predictor(labels, trained, selection)
+
+    def _set_predictor(
+        self, labels: LabelSets, trained: GraphPredictor, selection: Selection
+    ) -> None:
+        self._label_sets, self.selection_ = labels, selection
+        self.predictor_ = LabelSetPredictor(
+            trained, selection.calibration, selection.threshold, float(self.max_memory)
+        )
+        self.n_labels_ = labels.n_labels
+        self.n_features_in_ = trained.model.n_features
+        self.label_names_ = None if labels.names is None else list(labels.names)
+        # As in scikit-learn's OneVsRestClassifier: one entry per label.
+        self.classes_ = np.arange(labels.n_labels)
+        self.coef_, self.intercept_ = self.predictor_.coefficients()
+
+    # ---- the fitted model
+
+    @property
+    def weights_(self) -> Floats:
+        """All weights, which the certificate refers to."""
+        return self._fitted.trained.weights
+
+    @property
+    def model_(self) -> PairwiseModel:
+        """The layout of the weights."""
+        return self._fitted.trained.model
+
+    @property
+    def relaxed_(self) -> bool:
+        """Whether training minimized the relaxed objective, on the local polytope."""
+        return self._fitted.trained.relaxed
+
+    @property
+    def C_(self) -> float:
+        """C, given or selected."""
+        self._fitted  # noqa: B018 - raises AttributeError where it should
+        return self.selection_.C
+
+    @property
+    def calibration_(self) -> tuple[float, float, float]:
+        """Factor and offset of all scores, and factor of the tables."""
+        return self._fitted.calibration
+
+    @property
+    def threshold_(self) -> float:
+        """A label is predicted if its probability is above it."""
+        return self._fitted.threshold
+
+    @property
+    def label_choice_(self) -> str:
+        """Deprecated: ``selection_.description``."""
+        self._fitted  # noqa: B018 - raises AttributeError where it should
+        warn_user("label_choice_ is deprecated; use selection_.description", FutureWarning)
+        return self.selection_.description
 
     @property
     def label_graph_(self) -> list[tuple[Any, Any]]:
         """The pairs of labels that have a table."""
-        check_is_fitted(self, "coef_")
         names = self.label_names_ or range(self.n_labels_)
         return [(names[i], names[j]) for i, j in self.model_.pair_list.tolist()]
+
+    @property
+    def _fitted(self) -> LabelSetPredictor:
+        try:
+            found: LabelSetPredictor = self.__dict__["predictor_"]
+        except KeyError:
+            raise AttributeError("the classifier is not fitted") from None
+        return found
+
+    @property
+    def n_nonzero_(self) -> int:
+        """Number of weights that are not zero."""
+        return int(np.count_nonzero(self.weights_))
 
     # ---- prediction
 
     def _checked(self, X: Any) -> Any:
-        check_is_fitted(self, "coef_")
+        check_is_fitted(self, "predictor_")
         return checked_rows(self, X, False)
 
-    @property
-    def _calibrated(self) -> Floats:
-        """The trained weights, calibrated."""
-        scale, shift, tables = self.calibration_
-        columns = self.model_.node_columns
-        w = tables * self.coef_
-        unary = w[: 2 * self.n_labels_ * columns].reshape(self.n_labels_, columns, 2)
-        unary[:] = scale * self.coef_[: unary.size].reshape(unary.shape)
-        if self.model_.intercept:
-            unary[:, -1] += [-0.5 * shift, 0.5 * shift]
-        return w
+    def _chosen(self, method: str | None) -> str:
+        return str(self.inference) if method is None else method
 
-    def _scores(self, X: Any) -> tuple[LabelRows, Floats, Floats]:
-        """Inference for all rows, their scores of being on, and the tables of the pairs."""
-        model, w = self.model_, self._calibrated
-        unary = w[: 2 * self.n_labels_ * model.node_columns].reshape(self.n_labels_, -1, 2)
-        on = Features(X, model.intercept).scores((unary[:, :, 1] - unary[:, :, 0]).T)
-        tables = [model.tables(w, k).reshape(-1) for k in range(len(model.pair_list))]
-        stacked = np.array(tables).reshape(-1, 4)
-        return LabelRows(self.n_labels_, model.pair_list), on, stacked
-
-    def _at_once(self, method: str | None, options: dict[str, Any]) -> bool:
-        """Whether the rows can be done together."""
-        named = self._method(method) in ("auto", "tree", "junction-tree")
-        return named and not options and is_narrow(self.n_labels_, self.model_.pair_list)
-
-    def _chances(self, rows: LabelRows, on: Floats, tables: Floats) -> Floats:
-        gamma = float(self.gamma)
-        return rows.marginals(on / gamma, tables / gamma, np.ones(len(on)))[1]
-
-    def _together(self, matrix: Any, method: str | None) -> Any:
-        """Labels by their chances, or the best sets where a method was named."""
-        rows, on, tables = self._scores(matrix)
-        if self._method(method) != "auto" or self.loss == "hinge":
-            return rows.best(on, tables)
-        return (self._chances(rows, on, tables) > self.threshold_).astype(np.int64)
-
-    def _parts(self, X: csr_matrix) -> Iterator[GraphDataset]:
-        """The rows as graphs, in as many parts as ``max_memory`` asks for."""
-        pairs = self.model_.pair_list
-        size = max(1, int(self.max_memory * 2**30 / row_bytes(self.n_labels_, pairs)))
-        for first in range(0, X.shape[0], size):
-            yield multilabel_data(X[first : first + size], self.n_labels_, pairs)
-
-    def _sparse_beliefs(self, X: csr_matrix, method: str | None) -> Floats | None:
-        """Beliefs without a list of pairs, where the model allows that."""
-        n = self.n_labels_
-        if self._method(method) != "relaxed" or self.loss != "hinge":
-            return None
-        if self.model_.pairwise != "co-occurrence":
-            return None
-        if not np.array_equal(self.model_.pair_list, label_pairs(n)):
-            return None
-        return relaxed_labels(X, self.coef_, n, intercept=self.model_.intercept)[0]
-
-    def predict(self, X: Any, method: str | None = None, **options: Any) -> Any:
-        """The labels of every row: (n, L) of 0 and 1, or lists of names if ``fit`` had such.
-
-        Each label by its own chance: that gets most labels right, and the more the better the
-        chances are. The most probable set of labels, which gets most sets right, is what any
-        exact ``method`` gives.
+    def map(self, X: Any, method: str | None = None, **options: Any) -> LabelSetResult:
+        """Return the most probable set of labels of every row with its score, bound and proof.
 
         Parameters
         ----------
         X : (n, d)
         method : str, optional
-            In place of ``inference``; ``"junction-tree"``, say, for the most probable sets.
+            Overrides ``inference``.
         **options
-            For the method.
+            Of the method.
+
+        Examples
+        --------
+        >>> import cliquewise as cw
+        >>> X, Y = [[1.0], [-1.0]], [[1, 0], [0, 1]]
+        >>> classifier = cw.MultiLabelClassifier(C=10.0, label_graph="none").fit(X, Y)
+        >>> result = classifier.map([[2.0]])
+        >>> result.labels.tolist(), result.exact.tolist()
+        ([[1, 0]], [True])
         """
         matrix = self._checked(X)
-        if self._at_once(method, options):
-            return self._labels_of_rows.decode(self._together(matrix, method))
-        rows = csr_matrix(matrix)
-        beliefs = self._sparse_beliefs(rows, method)
-        if beliefs is not None:
-            return self._labels_of_rows.decode((beliefs > 0.5).astype(np.int64))
-        found = [self._labels(part, method, **options) for part in self._parts(rows)]
-        return self._labels_of_rows.decode(np.concatenate(found).reshape(-1, self.n_labels_))
+        found = self.predictor_.map(matrix, self._chosen(method), **options)
+        labels = self._label_sets.decode(np.asarray(found.labels))
+        return LabelSetResult(labels, found.score, found.bound, found.exact, found.method)
+
+    def predict(self, X: Any, method: str | None = None, **options: Any) -> Any:
+        """Return the labels of every row: (n, L) of 0 and 1, or lists of names as in ``fit``.
+
+        Each label is decided by its own probability, which gets most labels right. Any exact
+        ``method`` gives the most probable set of labels, which gets most sets right; :meth:`map`
+        returns it with its score and proof.
+
+        Parameters
+        ----------
+        X : (n, d)
+        method : str, optional
+            Overrides ``inference``; ``"junction-tree"``, for example, for the most probable sets.
+        **options
+            Of the method.
+        """
+        matrix = self._checked(X)
+        return self._label_sets.decode(
+            self.predictor_.predict(matrix, self._chosen(method), **options)
+        )
+
+    def marginals(self, X: Any, method: str | None = None, **options: Any) -> LabelSetMarginals:
+        """Return the probability of every label of every row, with flags and bounds.
+
+        Parameters
+        ----------
+        X : (n, d)
+        method : str, optional
+            Overrides ``inference``.
+        **options
+            Of the method.
+
+        Examples
+        --------
+        >>> import cliquewise as cw
+        >>> X, Y = [[1.0], [-1.0]], [[1, 0], [0, 1]]
+        >>> classifier = cw.MultiLabelClassifier(C=10.0, label_graph="none").fit(X, Y)
+        >>> result = classifier.marginals(X)
+        >>> result.probabilities.shape, result.exact.tolist()
+        ((2, 2), [True, True])
+        """
+        return self.predictor_.marginals(self._checked(X), self._chosen(method), **options)
 
     def predict_proba(self, X: Any, method: str | None = None, **options: Any) -> Floats:
-        """Probability (or relaxed belief) of every label, (n, L)."""
-        matrix = self._checked(X)
-        if self.loss != "hinge" and self._at_once(method, options):
-            return self._chances(*self._scores(matrix))
-        rows = csr_matrix(matrix)
-        sparse = self._sparse_beliefs(rows, method)
-        if sparse is not None:
-            return sparse
-        beliefs = [self._beliefs(part, method, **options) for part in self._parts(rows)]
-        return np.asarray(np.concatenate(beliefs).reshape(-1, self.n_labels_, 2)[:, :, 1])
+        """Return the probability of every label, (n, L).
+
+        :meth:`marginals` also returns flags and bounds. If probabilities are not exact, and
+        ``method`` is not given, an :class:`~cliquewise.errors.InexactWarning` is issued.
+        """
+        found = self.marginals(X, method, **options)
+        if method is None:
+            warn_of_inexact(found.exact, {found.method}, "marginals(X)")
+        return found.probabilities
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return the log-odds of every label, (n, L); of structural SVMs the gain in score."""
+        return self.predictor_.decision_function(self._checked(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of rows whose set of labels is right."""
-        right = self._labels_of_rows.right(y, self.predict(X))
+        """Return the share of rows whose predicted set of labels is right."""
+        right = self._label_sets.right(y, self.predict(X))
         return float(np.average(right, weights=check_sample_weight(sample_weight, len(right))))
 
     def unary(self, label: int | str) -> Floats:
-        """(features, 2) weights of a label (a number or a name); the last row is the intercept."""
-        check_is_fitted(self, "coef_")
-        return self.model_.unary(self.coef_, self._labels_of_rows.number(label))
+        """Return the (features, 2) weights of a label; the last row is the intercept."""
+        check_is_fitted(self, "predictor_")
+        return self.model_.unary(self.weights_, self._label_sets.number(label))
 
     def table(self, i: int | str, j: int | str) -> Floats:
-        """(2, 2) scores of a pair of labels (numbers or names)."""
-        check_is_fitted(self, "coef_")
-        i, j = self._labels_of_rows.number(i), self._labels_of_rows.number(j)
+        """Return the (2, 2) scores of a pair of labels (numbers or names)."""
+        check_is_fitted(self, "predictor_")
+        i, j = self._label_sets.number(i), self._label_sets.number(j)
         low, high = min(i, j), max(i, j)
         found = np.flatnonzero((self.model_.pair_list == [low, high]).all(axis=1))
         if not len(found):
             raise DataError(f"labels {i} and {j} have no table in the label graph")
-        table = self.model_.tables(self.coef_, int(found[0]))[0]
+        table = self.model_.tables(self.weights_, int(found[0]))[0]
         return np.asarray(table if i <= j else table.T)
 
-    def _sections(self, X: Any, y: Any) -> list[Any]:
+    # ---- reports and files
+
+    def _sections(self, X: Any, y: Any) -> list[Block]:
         from cliquewise.estimators._output_reports import set_sections
 
         return set_sections(self, X, y)
 
     def _to_file(self) -> tuple[Arrays, Header]:
-        arrays, header = super()._to_file()
-        labels = self._labels_of_rows
+        arrays, header = self.predictor_.trained.to_file()
         state = {
             "n_labels": self.n_labels_,
             "names": self.label_names_,
-            "as_lists": labels.as_lists,
+            "as_lists": self._label_sets.as_lists,
             "C": self.C_,
             "calibration": list(self.calibration_),
             "threshold": self.threshold_,
-            "choice": self.label_choice_,
+            "choice": self.selection_.description,
         }
         return arrays, {**header, "state": state}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
-        super()._from_file(arrays, header)
-        model = self.model_
-        state = header["state"]
-        self.n_labels_ = check_integer(state["n_labels"], "its number of labels", 1)
-        self._set_labels(restored(self.n_labels_, state.get("names"), state.get("as_lists")))
-        if len(model.cardinalities) != self.n_labels_ or set(model.cardinalities) != {2}:
+        names = ("loss", "gamma", "entropy", "epsilon")
+        view: dict[str, Any] = {name: getattr(self, name) for name in names}
+        trained = GraphPredictor.from_file(arrays, header, self.solver_, **view)
+        model, state = trained.model, header["state"]
+        n_labels = check_integer(state["n_labels"], "its number of labels", 1)
+        labels = restored(n_labels, state.get("names"), state.get("as_lists"))
+        if len(model.cardinalities) != n_labels or set(model.cardinalities) != {2}:
             raise DataError("its labels do not fit the model")
         if (model.pair_list[:, 0] == model.pair_list[:, 1]).any() or model.n_edge_features:
             raise DataError("its pairs of labels do not fit the model")
-        self.classes_ = [np.array([0, 1])] * self.n_labels_
-        self._set_choice(state)
-
-    def _set_choice(self, state: dict[str, Any]) -> None:
-        """What a file says of the choice; files of version 1 say nothing."""
-        given = 1.0 if isinstance(self.C, str) else float(self.C)
-        scale, shift, tables = (float(x) for x in state.get("calibration", (1.0, 0.0, 1.0)))
-        self.C_, cut = float(state.get("C", given)), float(state.get("threshold", 0.5))
-        sound = 0 < self.C_ < np.inf and 0 <= cut <= 1 and 0 <= scale <= 1e3 and 0 <= tables <= 1e3
-        if not (sound and abs(shift) <= 1e3):
-            raise DataError("its calibration is out of range")
-        self.calibration_, self.threshold_ = (scale, shift, tables), cut
-        self.label_choice_ = str(state.get("choice", ""))
+        self._set_predictor(labels, trained, _restored_selection(state, self.C, model.pair_list))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = False
         return tags
+
+
+def _restored_selection(state: dict[str, Any], C: float | str, pairs: Ints) -> Selection:
+    """Return the selection that a file describes; files of version 1 have none."""
+    scale, shift, tables = (float(x) for x in state.get("calibration", (1.0, 0.0, 1.0)))
+    selected = float(state.get("C", 1.0 if isinstance(C, str) else float(C)))
+    threshold = float(state.get("threshold", 0.5))
+    valid = 0 < selected < np.inf and 0 <= threshold <= 1
+    if not (valid and 0 <= scale <= 1e3 and 0 <= tables <= 1e3 and abs(shift) <= 1e3):
+        raise DataError("its calibration is out of range")
+    return Selection(
+        selected, pairs, threshold, (scale, shift, tables),
+        description=str(state.get("choice", "")),
+    )  # fmt: skip

@@ -279,7 +279,7 @@ def _intercept() -> Any:
     )  # fmt: skip
 
 
-def _n_jobs(default: int) -> Any:
+def _n_jobs(default: int | None) -> Any:
     return parameter(
         default, THREADS, "run", "Use this number of threads; -1 uses all processors.",
         is_saved=False, option=Option("Training", "--jobs", metavar="N", type=int),
@@ -531,6 +531,9 @@ class GraphLabelerParameters(GraphParameters):
     )
     class_weight: Any = _class_weight()
     cost: Any = parameter(None, COSTS, "objective", "Set the cost of each wrong label.")
+    ignore_label: Any = parameter(
+        None, NONE | LABEL, "run", "Treat nodes with this label as unlabeled, as those with None."
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -551,7 +554,10 @@ class MultiLabelParameters(GraphParameters):
     pairs: str = parameter(
         "table", one_of("table", "co-occurrence"), "model", "Score pairs of labels in this form."
     )
-    n_jobs: int | None = _n_jobs(-1)
+    calibrate: bool = parameter(
+        False, FLAG, "run", "Fit a factor and an offset of the scores to held-out rows."
+    )
+    n_jobs: int | None = _n_jobs(None)
 
 
 @dataclass(eq=False, repr=False)

@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score
 
 import cliquewise as cw
 from cliquewise.errors import CliquewiseError
-from cliquewise.estimators._label_choice import best_cut, strongest_pairs
+from cliquewise.estimators.label_set_selection import best_threshold, strongest_pairs
 
 
 def independent_rows(n: int, n_labels: int, seed: int = 0):
@@ -56,7 +56,7 @@ def test_independent_labels_are_as_many_logistic_regressions(sparse):
 def test_labels_that_do_not_depend_on_each_other_get_no_pairs(seed):
     classifier = cw.MultiLabelClassifier().fit(*independent_rows(300, 6, seed))
     assert classifier.label_graph_ == [] and classifier.solver_ == "newton"
-    assert "no pairs" in classifier.label_choice_
+    assert "no pairs" in classifier.selection_.description
 
 
 def test_labels_that_depend_on_each_other_beyond_the_features_get_a_table(tmp_path):
@@ -66,16 +66,16 @@ def test_labels_that_depend_on_each_other_beyond_the_features_get_a_table(tmp_pa
     names = [[f"label {j}" for j in np.flatnonzero(row)] for row in Y]
     classifier = cw.MultiLabelClassifier().fit(X[:400], names[:400])
     assert classifier.label_graph_ == [("label 1", "label 3")]
-    assert "1 pairs change the loss on held-out rows from" in classifier.label_choice_
+    assert "1 pairs change the loss on held-out rows from" in classifier.selection_.description
     assert classifier.table("label 1", "label 3")[1, 1] > 0
     assert classifier.certificate_.status == "exact" and classifier.certificate_.gap <= 1e-3
-    words = classifier.label_choice_.split()
+    words = classifier.selection_.description.split()
     assert float(words[-1]) < float(words[-3]) - 0.1  # "... from 2.1 to 1.7"
     sets = classifier.predict(X[400:], "junction-tree")
     assert sets == classifier.predict(X[400:], "brute-force")  # one by one
     classifier.save(tmp_path / "m.cw")
     again = cw.load(tmp_path / "m.cw")
-    for name in ("label_graph_", "label_choice_", "calibration_", "threshold_", "C_"):
+    for name in ("label_graph_", "calibration_", "threshold_", "C_"):
         assert getattr(again, name) == getattr(classifier, name)
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
 
@@ -83,7 +83,7 @@ def test_labels_that_depend_on_each_other_beyond_the_features_get_a_table(tmp_pa
 def test_small_sparse_features_get_a_weak_penalty_and_rare_labels_are_found():
     X, Y = topics(900)
     classifier = cw.MultiLabelClassifier().fit(X[:500], Y[:500])
-    assert classifier.C_ > 1 and f"C = {classifier.C_:g}" in classifier.label_choice_
+    assert classifier.C_ > 1 and f"C = {classifier.C_:g}" in classifier.selection_.description
     plain = cw.MultiLabelClassifier(C=1.0, label_graph="none").fit(X[:500], Y[:500])
     assert plain.calibration_ == (1.0, 0.0, 1.0) and plain.threshold_ == 0.5
     found = {
@@ -99,7 +99,7 @@ def test_a_few_rows_decide_nothing():
     X, Y = independent_rows(10, 3)
     classifier = cw.MultiLabelClassifier().fit(X, Y)
     assert classifier.C_ == 1.0 and classifier.label_graph_ == []
-    assert "10 rows are too few" in classifier.label_choice_
+    assert "10 rows are too few" in classifier.selection_.description
 
 
 def test_pairs_of_labels_are_given_by_name_too():
@@ -132,7 +132,7 @@ def test_a_cut_costs_no_right_labels_beyond_noise():
     for n in (200, 5000):
         chances = rng.beta(0.3, 2.0, (n, 10))
         Y = rng.random(chances.shape) < chances
-        cuts.append(best_cut(Y, chances, np.ones(n)))
+        cuts.append(best_threshold(Y, chances, np.ones(n)))
         wrong, least = (np.mean((chances > c) != Y) for c in (cuts[-1], 0.5))
         assert wrong < 1.03 * least
     assert 0.2 < cuts[0] < cuts[1] < 0.54  # the more rows, the less is noise
