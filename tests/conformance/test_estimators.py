@@ -160,6 +160,7 @@ EXPECTED_FAILURES: dict[str, dict[str, str]] = {
             "check_classifiers_one_label_sample_weights", "check_classifiers_classes",
             "check_classifiers_train", "check_classifiers_regression_target",
             "check_classifier_not_supporting_multiclass", "check_fit2d_1feature",
+            "check_decision_proba_consistency",
         ],
         COLUMNS,
     ),

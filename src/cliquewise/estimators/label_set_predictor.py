@@ -183,14 +183,14 @@ class LabelSetPredictor:
         return np.asarray(self.map(X, method, **options).labels)
 
     def decision_function(self, X: Any) -> Floats:
-        """Return log-odds of the labels; of structural SVMs the gain in score by being on.
+        """Return scores of the labels that are positive where a label is predicted.
 
-        The gain is that of a label when all other labels are as predicted.
+        Log-odds less those of the threshold; for structural SVMs the gain in score by a label
+        being on when all other labels are as predicted.
         """
         if self.trained.loss != "hinge":
             p = self.marginals(X).probabilities
-            tiny = np.finfo(np.float64).tiny
-            return np.asarray(np.log(np.maximum(p, tiny)) - np.log(np.maximum(1.0 - p, tiny)))
+            return np.asarray(_log_odds(p) - _log_odds(np.array(self.threshold)))
         on, tables = self.scores(X)
         labels = self.predict(X)
         for (i, j), table in zip(self.pairs.tolist(), tables.reshape(-1, 2, 2), strict=True):
@@ -212,6 +212,11 @@ class LabelSetPredictor:
         size = max(1, int(self.max_memory * 2**30 / row_bytes(self.n_labels, self.pairs)))
         for first in range(0, X.shape[0], size):
             yield multilabel_data(X[first : first + size], self.n_labels, self.pairs)
+
+
+def _log_odds(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    tiny = np.finfo(np.float64).tiny
+    return np.asarray(np.log(np.maximum(p, tiny)) - np.log(np.maximum(1.0 - p, tiny)))
 
 
 def _without_bounds(p: NDArray[np.float64], method: str) -> LabelSetMarginals:

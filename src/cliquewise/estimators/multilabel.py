@@ -401,7 +401,8 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  #
         >>> result.probabilities.shape, result.exact.tolist()
         ((2, 2), [True, True])
         """
-        return self.predictor_.marginals(self._checked(X), self._chosen(method), **options)
+        matrix = self._checked(X)
+        return self.predictor_.marginals(matrix, self._chosen(method), **options)
 
     def predict_proba(self, X: Any, method: str | None = None, **options: Any) -> Floats:
         """Return the probability of every label, (n, L).
@@ -415,8 +416,13 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  #
         return found.probabilities
 
     def decision_function(self, X: Any) -> Floats:
-        """Return the log-odds of every label, (n, L); of structural SVMs the gain in score."""
-        return self.predictor_.decision_function(self._checked(X))
+        """Return a score per label, (n, L), that is positive where the label is predicted.
+
+        The log-odds of the label less those of ``threshold_``; for structural SVMs the gain in
+        score by the label being on when the others are as predicted.
+        """
+        matrix = self._checked(X)
+        return self.predictor_.decision_function(matrix)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows whose predicted set of labels is right."""
