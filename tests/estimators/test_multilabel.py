@@ -149,7 +149,7 @@ BAD = {
     "self pair": (X2, Y2, {"label_graph": [(1, 1)]}, "different labels"),
     "pair twice": (X2, Y2, {"label_graph": [(0, 1), (1, 0)]}, "a pair twice"),
     "unknown graph": (X2, Y2, {"label_graph": "star"}, "not 'star'"),
-    "negative C": (X2, Y2, {"C": -1.0}, "C = -1.0"),
+    "negative C": (X2, Y2, {"C": -1.0}, "C must be a number"),
     "unknown pairs": (X2, Y2, {"pairs": "both"}, "not 'both'"),
 }
 
@@ -290,7 +290,7 @@ def enumerated_objective(classifier, X, Y):
         scores += classifier.table(i, j)[labelings[:, i], labelings[:, j]]
     gold = (Y[:, None] == labelings).all(axis=2)
     losses = gamma * logsumexp(scores / gamma, axis=1) - scores[gold]
-    return losses.mean() + classifier.coef_ @ classifier.coef_ / (2 * classifier.C * len(X))
+    return losses.mean() + classifier.weights_ @ classifier.weights_ / (2 * classifier.C * len(X))
 
 
 @pytest.mark.parametrize("seed", [171, *range(30)])  # 171: messages underflow that decide later

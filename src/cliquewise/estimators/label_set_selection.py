@@ -35,6 +35,8 @@ from cliquewise.solvers.run import run
 MIN_ROWS = 20
 #: Below this number of rows, each row is held out once, in three folds; above, a third of them is.
 MIN_ROWS_SINGLE_SPLIT = 500
+#: With fewer rows, thresholds differ by noise only, and the threshold is 1/2.
+MIN_ROWS_THRESHOLD = 100
 #: At most this number of rows is used.
 MAX_ROWS = 12_000
 #: At most this number of labels is used to select C.
@@ -338,6 +340,8 @@ def best_threshold(Y: Floats, p: Floats, weights: Floats) -> float:
     >>> 0.2 < best_threshold(rng.random((500, 10)) < p, p, np.ones(500)) <= 0.52
     True
     """
+    if len(Y) < MIN_ROWS_THRESHOLD:
+        return 0.5
     wrong = [weights * ((p > cut) != Y).sum(axis=1) for cut in THRESHOLDS]
     sets = [weights * ((p > cut) != Y).any(axis=1) for cut in THRESHOLDS]
     best = int(np.argmin([one.sum() for one in wrong]))
