@@ -268,7 +268,7 @@ def test_hostile_input_is_refused_with_a_sentence(cls, make):
             cls().fit(wrong_X, wrong_y)
     with pytest.raises(DataError, match="features"):
         fitted.predict([x[..., :1] for x in X])
-    with pytest.raises(DataError, match="C ="):
+    with pytest.raises(DataError, match="C must be"):
         cls(C=-1.0).fit(X, y)
     with pytest.raises(DataError, match="k ="):
         fitted.predict_top_k(X, 0)

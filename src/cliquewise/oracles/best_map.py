@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cliquewise.graph.factor_graph import FactorGraph
-from cliquewise.oracles.batch_map import quick_map
-from cliquewise.oracles.choice import ask
+from cliquewise.oracles.batch_planner import quick_map
+from cliquewise.oracles.planner import ask
 from cliquewise.oracles.results import MapResult, tolerance
 
 
