@@ -17,7 +17,17 @@ SOURCE = Path(__file__).parent.parent / "src"
 #: at the top of the package are rooms of their own, by name.
 ROOMS = (
     ("_kernels",),
-    ("errors", "deprecation", "ragged", "tables", "certificate", "trace", "persistence", "report"),
+    (
+        "_lazy",
+        "errors",
+        "deprecation",
+        "ragged",
+        "tables",
+        "certificate",
+        "trace",
+        "persistence",
+        "report",
+    ),
     ("graph",),
     ("data", "smoothers", "output_metrics", "metrics"),
     ("models",),

@@ -89,8 +89,39 @@ def test_a_whole_model_is_exported_as_it_predicts():
     found = program(other["input_ids"], other["attention_mask"], word_mask=words)
     expected = model(other["input_ids"], other["attention_mask"], word_mask=words)
     assert torch.equal(found["predictions"], expected.predictions)
-    with pytest.raises(UnsupportedError, match=r"crf.decoder\(\)"):
-        torch.export.export(layer(None), (torch.zeros(1, 2, 9), torch.zeros(1, 2).long()))
+
+
+def test_the_likelihood_is_exported_as_plain_operations():
+    crf, inputs = layer(None), (torch.randn(2, 4, 9), torch.randint(0, 9, (2, 4)))
+    program = torch.export.export(crf, inputs).module()
+    other = torch.randn(2, 4, 9), torch.randint(0, 9, (2, 4))
+    torch.testing.assert_close(program(*other), crf(*other))
+
+
+class Calling(torch.nn.Module):
+    """A method of a layer as a module."""
+
+    def __init__(self, crf, method):
+        super().__init__()
+        self.crf, self.method = crf, method
+
+    def forward(self, *inputs):
+        return getattr(self.crf, self.method)(*inputs)
+
+
+def test_marginals_are_exported_with_masks_that_have_gaps():
+    module = Calling(layer("BIOES"), "marginals").eval()
+    mask = torch.tensor([[1, 0, 1, 1], [0, 1, 0, 0]]).bool()
+    program = torch.export.export(module, (torch.randn(2, 4, 9), mask)).module()
+    other = torch.randn(2, 4, 9), mask.flip(0, 1)
+    for found, expected in zip(program(*other), module(*other)):
+        torch.testing.assert_close(found, expected)
+
+
+def test_decode_and_spans_refuse_to_be_exported():
+    for method in ("decode", "predict_spans"):
+        with pytest.raises(UnsupportedError, match=r"crf.decoder\(\)"):
+            torch.export.export(Calling(layer("BIOES"), method), (torch.zeros(1, 2, 9),))
 
 
 def test_the_decoder_takes_masks_of_any_type_or_none_and_says_what_it_wants():

@@ -211,7 +211,7 @@ def test_a_divergence_needs_the_same_gaps():
         own = [tuple(x.closed(b)[0].values()) for x in (p, q)]
         torch.testing.assert_close(value[b : b + 1], cwt.kl_divergence(*own))
     p.mask, q.mask = (torch.tensor([row] * 4) for row in ([1, 0, 1, 0, 0, 0], [0, 1, 1, 0, 0, 0]))
-    with pytest.raises(DataError, match="give both the same"):
+    with pytest.raises(DataError, match="the same mask"):
         cwt.kl_divergence(tuple(p.scores.values()), tuple(q.scores.values()))
 
 

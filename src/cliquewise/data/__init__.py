@@ -5,8 +5,9 @@ Names are imported when they are first used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cliquewise._lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from cliquewise.data import images
@@ -82,16 +83,4 @@ _MODULES = {
     "write_crfsuite": "formats.crfsuite",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name == "images":
-        return importlib.import_module("cliquewise.data.images")
-    if name not in _MODULES:
-        raise AttributeError(f"module 'cliquewise.data' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"cliquewise.data.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_attributes("cliquewise.data", _MODULES, {"images": "images"})

@@ -1,13 +1,11 @@
 """Training on a Dask cluster, with the certificates of one machine.
 
-Needs the extra ``cliquewise[distributed]``. Names are loaded when they are first used.
+Needs the extra ``cliquewise[distributed]``. Names are imported on first use.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
+from cliquewise._lazy import lazy_attributes
 from cliquewise.errors import MissingDependencyError
 
 try:
@@ -17,21 +15,11 @@ except ImportError as error:
         "cliquewise.distributed needs Dask; install it with: pip install 'cliquewise[distributed]'"
     ) from error
 
-_WHERE = {
+_MODULES = {
     "DaskSequenceTagger": "tagger",
     "DaskMultiLabelClassifier": "multilabel",
 }
 
-__all__ = [*_WHERE]
+__all__ = [*_MODULES]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'cliquewise.distributed' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"cliquewise.distributed.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_attributes("cliquewise.distributed", _MODULES)

@@ -1,13 +1,11 @@
 """Deep structured prediction: differentiable oracles, layers, losses and solvers for PyTorch.
 
-Needs the extra ``cliquewise[torch]``. Names are loaded when they are first used.
+Needs the extra ``cliquewise[torch]``. Names are imported on first use.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
+from cliquewise._lazy import lazy_attributes
 from cliquewise.errors import MissingDependencyError
 
 try:
@@ -17,16 +15,18 @@ except ImportError as error:
         "cliquewise.torch needs PyTorch; install it with: pip install 'cliquewise[torch]'"
     ) from error
 
-_WHERE = {
+_MODULES = {
     "log_partition": "chain",
     "marginals": "chain",
     "viterbi": "chain",
     "path_score": "chain",
-    "top_k": "draws",
-    "sample": "draws",
+    "top_k": "sampling",
+    "sample": "sampling",
     "smoothed_max": "smoothing",
-    "entropy": "smoothing",
-    "kl_divergence": "smoothing",
+    "entropy": "information",
+    "kl_divergence": "information",
+    "cross_entropy": "information",
+    "expectation": "information",
     "ChainCRF": "crf",
     "ViterbiDecoder": "decoder",
     "TokenClassifier": "tokens",
@@ -45,16 +45,6 @@ _WHERE = {
     "Adam": "stochastic",
 }
 
-__all__ = [*_WHERE]
+__all__ = [*_MODULES]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'cliquewise.torch' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"cliquewise.torch.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_attributes("cliquewise.torch", _MODULES)

@@ -1,13 +1,19 @@
-"""Calls that torch.compile leaves alone; imported while it compiles, as its import is slow."""
+"""Calls outside torch.compile; a separate module because importing Dynamo is slow."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch
 
+Parameters = ParamSpec("Parameters")
+Answer = TypeVar("Answer")
+
 
 @torch.compiler.disable
-def run(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """The function, as it is."""
+def run(
+    function: Callable[Parameters, Answer], *args: Parameters.args, **kwargs: Parameters.kwargs
+) -> Answer:
+    """Call a function without compiling it."""
     return function(*args, **kwargs)

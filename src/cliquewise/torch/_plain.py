@@ -1,26 +1,27 @@
-"""Chain oracles in plain PyTorch: on any device, and differentiable where that is wanted.
+"""The plain backend: answers about chains by PyTorch operations, on any device.
 
-Two ways to the marginals. ``scaled`` works in the linear domain by products of matrices,
-rescaled at every position, and says whether its answer may be believed: what underflowed is
-without weight as long as ``beta`` (scaled so that ``sum alpha beta = 1``) stays below a limit.
-``log_domain`` is always right, and its operations can be differentiated again.
+`scaled` computes marginals in the linear domain by matrix products, rescaled at every position.
+It also returns whether the result is reliable: underflow is negligible as long as ``beta``
+(scaled so that ``sum alpha beta = 1``) stays below a limit. `log_domain` is always reliable,
+and autograd, torch.func and torch.export can record its operations.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from cliquewise.torch._scores import Scores, path_score
+from cliquewise.torch._scores import Scores
 
-#: Stands for -inf in the log domain, so that no gradient becomes NaN.
+#: Replaces -inf in the log domain to keep gradients finite.
 FORBIDDEN = -1e30
 
 
 class Gradient(NamedTuple):
-    """Weighted sums of marginals: the gradients by all scores."""
+    """Gradients with respect to all scores: weighted sums of marginals."""
 
     nodes: Tensor
     trans: Tensor
@@ -29,7 +30,7 @@ class Gradient(NamedTuple):
 
 
 def evaluate(scores: Scores) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """log Z of every chain; a second pass is made when the gradient is asked for."""
+    """Return log Z of every chain; `gradient` repeats the pass if it is needed."""
     with torch.no_grad():
         value, _, ok = scaled(scores, None)
         if not ok:
@@ -38,7 +39,7 @@ def evaluate(scores: Scores) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 def gradient(scores: Scores, weights: Tensor) -> Gradient:
-    """Marginals, those of chain b times ``weights[b]``."""
+    """Return the marginals of chain b times ``weights[b]``."""
     with torch.no_grad():
         _, result, ok = scaled(scores, weights)
         if not ok:
@@ -47,15 +48,15 @@ def gradient(scores: Scores, weights: Tensor) -> Gradient:
     return result
 
 
-def _end_gradients(scores: Scores, nodes: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients by begin and end scores, from those by the node scores."""
+def end_gradients(scores: Scores, nodes: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Return gradients of begin and end scores from those of the node scores."""
     if not nodes.shape[1]:
         return scores.each(torch.zeros_like)[2:4]
     begin = None if scores.begin is None else nodes[:, 0].sum(0)
     end = None
     if scores.end is not None:
         last = (scores.lengths() - 1).clamp(min=0)
-        # A chain without positions has a row of zeros.
+        # Rows of chains without positions are zero.
         end = nodes[torch.arange(len(last), device=last.device), last].sum(0)
     return begin, end
 
@@ -69,8 +70,8 @@ def _empty(scores: Scores) -> tuple[Tensor, Gradient]:
 
 
 def scaled(scores: Scores, weights: Tensor | None) -> tuple[Tensor, Gradient | None, bool]:
-    """log Z, weighted marginals if there are weights, and whether both may be believed."""
-    # Under autocast the products below would be taken in half precision.
+    """Return log Z, marginals if weights are given, and whether both are reliable."""
+    # Autocast would compute the products below in half precision.
     with torch.autocast(scores.nodes.device.type, enabled=False):
         return _scaled(scores, weights)
 
@@ -103,7 +104,7 @@ def _scaled(scores: Scores, weights: Tensor | None) -> tuple[Tensor, Gradient | 
 def _forward(
     psi: Tensor, table: Tensor, shared: bool, inside: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Rescaled forward messages (T, B, K) and their scales (T, B)."""
+    """Return rescaled forward messages (T, B, K) and their scales (T, B)."""
     alpha, c = torch.empty_like(psi), psi.new_empty(psi.shape[:2])
     before = psi[0]
     for t in range(len(psi)):
@@ -134,11 +135,11 @@ def _backward(
     inside: Tensor | None,
     weights: Tensor | None,
 ) -> tuple[Gradient | None, Tensor]:
-    """Weighted marginals, and the greatest beta that was met."""
+    """Return weighted marginals and the greatest beta."""
     shared, (length, size, _) = scores.is_shared, psi.shape
     beta = torch.ones_like(psi[0])
     bound = beta.amax()
-    # From here on psi holds the right-hand sides q of the edges, alpha becomes the marginals.
+    # psi is overwritten by the right-hand factors q of the edges, alpha by the marginals.
     marginals = alpha if weights is None else torch.empty_like(alpha)
     marginals[-1] = alpha[-1]
     transposed = table.t() if shared else table
@@ -174,7 +175,7 @@ def _backward(
     else:
         trans = table * left.transpose(0, 1).unsqueeze(-1) * right.transpose(0, 1).unsqueeze(-2)
     nodes = nodes.transpose(0, 1)
-    return Gradient(nodes, trans, *_end_gradients(scores, nodes)), bound
+    return Gradient(nodes, trans, *end_gradients(scores, nodes)), bound
 
 
 # ---- the log domain
@@ -184,13 +185,13 @@ def _finite(scores: Tensor) -> Tensor:
     return scores.clamp(min=FORBIDDEN)
 
 
-def _table(trans: Tensor, t: int) -> Tensor:
-    """Transitions into position t, broadcastable to (B, K, K)."""
+def table_at(trans: Tensor, t: int) -> Tensor:
+    """Return the transitions into position t, broadcastable to (B, K, K)."""
     return trans if trans.dim() == 2 else trans[:, t - 1]
 
 
 def log_messages(scores: Scores) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(nodes, transitions, forward messages (T, B, K), log Z), every row's maximum at 0."""
+    """Return (nodes, transitions, forward messages (T, B, K), log Z); row maxima are 0."""
     nodes, trans = _finite(scores.full_nodes()).transpose(0, 1), _finite(scores.trans)
     inside = None if scores.mask is None else scores.mask.t().unsqueeze(-1)
     alphas: list[Tensor] = []
@@ -198,8 +199,9 @@ def log_messages(scores: Scores) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     total = nodes.new_zeros(nodes.shape[1], dtype=torch.float64)
     for t in range(len(nodes)):
         if t > 0:
-            row = torch.logsumexp(alphas[-1].unsqueeze(-1) + _table(trans, t), 1) + nodes[t]
-        high = row.amax(-1, keepdim=True)
+            row = torch.logsumexp(alphas[-1].unsqueeze(-1) + table_at(trans, t), 1) + nodes[t]
+        # The maximum cancels in the result, so its gradient does as well.
+        high = row.amax(-1, keepdim=True).detach()
         row = row - high
         if inside is not None:
             row = torch.where(inside[t], row, alphas[-1] if t else torch.zeros_like(row))
@@ -212,8 +214,13 @@ def log_messages(scores: Scores) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return nodes, trans, torch.stack(alphas), total
 
 
-def log_domain(scores: Scores, weights: Tensor | None) -> tuple[Tensor, Gradient | None]:
-    """log Z and weighted marginals; both can be differentiated by the scores and weights."""
+def log_domain(
+    scores: Scores, weights: Tensor | None, *, by_chain: bool = False
+) -> tuple[Tensor, Gradient | None]:
+    """Return log Z and weighted marginals, both differentiable by the scores and weights.
+
+    With ``by_chain``, sums of edge marginals are those of every chain, (B, K, K).
+    """
     size, length, k = scores.nodes.shape
     if length == 0 or size == 0:
         return _empty(scores)
@@ -228,18 +235,20 @@ def log_domain(scores: Scores, weights: Tensor | None) -> tuple[Tensor, Gradient
     beta = torch.zeros_like(nodes[0])
     marginals = [torch.softmax(alphas[-1], -1)]
     edges: list[Tensor] = []
-    summed = torch.zeros_like(trans) if scores.is_shared else None
+    summed = None
+    if scores.is_shared:
+        summed = trans.new_zeros((size, k, k)) if by_chain else torch.zeros_like(trans)
     for t in range(length - 1, 0, -1):
-        joint = _table(trans, t) + (nodes[t] + beta).unsqueeze(-2)
+        joint = table_at(trans, t) + (nodes[t] + beta).unsqueeze(-2)
         new = torch.logsumexp(joint, -1)
-        new = new - new.amax(-1, keepdim=True)
+        new = new - new.amax(-1, keepdim=True).detach()
         share = torch.softmax((alphas[t - 1].unsqueeze(-1) + joint).flatten(1), -1)
         g = weights if inside is None else weights * inside[t].squeeze(-1)
         if inside is not None:
             new = torch.where(inside[t], new, beta)
-        share = (share * g.unsqueeze(-1)).view(size, k, k)
+        share = (share * g.unsqueeze(-1)).reshape(size, k, k)
         if summed is not None:
-            summed = summed + share.sum(0)
+            summed = summed + (share if by_chain else share.sum(0))
         else:
             edges.append(share)
         beta = new
@@ -249,11 +258,11 @@ def log_domain(scores: Scores, weights: Tensor | None) -> tuple[Tensor, Gradient
         grad = grad * scores.mask.unsqueeze(-1)
     if summed is None:
         summed = torch.stack(edges[::-1], 1) if edges else torch.zeros_like(trans)
-    return value, Gradient(grad, summed, *_end_gradients(scores, grad))
+    return value, Gradient(grad, summed, *end_gradients(scores, grad))
 
 
 def gold_gradient(scores: Scores, tags: Tensor, weights: Tensor) -> Gradient:
-    """Gradient of ``sum_b weights[b] path_score_b``; differentiable by the weights."""
+    """Return the gradient of ``sum_b weights[b] path_score_b``; differentiable by the weights."""
     size, length, k = scores.nodes.shape
     inside = torch.ones_like(tags, dtype=torch.bool) if scores.mask is None else scores.mask
     tags = tags.masked_fill(~inside, 0)
@@ -267,38 +276,132 @@ def gold_gradient(scores: Scores, tags: Tensor, weights: Tensor) -> Gradient:
         zero = scores.trans.new_zeros(size, max(length - 1, 0), k * k)
         trans = zero.scatter(-1, pairs.unsqueeze(-1), g[:, 1:].unsqueeze(-1))
         trans = trans.view(scores.trans.shape)
-    return Gradient(nodes, trans, *_end_gradients(scores, nodes))
+    return Gradient(nodes, trans, *end_gradients(scores, nodes))
+
+
+# ---- second derivatives
+
+
+def entropy(scores: Scores) -> Tensor:
+    """Return the entropy of every chain, shape (B,), by recorded operations."""
+    weights = scores.nodes.new_ones(len(scores.nodes))
+    log_z, marginals = log_domain(scores, weights, by_chain=True)
+    assert marginals is not None
+    value = log_z - _inner(marginals, scores.each(drop_infinite))
+    value = torch.where(log_z == -torch.inf, torch.full_like(value, torch.nan), value)
+    # Rounding must not make an entropy negative; the gradient stays that of the value.
+    return value + (value.clamp(min=0) - value).detach()
+
+
+def expectation(scores: Scores, direction: Scores) -> Tensor:
+    """Return ``E <direction, y>`` of every chain, shape (B,), by recorded operations."""
+    weights = scores.nodes.new_ones(len(scores.nodes))
+    log_z, marginals = log_domain(scores, weights, by_chain=True)
+    assert marginals is not None
+    value = _inner(marginals, direction)
+    return torch.where(log_z == -torch.inf, torch.full_like(value, torch.nan), value)
+
+
+def _inner(marginals: Gradient, direction: Scores) -> Tensor:
+    """Return ``<marginals, direction>`` of every chain; the tables are those of the chains."""
+    nodes = direction.full_nodes()
+    if not nodes.numel():
+        return nodes.new_zeros(len(nodes))
+    total = (marginals.nodes * nodes).flatten(1).sum(1)
+    return total + (marginals.trans * direction.trans).flatten(1).sum(1)
+
+
+def drop_infinite(x: Tensor) -> Tensor:
+    """Replace infinite scores, whose labels have probability 0, by 0."""
+    return torch.where(torch.isinf(x), torch.zeros_like(x), x)
+
+
+def pull_back(
+    scores: Scores, weights: Tensor | None, function: Callable[..., Any], cotangents: Any
+) -> tuple[list[Tensor | None], Tensor | None]:
+    """Return the gradients of recorded operations by scores and weights, as recorded operations.
+
+    ``function(scores, weights)`` returns tensors; ``cotangents`` has one for each.
+    """
+    with torch.enable_grad():
+        # Views: the same tensor may be passed as two scores, and each needs its own gradient.
+        own = scores.each(lambda x: x.view_as(x) if x.requires_grad else x)
+        g = None if weights is None else weights.view_as(weights)
+        inputs = [x for x in (*own[:4], g) if x is not None and x.requires_grad]
+        outputs = function(own, g)
+        pairs = [
+            (y, v) for y, v in zip(outputs, cotangents) if y is not None and y.requires_grad
+            and v is not None
+        ]  # fmt: skip
+        if not inputs or not pairs:
+            return [None] * 4, None
+        found = torch.autograd.grad(
+            [y for y, _ in pairs], inputs, [v for _, v in pairs],
+            create_graph=True, allow_unused=True,
+        )  # fmt: skip
+    gradients = {id(x): grad for x, grad in zip(inputs, found)}
+    by_scores = [None if x is None else gradients.get(id(x)) for x in own[:4]]
+    return by_scores, None if g is None else gradients.get(id(g))
 
 
 # ---- maximum
 
 
 def viterbi(scores: Scores) -> tuple[Tensor, Tensor]:
-    """Best score (B,) and labeling (B, T); zeros where there is no position."""
-    size, length, _ = scores.nodes.shape
-    device = scores.nodes.device
-    if length == 0 or size == 0:
-        return scores.nodes.new_zeros(size), torch.zeros(size, length, dtype=torch.long).to(device)
-    nodes, trans = scores.full_nodes().transpose(0, 1), scores.trans
-    inside = None if scores.mask is None else scores.mask.t().unsqueeze(-1)
-    best, back = nodes[0], []
-    own = torch.arange(nodes.shape[-1], device=device).expand_as(best)
+    """Return the best score (B,) and labeling (B, T); the mask may have gaps.
+
+    Labels are 0 at masked positions. All operations can be exported.
+    """
+    nodes, trans, begin, end, mask = scores
+    length, device = nodes.shape[1], nodes.device
+    if mask is None:
+        mask = torch.ones_like(nodes[:, :, 0], dtype=torch.bool)
+    if length == 0:
+        return nodes.new_zeros(nodes.shape[0]), mask.long()
+    own = torch.arange(nodes.shape[2], device=device)
+    least = torch.finfo(nodes.dtype).min
+    first = torch.zeros_like(nodes[0, 0]) if begin is None else begin
+    some = mask[:, 0]  # chains that have a position so far
+    best, back = first + nodes[:, 0], []
     for t in range(1, length):
-        high, origin = (best.unsqueeze(-1) + _table(trans, t)).max(1)
-        # Shifted to keep the digits that matter in long chains.
-        new = high + nodes[t]
-        new = new - new.amax(-1, keepdim=True).clamp(min=torch.finfo(new.dtype).min)
-        best = new if inside is None else torch.where(inside[t], new, best)
-        back.append(origin if inside is None else torch.where(inside[t], origin, own))
-    last = best.argmax(-1)
-    labels = [last]
+        here, x = mask[:, t, None], nodes[:, t]
+        high, origin = (best.unsqueeze(-1) + table_at(trans, t)).max(1)
+        new = torch.where(some[:, None], high, first) + x
+        # Subtracting the maximum keeps the significant digits in long chains.
+        new = new - new.amax(-1, keepdim=True).clamp(min=least)
+        best = torch.where(here, new, best)
+        back.append(torch.where(here, origin, own))
+        some = some | mask[:, t]
+    spoiled = best.isnan().any(-1) & some
+    best = best if end is None else best + end
+    label = best.argmax(-1, keepdim=True)
+    labels = [label]
     for origin in reversed(back):
-        labels.append(origin.gather(1, labels[-1].unsqueeze(1)).squeeze(1))
-    out = torch.stack(labels[::-1], 1)
-    if scores.mask is not None:
-        out = out.masked_fill(~scores.mask, 0)
-    value = path_score(scores.each(Tensor.double), out).to(scores.nodes.dtype)
-    # The path of maxima need not pass the NaN that spoiled them.
-    spoiled = best.isnan().any(-1)
-    spoiled = spoiled if scores.mask is None else spoiled & scores.mask[:, 0]
-    return value.masked_fill(spoiled, torch.nan), out
+        label = origin.gather(1, label)
+        labels.append(label)
+    found = torch.cat(labels[::-1], 1)
+    value = torch.where(some, _gapped_score(scores, found, mask), 0.0).to(nodes.dtype)
+    # The best path may avoid the NaN that spoiled the maxima.
+    value = value.masked_fill(spoiled, torch.nan)
+    return value, found.masked_fill(~mask, 0)
+
+
+def _gapped_score(scores: Scores, labels: Tensor, mask: Tensor) -> Tensor:
+    """Return float64 scores (B,) of labelings that repeat each label through the gap after it."""
+    nodes, trans, begin, end, _ = scores
+    zero = torch.zeros((), dtype=torch.float64, device=nodes.device)
+    started = mask.cumsum(1) > 0
+    picked = nodes.gather(2, labels.unsqueeze(-1)).squeeze(-1).double()
+    total = torch.where(mask, picked, zero).sum(1)
+    left, right = labels[:, :-1], labels[:, 1:]
+    if scores.is_shared:
+        steps = trans.double()[left, right]
+    else:
+        rows = torch.arange(trans.shape[0], device=labels.device)[:, None]
+        steps = trans[rows, torch.arange(trans.shape[1], device=labels.device), left, right]
+    total = total + torch.where(started[:, :-1] & mask[:, 1:], steps.double(), zero).sum(1)
+    if begin is not None:
+        # Before the first position, backtracking repeats the label of that position.
+        first = (~started).sum(1, keepdim=True).clamp(max=nodes.shape[1] - 1)
+        total = total + begin.double()[labels.gather(1, first).squeeze(1)]
+    return total if end is None else total + end.double()[labels[:, -1]]

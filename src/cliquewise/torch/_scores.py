@@ -1,4 +1,4 @@
-"""Scores of a batch of chains, checked once, and what every path needs of them."""
+"""Checked scores of a batch of chains, and the operations that every backend needs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from cliquewise.errors import DataError
+from cliquewise.torch._transforms import can_read, is_capturing, is_transformed
 
-#: A tag that says, as in transformers, that a position is to be left out.
+#: The tag of positions to leave out, as in transformers.
 IGNORED = -100
 
 
 class Scores(NamedTuple):
-    """A batch of B chains of at most T positions with K labels.
+    """Scores of B chains of at most T positions with K labels.
 
     Attributes
     ----------
@@ -24,8 +25,8 @@ class Scores(NamedTuple):
     trans : Tensor of shape (K, K) or (B, T - 1, K, K)
     begin, end : Tensor of shape (K,) or None
     mask : bool Tensor of shape (B, T) or None
-        True at the positions that exist. As `make_scores` leaves them these may be any; `close`
-        makes them the first ones of every chain, which all but the Triton kernels want.
+        True at existing positions. `make_scores` allows gaps. All backends except Triton need
+        the result of `remove_gaps`, in which the existing positions come first.
     """
 
     nodes: Tensor
@@ -36,26 +37,31 @@ class Scores(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        """Whether one table of transitions serves all positions."""
+        """Whether all positions share one transition table."""
         return self.trans.dim() == 2
 
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether autograd records operations on these scores."""
+        return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in self[:4])
+
     def each(self, change: Callable[[Tensor], Tensor]) -> Scores:
-        """The same with all scores changed, and the same mask."""
+        """Apply a function to all scores and keep the mask."""
         nodes, trans, *ends, mask = self
         begin, end = (None if x is None else change(x) for x in ends)
         return Scores(change(nodes), change(trans), begin, end, mask)
 
     def lengths(self) -> Tensor:
-        """Number of positions of every chain, shape (B,)."""
+        """Return the number of positions of every chain, shape (B,)."""
         if self.mask is None:
             size, length = self.nodes.shape[:2]
             return torch.full((size,), length, device=self.nodes.device)
         return self.mask.sum(1)
 
     def full_nodes(self) -> Tensor:
-        """Node scores with the begin and end scores added at their places (differentiable).
+        """Return node scores that include the begin and end scores (differentiable).
 
-        Zeros where there is no position: what stands there must not spread.
+        Masked positions become zero, so their values cannot spread.
         """
         nodes = self.nodes
         if self.mask is not None:
@@ -71,40 +77,48 @@ class Scores(NamedTuple):
         return nodes
 
 
-class Places(NamedTuple):
-    """Where the positions of chains without gaps stand in the rows that were given.
+class GapMap(NamedTuple):
+    """Positions of the original rows, in the order of the rows without gaps.
 
     Attributes
     ----------
     order : Tensor of shape (B, T) or None
-        The place of every position, those that exist first; None where nothing was moved.
+        Original positions, existing ones first; None if nothing was moved.
     """
 
     order: Tensor | None = None
 
-    def take(self, rows: Tensor) -> Tensor:
-        """Rows (B, T, ...) as they were given, without gaps."""
-        return rows if self.order is None else _Moved.apply(rows, self.order, False)
+    def compact(self, rows: Tensor) -> Tensor:
+        """Move the existing positions of rows (B, T, ...) to the front."""
+        if self.order is None:
+            return rows
+        if is_transformed():
+            return rows.gather(1, _index(self.order, rows))
+        return _Permute.apply(rows, self.order, False)
 
-    def put(self, rows: Tensor) -> Tensor:
-        """Rows (B, T, ...) without gaps, back at their places."""
-        return rows if self.order is None else _Moved.apply(rows, self.order, True)
+    def restore(self, rows: Tensor) -> Tensor:
+        """Move compacted rows (B, T, ...) back to their original positions."""
+        if self.order is None:
+            return rows
+        if is_transformed():
+            return torch.zeros_like(rows).scatter(1, _index(self.order, rows), rows)
+        return _Permute.apply(rows, self.order, True)
 
-    def put_labels(self, labels: Tensor) -> Tensor:
-        """Labels (..., B, T) without gaps, back at their places."""
+    def restore_labels(self, labels: Tensor) -> Tensor:
+        """Move compacted labels (..., B, T) back to their original positions."""
         if self.order is None:
             return labels
-        return torch.empty_like(labels).scatter_(-1, self.order.expand_as(labels), labels)
+        return torch.zeros_like(labels).scatter(-1, self.order.expand_as(labels), labels)
 
-    def take_tables(self, tables: Tensor) -> Tensor:
-        """Tables (B, T - 1, K, K) as given: that into a position counts, gap or no gap before."""
+    def compact_tables(self, tables: Tensor) -> Tensor:
+        """Select the table into every existing position from tables (B, T - 1, K, K)."""
         return tables if self.order is None else tables.gather(1, self._into(tables))
 
-    def put_tables(self, tables: Tensor) -> Tensor:
-        """Tables (B, T - 1, K, K) without gaps, back at their places."""
+    def restore_tables(self, tables: Tensor) -> Tensor:
+        """Move compacted tables (B, T - 1, K, K) back to their original positions."""
         if self.order is None:
             return tables
-        # Places that do not exist may coincide with others; they have zeros.
+        # Tables of missing positions may share an index with others; they are zeros.
         return torch.zeros_like(tables).scatter_add(1, self._into(tables), tables)
 
     def _into(self, tables: Tensor) -> Tensor:
@@ -112,82 +126,87 @@ class Places(NamedTuple):
         return (self.order[:, 1:] - 1).clamp(min=0)[:, :, None, None].expand_as(tables)
 
 
-class _Moved(torch.autograd.Function):
-    """Rows along the second axis at the front of their order, or back; the gradient the other way.
+def _index(order: Tensor, rows: Tensor) -> Tensor:
+    return order.view(*order.shape, *[1] * (rows.dim() - 2)).expand_as(rows)
 
-    The order is a permutation: nothing is added up, as the gradient of a lookup would be.
+
+class _Permute(torch.autograd.Function):
+    """Permute rows along the second axis; the gradient applies the inverse permutation.
+
+    Faster than the gradient of gather, which has to add up entries.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, order: Tensor, back: bool) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, order: Tensor, inverse: bool) -> Tensor:
         ctx.save_for_backward(order)
-        ctx.back = back
-        index = order.view(*order.shape, *[1] * (rows.dim() - 2)).expand_as(rows)
-        return (
-            rows.new_empty(rows.shape).scatter_(1, index, rows) if back else rows.gather(1, index)
-        )
+        ctx.inverse = inverse
+        index = _index(order, rows)
+        if inverse:
+            return rows.new_empty(rows.shape).scatter_(1, index, rows)
+        return rows.gather(1, index)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _Moved.apply(grad, *ctx.saved_tensors, not ctx.back), None, None
+        return _Permute.apply(grad, *ctx.saved_tensors, not ctx.inverse), None, None
 
 
-#: Of chains that have no gaps.
-NOTHING_MOVED = Places()
+#: For chains without gaps.
+NO_GAPS = GapMap()
 
 
-def close_gaps(mask: Tensor) -> tuple[Tensor, Places]:
-    """The mask with its positions moved to the front, and where they stood."""
-    # One call, not the dozen of cumulative sums: a GPU is often done before the host.
-    ones, order = mask.view(torch.uint8).sort(dim=1, descending=True, stable=True)
-    return ones.view(torch.bool), Places(order)
-
-
-def _captured(tensor: Tensor) -> bool:
-    """Whether a GPU only notes down what it is asked, so that there is nothing to look at."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+def sort_mask(mask: Tensor) -> tuple[Tensor, GapMap]:
+    """Return the mask with existing positions first, and the map back."""
+    # One sort instead of a dozen cumulative sums: the host often limits the speed of a GPU.
+    numbers = mask.to(torch.uint8) if is_transformed() else mask.view(torch.uint8)
+    ones, order = numbers.sort(dim=1, descending=True, stable=True)
+    return ones.bool() if is_transformed() else ones.view(torch.bool), GapMap(order)
 
 
 def _has_gaps(mask: Tensor) -> bool:
-    """Whether chains must be moved together; a GPU is waited for."""
+    """Whether any chain has a gap; waits for a GPU. True if the values cannot be read."""
     if mask.shape[1] < 2:
         return False
-    return _captured(mask) or bool((mask[:, 1:] > mask[:, :-1]).any())
+    if is_capturing(mask) or is_transformed():
+        return True
+    return bool((mask[:, 1:] > mask[:, :-1]).any())
 
 
-def close(scores: Scores) -> tuple[Scores, Places]:
-    """The same chains without gaps, and where their positions stood."""
+def remove_gaps(scores: Scores) -> tuple[Scores, GapMap]:
+    """Return the same chains with existing positions first, and the map back."""
     if scores.mask is None or not _has_gaps(scores.mask):
-        return scores, NOTHING_MOVED
-    mask, places = close_gaps(scores.mask)
-    trans = scores.trans if scores.is_shared else places.take_tables(scores.trans)
-    nodes = places.take(scores.nodes)
-    return scores._replace(nodes=nodes, trans=trans, mask=mask), places
+        return scores, NO_GAPS
+    mask, gaps = sort_mask(scores.mask)
+    trans = scores.trans if scores.is_shared else gaps.compact_tables(scores.trans)
+    nodes = gaps.compact(scores.nodes)
+    return scores._replace(nodes=nodes, trans=trans, mask=mask), gaps
 
 
-def close_tagged(
+def remove_untagged(
     scores: Scores, tags: Tensor, *, wait: bool = False
-) -> tuple[Scores, Tensor, Places]:
-    """`close` without the positions whose tag is -100; the tags as well, checked.
+) -> tuple[Scores, Tensor, GapMap]:
+    """Remove gaps and positions tagged -100; return scores, checked tags and the map back.
 
-    That they are labels at all is looked at on the CPU, and with ``wait`` on a GPU, too, which
-    has to wait for it.
+    The range of the tags is checked on the CPU, and on a GPU only with ``wait``, because reading
+    values waits for the GPU.
     """
     check_tags(scores, tags)
-    scores, places = close(scores._replace(mask=without_ignored(tags, scores.mask)))
-    tags = places.take(tags.long())
-    if (wait or tags.device.type == "cpu") and tags.numel():
+    scores, gaps = remove_gaps(scores._replace(mask=mask_ignored(tags, scores.mask)))
+    tags = gaps.compact(tags.long())
+    if is_transformed():
+        # Only positions outside the mask may have other numbers; they are never looked up.
+        tags = tags if scores.mask is None else tags.masked_fill(~scores.mask, 0)
+    elif (wait or tags.device.type == "cpu") and tags.numel():
         low, high = tags.aminmax()
         if int(low) < 0 or int(high) >= scores.nodes.shape[2]:
-            _refuse_tags(tags, scores.mask, scores.nodes.shape[2], places)
-    return scores, tags, places
+            _refuse_tags(tags, scores.mask, scores.nodes.shape[2], gaps)
+    return scores, tags, gaps
 
 
-def check_tensor(name: str, value: Any, like: Tensor | None = None) -> None:
-    """Refuse what is no tensor, or is on another device than the node scores."""
+def check_tensor(name: str, value: object, like: Tensor | None = None) -> None:
+    """Raise unless the value is a tensor on the device of ``like``."""
     if not isinstance(value, Tensor):
         raise DataError(
-            f"{name} must be a tensor, not {type(value).__name__}: take torch.as_tensor({name})"
+            f"{name} must be a tensor, not {type(value).__name__}: use torch.as_tensor({name})"
         )
     if like is not None and value.device != like.device:
         raise DataError(
@@ -197,7 +216,7 @@ def check_tensor(name: str, value: Any, like: Tensor | None = None) -> None:
 
 
 def check_count(name: str, value: Any, least: int) -> int:
-    """A whole number that is large enough."""
+    """Return an integer that is at least ``least``, or raise."""
     try:
         number = index(value)
     except TypeError:
@@ -214,7 +233,7 @@ def make_scores(
     end: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Scores:
-    """Check shapes, types and devices; half precision becomes float32, here and nowhere else."""
+    """Check shapes, types and devices, and convert half precision to float32."""
     check_tensor("nodes", nodes)
     if nodes.dim() != 3:
         raise DataError(f"node scores must have shape (B, T, K), not {tuple(nodes.shape)}")
@@ -224,22 +243,46 @@ def make_scores(
     if k == 0:
         raise DataError("node scores of shape (B, T, 0): there must be at least one label")
     check_tensor("transitions", transitions, nodes)
-    shapes = {(k, k), (size, max(length - 1, 0), k, k)}
+    steps = max(length - 1, 0)
+    shapes = {(k, k), (size, k, k), (size, steps, k, k)}
     if tuple(transitions.shape) not in shapes:
         raise DataError(
-            f"transitions must have shape (K, K) = {(k, k)} or (B, T - 1, K, K) = "
-            f"{(size, max(length - 1, 0), k, k)}, not {tuple(transitions.shape)}"
+            f"transitions must have shape (K, K) = {(k, k)}, (B, K, K) = {(size, k, k)} or "
+            f"(B, T - 1, K, K) = {(size, steps, k, k)}, not {tuple(transitions.shape)}"
         )
     for name, vector in (("begin", begin), ("end", end)):
         if vector is not None:
             check_tensor(name, vector, nodes)
-            if vector.shape != (k,):
-                raise DataError(f"{name} scores must have shape {(k,)}, not {tuple(vector.shape)}")
+            if tuple(vector.shape) not in {(k,), (size, k)}:
+                raise DataError(
+                    f"{name} scores must have shape (K,) = {(k,)} or (B, K) = {(size, k)}, not "
+                    f"{tuple(vector.shape)}"
+                )
     if mask is not None:
         mask = _check_mask(mask, nodes)
     wide = torch.float64 if nodes.dtype == torch.float64 else torch.float32
     scores = Scores(nodes, transitions, begin, end, mask)
-    return scores.each(lambda x: x if x.dtype == wide else x.to(wide))
+    scores = scores.each(lambda x: x if x.dtype == wide else x.to(wide))
+    return _expand_rows(scores)
+
+
+def _expand_rows(scores: Scores) -> Scores:
+    """Replace scores with one row per chain: tables (B, K, K), begin and end scores (B, K)."""
+    nodes, trans, begin, end, mask = scores
+    size, length, k = nodes.shape
+    if trans.dim() == 3:
+        trans = trans.unsqueeze(1).expand(size, max(length - 1, 0), k, k)
+    at = torch.arange(length, device=nodes.device)
+    some = at.new_ones((size, length)) if mask is None else mask.long()
+    if begin is not None and begin.dim() == 2:
+        first = (some.cumsum(1) == 1) & (some == 1)
+        nodes = torch.where(first.unsqueeze(-1), nodes + begin.unsqueeze(1), nodes)
+        begin = None
+    if end is not None and end.dim() == 2:
+        last = (some.flip(1).cumsum(1).flip(1) == 1) & (some == 1)
+        nodes = torch.where(last.unsqueeze(-1), nodes + end.unsqueeze(1), nodes)
+        end = None
+    return Scores(nodes, trans, begin, end, mask)
 
 
 def _check_mask(mask: Tensor, nodes: Tensor) -> Tensor:
@@ -249,56 +292,60 @@ def _check_mask(mask: Tensor, nodes: Tensor) -> Tensor:
     if mask.dtype == torch.bool:
         return mask
     on = mask.bool()
-    # A mask to be added to attention has 0 where this one has 1: better to wait for the GPU.
+    # An additive attention mask has 0 at existing positions. Checking is worth a GPU wait.
     if (
         mask.is_floating_point()
-        and not _captured(mask)
+        and not (is_capturing(mask) or is_transformed())
         and not torch.equal(on.to(mask.dtype), mask)
     ):
         raise DataError(
-            "mask must be 1 where there is a position and 0 where there is none, and it has other "
-            "numbers (one that is added to scores, 0 and -inf, becomes mask == 0)"
+            "mask must be 1 at existing positions and 0 elsewhere, but has other numbers (convert "
+            "an additive mask of 0 and -inf with mask == 0)"
         )
     return on
 
 
-def without_ignored(tags: Tensor, mask: Tensor | None) -> Tensor | None:
-    """The mask, less the positions whose tag is `IGNORED`; a GPU is not waited for."""
-    if tags.device.type == "cpu" and not (tags.numel() and int(tags.min()) < 0):
+def mask_ignored(tags: Tensor, mask: Tensor | None) -> Tensor | None:
+    """Return the mask without the positions tagged `IGNORED`; does not wait for a GPU."""
+    if can_read(tags) and not (tags.numel() and int(tags.min()) < 0):
         return mask
     known = tags != IGNORED
     return known if mask is None else known & mask.bool()
 
 
-def check_examples(count: int) -> None:
-    """Refuse the mean of nothing."""
+def check_nonempty(count: int) -> None:
+    """Raise if there are no examples to average over."""
     if count == 0:
         raise DataError(
-            "the mean loss of an empty batch is no number: leave the batch out, or take "
-            'reduction="sum", which is 0'
+            'the mean loss of an empty batch is undefined: skip the batch, or use reduction="sum", '
+            "which gives 0"
         )
 
 
-def check_numbers(value: Tensor) -> None:
-    """Refuse best scores that are no numbers, or those of labelings that cannot be."""
+def check_best_scores(value: Tensor) -> None:
+    """Raise if a best score is NaN, or -inf because no labeling is possible."""
     wrong = value.isnan()
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0, 0])
         raise DataError(
-            f"the scores of sequence {row} contain NaN: nothing is best (look at the "
-            "emissions, or at the weights, which a step that diverged leaves so)"
+            f"the scores of sequence {row} contain NaN, so it has no best labels (check the "
+            "emissions and the weights; a diverged training step can make them NaN)"
         )
     never = value == -torch.inf
     if bool(never.any()):
-        row = int(never.nonzero()[0, 0])
-        raise DataError(
-            f"sequence {row} has no possible labeling: emissions of -inf, or what is forbidden, "
-            "leave none"
-        )
+        raise_infeasible(int(never.nonzero()[0, 0]))
+
+
+def raise_infeasible(row: int) -> None:
+    """Raise the error for a chain without a possible labeling."""
+    raise DataError(
+        f"sequence {row} has no possible labeling: emissions of -inf, or forbidden labels and "
+        "transitions, rule out all of them"
+    )
 
 
 def check_tags(scores: Scores, tags: Tensor) -> None:
-    """Refuse tags of another shape, type or device."""
+    """Raise if tags have another shape, type or device than they should."""
     check_tensor("tags", tags, scores.nodes)
     size, length = scores.nodes.shape[:2]
     if tags.shape != (size, length):
@@ -307,26 +354,26 @@ def check_tags(scores: Scores, tags: Tensor) -> None:
             f"{tuple(tags.shape)}"
         )
     if tags.dtype == torch.bool or tags.is_floating_point() or tags.is_complex():
-        raise DataError(f"tags must be integers, not {tags.dtype}: take tags.long()")
+        raise DataError(f"tags must be integers, not {tags.dtype}: use tags.long()")
 
 
-def _refuse_tags(tags: Tensor, mask: Tensor | None, k: int, places: Places) -> None:
-    """Name the first label that there is not; where there is no position any number will do."""
+def _refuse_tags(tags: Tensor, mask: Tensor | None, k: int, gaps: GapMap) -> None:
+    """Raise if a tag at an existing position is not a label, and name it."""
     bad = (tags < 0) | (tags >= k)
     bad = bad if mask is None else bad & mask
     if bool(bad.any()):
         row, at = bad.nonzero()[0].tolist()
         tag = int(tags[row, at])
-        at = at if places.order is None else int(places.order[row, at])
+        at = at if gaps.order is None else int(gaps.order[row, at])
         example = f" (mask=(tags != {tag}))" if tag < 0 else ""
         raise DataError(
-            f"tags[{row}, {at}] = {tag}, but the labels are 0..{k - 1}; positions that do not "
-            f"exist are told by the mask{example} or by tags of {IGNORED}"
+            f"tags[{row}, {at}] = {tag}, but the labels are 0..{k - 1}; mark missing positions "
+            f"with the mask{example} or with tags of {IGNORED}"
         )
 
 
 def path_score(scores: Scores, labels: Tensor) -> Tensor:
-    """Score of one labeling per chain, shape (B,); differentiable, by lookups alone.
+    """Return the score of one labeling per chain, shape (B,), by differentiable lookups.
 
     ``labels`` may have more rows than one per chain: shape (..., B, T).
     """
@@ -348,18 +395,18 @@ def path_score(scores: Scores, labels: Tensor) -> Tensor:
     if mask is None:
         total = picked.sum(-1) + steps.sum(-1)
     else:
-        # where, not a product: a score that does not count may be infinite
+        # Not a product with the mask: masked scores may be infinite.
         zero = nodes.new_zeros(())
         total = torch.where(mask, picked, zero).sum(-1)
         total = total + torch.where(mask[:, 1:], steps, zero).sum(-1)
     if begin is not None:
-        total = total + _where_any(mask, begin[labels[..., 0]])
+        total = total + _where_nonempty(mask, begin[labels[..., 0]])
     if end is not None:
         last = (scores.lengths() - 1).clamp(min=0).expand(labels.shape[:-1]).unsqueeze(-1)
-        total = total + _where_any(mask, end[labels.gather(-1, last).squeeze(-1)])
+        total = total + _where_nonempty(mask, end[labels.gather(-1, last).squeeze(-1)])
     return total
 
 
-def _where_any(mask: Tensor | None, value: Tensor) -> Tensor:
-    """The value where the chain has a position at all."""
+def _where_nonempty(mask: Tensor | None, value: Tensor) -> Tensor:
+    """Return the value for chains with at least one position, and 0 for the others."""
     return value if mask is None else torch.where(mask[:, 0], value, value.new_zeros(()))

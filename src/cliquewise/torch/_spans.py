@@ -21,8 +21,8 @@ from cliquewise.oracles._chain_spans import (
 )
 from cliquewise.oracles._rescaling import check_chains_resolved, level_chains
 from cliquewise.ragged import Floats, Ints, offsets_of
-from cliquewise.torch._compiled import _flat, _without_number
-from cliquewise.torch._scores import Scores, check_numbers
+from cliquewise.torch._numba import find_invalid_chains, flatten
+from cliquewise.torch._scores import Scores, check_best_scores
 from cliquewise.torch._tags import label_names
 from cliquewise.torch.chain import decode
 
@@ -65,7 +65,7 @@ def find_spans(
     at, rows = np.flatnonzero(mask), length * np.arange(size + 1)
     if candidates == "best":
         value, best = decode(scores)
-        check_numbers(value)
+        check_best_scores(value)
         places = labels.read(best.cpu().numpy()[mask], offsets_of(mask.sum(1)))
         if not proba and threshold is None and k is None:
             return labels.named(_placed(places, at), rows)
@@ -82,10 +82,10 @@ def _chains(scores: Scores) -> Chains:
     """Positions that exist, in float64 on the CPU: the kernels are compiled once, for that."""
     own = scores.each(lambda x: x.detach().cpu().double())
     mask = None if scores.mask is None else scores.mask.cpu()
-    arrays = _flat(own._replace(mask=mask))
-    bad = _without_number(arrays)
+    arrays = flatten(own._replace(mask=mask))
+    bad = find_invalid_chains(arrays)
     if bad is not None:
-        check_numbers(torch.from_numpy(np.where(bad, np.nan, 0.0)))
+        check_best_scores(torch.from_numpy(np.where(bad, np.nan, 0.0)))
     nodes, offsets, trans = arrays
     nodes, trans = level_chains(nodes, trans)
     return Chains(nodes, offsets, trans)
@@ -97,5 +97,5 @@ def _placed(spans: Spans, at: Ints) -> Spans:
 
 
 def _check(log_z: Floats) -> None:
-    check_numbers(torch.from_numpy(log_z))
+    check_best_scores(torch.from_numpy(log_z))
     check_chains_resolved(log_z)

@@ -31,7 +31,7 @@ def label_names(labels: Sequence[str] | Mapping[int, str]) -> list[str]:
     return [labels[tag] for tag in range(len(labels))]
 
 
-def tags_of(name: str, tags: Any, k: int) -> Tensor | None:
+def parse_tag_mask(name: str, tags: Any, k: int) -> Tensor | None:
     """Forbidden tags as a mask; they may be a list of tags."""
     if tags is None:
         return None
@@ -48,7 +48,7 @@ def tags_of(name: str, tags: Any, k: int) -> Tensor | None:
     return mask
 
 
-def mask_of(forbidden: Any, k: int) -> Tensor | None:
+def parse_transition_mask(forbidden: Any, k: int) -> Tensor | None:
     """Forbidden transitions as a mask; they may be pairs of tags."""
     if forbidden is None:
         return None

@@ -87,7 +87,7 @@ def _common(scores: Scores) -> tuple[Scores, int, int, dict[str, Any]]:
 
 
 def evaluate(
-    scores: Scores, tags: Tensor | None, need_gradient: bool
+    scores: Scores, tags: Tensor | None, needs_gradient: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """log Z, or the log-likelihood of tags; and the marginals, less the tags."""
     check_faults(scores.nodes.device)
@@ -122,7 +122,7 @@ def evaluate(
     options |= {
         "MERGED": merged,
         "LIMIT": 1e18 if nodes.dtype == torch.float32 else 1e200,
-        "ROWS": _ROWS[padded], "HAS_TAGS": tags is not None, "GRADIENT": need_gradient,
+        "ROWS": _ROWS[padded], "HAS_TAGS": tags is not None, "GRADIENT": needs_gradient,
         "MAY_GAP": may_gap,
     }  # fmt: skip
     (scan, finish), _ = _kernels()
@@ -170,7 +170,7 @@ def gradient(scores: Scores, saved: tuple[Tensor, ...], weights: Tensor, scale: 
     return Gradient(out_nodes, out_trans, out_begin, out_end)
 
 
-def viterbi(scores: Scores, placed: bool = True) -> tuple[Tensor, Tensor]:
+def viterbi(scores: Scores, keep_gaps: bool = True) -> tuple[Tensor, Tensor]:
     """Best score (B,) and labeling (B, T), at its places or without gaps, from one launch."""
     from cliquewise.torch._triton_decode import viterbi as kernel
 
@@ -194,5 +194,5 @@ def viterbi(scores: Scores, placed: bool = True) -> tuple[Tensor, Tensor]:
         labels if mask is None else mask, values, labels, bests, orders,
         size, length, k, nodes.stride(0), nodes.stride(1), trans_b, trans_t, mask_b, mask_t,
     )  # fmt: skip
-    kernel[(size,)](*arguments, **options, PLACED=placed)
+    kernel[(size,)](*arguments, **options, PLACED=keep_gaps)
     return values, labels

@@ -1,62 +1,35 @@
-"""ChainCRF: a layer that drops in for pytorch-crf's, on the oracles of this package."""
+"""ChainCRF: a layer compatible with the one of pytorch-crf."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.errors import DataError
 from cliquewise.models.label_schemes import scheme_masks
 from cliquewise.torch import _scores
-from cliquewise.torch._tags import label_names, mask_of, tags_of
-from cliquewise.torch.chain import ChainMarginals, decode, log_likelihood, probabilities
+from cliquewise.torch._tags import label_names, parse_tag_mask, parse_transition_mask
+from cliquewise.torch._transforms import can_read, check_not_exporting, graph_break, is_exporting
+from cliquewise.torch.chain import ChainMarginals, decode, log_likelihood, marginals_of
 
 if TYPE_CHECKING:
     from cliquewise.torch.decoder import ViterbiDecoder
 
-Parameters = ParamSpec("Parameters")
-Answer = TypeVar("Answer")
+_EXPORT = "export crf.decoder(), or a module that calls crf.predict or crf.marginals"
 _REDUCTIONS = ("none", "sum", "mean", "token_mean")
-
-
-def _untraced(method: Callable[Parameters, Answer]) -> Callable[Parameters, Answer]:
-    """The method, left alone by torch.compile: the graph ends before it and goes on after it."""
-
-    @wraps(method)
-    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
-        if exporting():
-            raise UnsupportedError(
-                f"{method.__name__} of a ChainCRF cannot be exported, as compiled kernels do not "
-                "travel: export crf.decoder(), or a module that calls crf.predict"
-            )
-        if torch.compiler.is_compiling():
-            from cliquewise.torch._dynamo import run
-
-            return run(method, *args, **kwargs)
-        return method(*args, **kwargs)
-
-    return call
-
-
-def exporting() -> bool:
-    """Whether torch.export is looking on."""
-    # Not in the oldest PyTorch that is supported; under torch.compile some say that they export.
-    if torch.compiler.is_dynamo_compiling():
-        return False
-    return bool(getattr(torch.compiler, "is_exporting", bool)())
 
 
 class ChainCRF(nn.Module):
     """Conditional random field over chains, on top of any encoder.
 
-    Constructor, call, ``decode`` and parameter names are those of pytorch-crf's ``CRF``: it
-    drops in, and old weights load. Masks may have gaps, as those of the first pieces of words
-    have, and begin with one: the neighbor of a position is the next one that exists.
+    A drop-in replacement for the ``CRF`` of pytorch-crf: same constructor, call, ``decode`` and
+    parameter names, so its weights load. Unlike there, masks may have gaps and may begin with
+    one, as those of the first pieces of words do: the neighbor of a position is the next existing
+    one.
 
     Parameters
     ----------
@@ -65,7 +38,7 @@ class ChainCRF(nn.Module):
     batch_first : bool, default=False
         Whether emissions are (batch, time, labels) rather than (time, batch, labels).
     forbidden : bool Tensor of shape (num_tags, num_tags) or list of pairs of tags, optional
-        Transitions that cannot be: a mask, or pairs (tag, next tag).
+        Impossible transitions: a mask, or pairs (tag, next tag).
     forbidden_starts, forbidden_ends : bool Tensor of shape (num_tags,) or list of tags, optional
         Tags that cannot come first, or last: a mask, or the tags.
 
@@ -74,7 +47,7 @@ class ChainCRF(nn.Module):
     start_transitions, end_transitions : Parameter of shape (num_tags,)
     transitions : Parameter of shape (num_tags, num_tags)
     labels : list of str or None
-        The names of the tags, which :meth:`from_scheme` knows.
+        The names of the tags, set by :meth:`from_scheme`.
 
     Examples
     --------
@@ -113,9 +86,11 @@ class ChainCRF(nn.Module):
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         # Not in the state_dict: old weights have no such entry.
-        self.register_buffer("forbidden", mask_of(forbidden, num_tags), persistent=False)
+        self.register_buffer(
+            "forbidden", parse_transition_mask(forbidden, num_tags), persistent=False
+        )
         for name, tags in (("starts", forbidden_starts), ("ends", forbidden_ends)):
-            mask = tags_of(f"forbidden_{name}", tags, num_tags)
+            mask = parse_tag_mask(f"forbidden_{name}", tags, num_tags)
             self.register_buffer(f"forbidden_{name}", mask, persistent=False)
         self.reset_parameters()
 
@@ -123,15 +98,15 @@ class ChainCRF(nn.Module):
     def from_scheme(
         cls, scheme: str, labels: Sequence[str] | Mapping[int, str], batch_first: bool = False
     ) -> ChainCRF:
-        """A layer that knows only labelings of a span scheme: others have probability 0.
+        """Create a layer in which labelings that violate a span scheme have probability 0.
 
         Parameters
         ----------
         scheme : {"BIO", "BIOES", "IO"}
-            ``IOB2`` and ``IOBES`` are other names of the first two. ``IO`` forbids nothing.
+            ``IOB2`` and ``IOBES`` are synonyms of the first two. ``IO`` forbids nothing.
         labels : sequence of str, or mapping from int to str
-            The names of the tags 0, 1, ...: ``O`` or ``<letter>-<type>``. A mapping is the
-            ``id2label`` of a transformers config.
+            The names of the tags 0, 1, ...: ``O`` or ``<letter>-<type>``. A mapping has the form
+            of ``id2label`` in a transformers config.
         batch_first : bool, default=False
 
         Examples
@@ -152,16 +127,16 @@ class ChainCRF(nn.Module):
         return crf
 
     def reset_parameters(self) -> None:
-        """Draw all weights from a uniform distribution between -0.1 and 0.1."""
+        """Initialize all weights uniformly between -0.1 and 0.1."""
         for weight in (self.start_transitions, self.end_transitions, self.transitions):
             nn.init.uniform_(weight, -0.1, 0.1)
 
     def extra_repr(self) -> str:
-        """What ``print`` shows."""
+        """Describe the layer for ``print``."""
         return f"num_tags={self.num_tags}, batch_first={self.batch_first}"
 
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Transition, begin and end scores, -inf where they are forbidden."""
+        """Return transition, begin and end scores, -inf where forbidden."""
         own = (self.transitions, self.start_transitions, self.end_transitions)
         never = (self.forbidden, self.forbidden_starts, self.forbidden_ends)
         trans, begin, end = (
@@ -170,7 +145,7 @@ class ChainCRF(nn.Module):
         return trans, begin, end
 
     def scores(self, emissions: Tensor, mask: Tensor | None = None) -> _scores.Scores:
-        """The scores of a batch, checked; the mask may have gaps."""
+        """Return the checked scores of a batch; the mask may have gaps."""
         _scores.check_tensor("emissions", emissions)
         if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
             order = "batch, time" if self.batch_first else "time, batch"
@@ -193,10 +168,10 @@ class ChainCRF(nn.Module):
         hint = ""
         if tuple(value.shape) == shape[::-1]:
             order = "batch before time" if self.batch_first else "time before batch"
-            hint = f" (this layer has batch_first={self.batch_first}: {order}, everywhere)"
+            hint = f" (this layer has batch_first={self.batch_first}: {order})"
         raise DataError(f"{name} must have shape {shape}, not {tuple(value.shape)}{hint}")
 
-    @_untraced
+    @graph_break
     def forward(
         self,
         emissions: Tensor,
@@ -204,20 +179,20 @@ class ChainCRF(nn.Module):
         mask: Tensor | None = None,
         reduction: str = "sum",
     ) -> Tensor:
-        """Log-likelihood of the tags.
+        """Compute the log-likelihood of the tags.
 
         Parameters
         ----------
         emissions : Tensor of shape (T, B, K), or (B, T, K) with ``batch_first``
         tags : integer Tensor of shape (T, B) or (B, T)
-            Positions with a tag of -100 are left out, whatever the mask says.
+            Positions tagged -100 are left out, in addition to masked ones.
         mask : Tensor of the shape of tags, optional
-            True or 1 at the positions that exist.
+            True or 1 at existing positions.
         reduction : {"none", "sum", "mean", "token_mean"}
             Over sequences; ``token_mean`` divides by the number of positions.
         """
         if reduction not in _REDUCTIONS:
-            raise DataError(f"invalid reduction: {reduction}; they are {', '.join(_REDUCTIONS)}")
+            raise DataError(f"invalid reduction: {reduction}; choose from {', '.join(_REDUCTIONS)}")
         scores = self.scores(emissions, mask)
         _scores.check_tensor("tags", tags)
         self._check_shape("tags", tags, emissions)
@@ -230,17 +205,17 @@ class ChainCRF(nn.Module):
             self._check_possible(value, scores, tags)
         if reduction != "token_mean":
             return value
-        known = _scores.without_ignored(tags, scores.mask)
+        known = _scores.mask_ignored(tags, scores.mask)
         count: Any = tags.numel() if known is None else known.sum()
-        if not isinstance(count, Tensor) or count.device.type == "cpu":
-            _scores.check_examples(int(count))
+        if not isinstance(count, Tensor) or can_read(count):
+            _scores.check_nonempty(int(count))
         return value / count
 
     def _check_possible(self, value: Tensor, scores: _scores.Scores, tags: Tensor) -> None:
-        """Name tags that are forbidden, on the CPU, where nothing has to be waited for."""
-        if value.device.type != "cpu" or not bool((value == -torch.inf).any()):
+        """Raise on the CPU if tags are forbidden, and name them."""
+        if not can_read(value) or not bool((value == -torch.inf).any()):
             return
-        scores, tags, _ = _scores.close_tagged(scores, tags)
+        scores, tags, _ = _scores.remove_untagged(scores, tags)
         for row, (labels, n) in enumerate(zip(tags, scores.lengths().tolist())):
             own = labels[:n].tolist()
             pairs = [(a, b) for a, b in pairwise(own) if self._no(self.forbidden, a, b)]
@@ -253,45 +228,45 @@ class ChainCRF(nn.Module):
             else:
                 continue
             raise DataError(
-                f"the tags of sequence {row} are impossible: {what}. Repair the tags (those of a "
-                "cut piece of text may begin inside a span), or leave the position out with -100"
+                f"the tags of sequence {row} are impossible: {what}. Fix the tags (text that was "
+                "cut may begin inside a span), or leave the position out with -100"
             )
 
     @staticmethod
     def _no(mask: Tensor | None, *at: int) -> bool:
         return mask is not None and bool(mask[at])
 
-    @_untraced
+    @graph_break
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
-        """Best labels of every sequence: a list of those at the positions that exist.
+        """Return the best labels of every sequence, without masked positions.
 
-        So a list is as long as its row of the mask has ones, and not as the row where it has
-        gaps; :meth:`predict` has the labels at their places.
+        :meth:`predict` returns a tensor with the labels at their positions.
         """
+        check_not_exporting("ChainCRF.decode", _EXPORT)
         scores = self.scores(emissions, mask)
-        value, labels = decode(scores, placed=False)
+        value, labels = decode(scores, keep_gaps=False)
         rows: list[list[int]] = labels.tolist()
-        _scores.check_numbers(value)
+        _scores.check_best_scores(value)
         if scores.mask is None:
             return rows
         lengths: list[int] = scores.mask.sum(1).tolist()
         return [row[:n] for row, n in zip(rows, lengths)]
 
     def predict(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Best labels as a tensor (B, T), whatever ``batch_first``; -100 where the mask is False.
+        """Return the best labels as a tensor (B, T), -100 at masked positions.
 
-        What `transformers.Trainer` and metrics on padded arrays want. Scores that are NaN, or that
-        forbid every labeling, have no best labels: that is an error, or, on a GPU, which is not
-        waited for, all are -100.
-        ``torch.export`` gets the operations of :meth:`decoder`.
+        The batch comes first, whatever ``batch_first``, as `transformers.Trainer` and metrics
+        expect. If scores are NaN or forbid every labeling, there are no best labels: the CPU
+        raises an error, and on a GPU, which would have to be waited for, all labels are -100.
+        ``torch.export`` records the operations of :meth:`decoder`.
         """
-        if exporting():
-            from cliquewise.torch.decoder import plain_decode
+        if is_exporting():
+            from cliquewise.torch.decoder import decode_exportable
 
-            return plain_decode(emissions, mask, self.tables(), self.batch_first)[0]
+            return decode_exportable(emissions, mask, self.tables(), self.batch_first)[0]
         return self._predict(emissions, mask)
 
-    @_untraced
+    @graph_break
     def _predict(self, emissions: Tensor, mask: Tensor | None) -> Tensor:
         scores = self.scores(emissions, mask)
         value, labels = decode(scores)
@@ -300,10 +275,10 @@ class ChainCRF(nn.Module):
         if value.is_cuda:
             none = value.isnan() | (value == -torch.inf)
             return labels.masked_fill(none.unsqueeze(1), _scores.IGNORED)
-        _scores.check_numbers(value)
+        _scores.check_best_scores(value)
         return labels
 
-    @_untraced
+    @graph_break
     def predict_spans(
         self,
         emissions: Tensor,
@@ -315,21 +290,21 @@ class ChainCRF(nn.Module):
         threshold: float | None = None,
         k: int | None = None,
     ) -> list[list[Any]]:
-        """The spans (entities, chunks) of every sequence, as `SequenceTagger.predict_spans`.
+        """Find the spans (entities, chunks) of every sequence, as `SequenceTagger.predict_spans`.
 
         Parameters
         ----------
         emissions, mask
-            As in :meth:`decode`, on any device; probabilities are computed on the CPU, in float64.
+            As in :meth:`decode`, on any device. Probabilities are computed on the CPU in float64.
         labels : sequence of str, or mapping from int to str, optional
-            The names of the tags, ``O`` or ``<prefix>-<type>``; by default those that
-            :meth:`from_scheme` was given.
+            The names of the tags, ``O`` or ``<prefix>-<type>``; by default those of
+            :meth:`from_scheme`.
         proba : bool, default=False
-            Add the probability that exactly this span with this type is there. ``threshold``,
-            ``k`` and ``candidates="all"`` imply it.
+            Add the probability of exactly this span with this type. Implied by ``threshold``,
+            ``k`` and ``candidates="all"``.
         candidates : {"best", "all"}, default="best"
-            The spans of the best labeling, or all that are possible: these may overlap, and need
-            a ``threshold`` or a ``k``.
+            The spans of the best labeling, or all possible spans, which may overlap and need a
+            ``threshold`` or a ``k``.
         threshold : float, optional
             Leave out less probable spans.
         k : int, optional
@@ -338,8 +313,8 @@ class ChainCRF(nn.Module):
         Returns
         -------
         list of lists of (start, end, type) or (start, end, type, probability)
-            Named tuples. Positions are those of the emissions, gaps of the mask counted; ``end``
-            is the one after the last that the mask has, whatever gap follows.
+            Named tuples. Positions count masked ones; ``end`` is one past the last existing
+            position of the span.
 
         Examples
         --------
@@ -353,33 +328,37 @@ class ChainCRF(nn.Module):
         >>> crf.predict_spans(emissions, mask, proba=True)[0][0].probability > 0.9
         True
         """
+        check_not_exporting("ChainCRF.predict_spans", _EXPORT)
         from cliquewise.torch._spans import find_spans, span_labels
 
         names = span_labels(self.labels if labels is None else labels, self.num_tags)
         return find_spans(self.scores(emissions, mask), names, proba, candidates, threshold, k)
 
     def decoder(self) -> ViterbiDecoder:
-        """The present weights as a module of plain tensor operations, to be exported."""
+        """Return the current weights as a module of plain tensor operations, for export."""
         from cliquewise.torch.decoder import ViterbiDecoder
 
         return ViterbiDecoder(*self.tables(), self.batch_first).eval()
 
-    @_untraced
+    @graph_break
     def marginals(self, emissions: Tensor, mask: Tensor | None = None) -> ChainMarginals:
-        """Probabilities of the labels, (B, T, K) whatever ``batch_first``; and log Z, edges."""
-        return probabilities(self.scores(emissions, mask))
+        """Compute log Z and the probabilities of labels (B, T, K) and of pairs of labels.
 
-    @_untraced
-    def top_k(self, emissions: Tensor, k: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The scores (B, k) of the k best labelings and these (B, k, T), best first.
-
-        Labels are 0 where the mask is False.
+        The batch comes first, whatever ``batch_first``. ``torch.export`` records plain operations.
         """
-        from cliquewise.torch.draws import best_k
+        return marginals_of(self.scores(emissions, mask))
 
-        return best_k(self.scores(emissions, mask), k)
+    @graph_break
+    def top_k(self, emissions: Tensor, k: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Compute scores (B, k) and labels (B, k, T) of the k best labelings, best first.
 
-    @_untraced
+        Labels are 0 at masked positions.
+        """
+        from cliquewise.torch.sampling import top_k_of
+
+        return top_k_of(self.scores(emissions, mask), k)
+
+    @graph_break
     def sample(
         self,
         emissions: Tensor,
@@ -387,7 +366,7 @@ class ChainCRF(nn.Module):
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Independent draws, (n, B, T); 0 where the mask is False."""
-        from cliquewise.torch.draws import draw
+        """Sample n independent labelings, (n, B, T); 0 at masked positions."""
+        from cliquewise.torch.sampling import sample_from
 
-        return draw(self.scores(emissions, mask), n, generator)
+        return sample_from(self.scores(emissions, mask), n, generator)

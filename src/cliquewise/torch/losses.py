@@ -18,39 +18,40 @@ from cliquewise.data.dataset import MOST_COST
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.torch import chain
 from cliquewise.torch._scores import (
-    Places,
+    GapMap,
     Scores,
-    check_examples,
-    close_tagged,
+    check_nonempty,
     make_scores,
     path_score,
+    remove_untagged,
 )
-from cliquewise.torch.smoothing import check_gamma, l2_smoothed_max, smoothed_best
+from cliquewise.torch._transforms import can_read, graph_break
+from cliquewise.torch.smoothing import check_gamma, l2_smoothed_max, smoothed_max_of
 
-#: The losses, in the words of the package.
+#: Names of the losses, as in the rest of the package.
 LOSSES = ("log", "hinge", "smooth_hinge", "softmax_margin")
 
 
 def check_loss(loss: str) -> None:
-    """Refuse a loss that there is not."""
+    """Raise unless the loss is known."""
     if loss not in LOSSES:
-        raise UnsupportedError(f"unknown loss {loss!r}; the losses are: {', '.join(LOSSES)}")
+        raise UnsupportedError(f"unknown loss {loss!r}; choose from {', '.join(LOSSES)}")
 
 
 def reduce(values: Tensor, reduction: str) -> Tensor:
-    """``none``, ``sum`` or ``mean`` over examples."""
+    """Reduce losses over examples: ``none``, ``sum`` or ``mean``."""
     if reduction == "none":
         return values
     if reduction == "mean":
-        check_examples(len(values))
+        check_nonempty(len(values))
         return values.mean()
     if reduction == "sum":
         return values.sum()
-    raise UnsupportedError(f"unknown reduction {reduction!r}; they are: none, sum, mean")
+    raise UnsupportedError(f"unknown reduction {reduction!r}; choose from none, sum, mean")
 
 
-def _costs(cost: Any, tags: Tensor, scores: Scores, places: Places) -> Tensor:
-    """What every label costs at every position, (B, T, K) without gaps; nothing the true one."""
+def _costs(cost: Any, tags: Tensor, scores: Scores, gaps: GapMap) -> Tensor:
+    """Return the cost of every label at every position, (B, T, K) without gaps; 0 if true."""
     nodes, mask = scores.nodes, scores.mask
     size, length, k = nodes.shape
     try:
@@ -65,11 +66,11 @@ def _costs(cost: Any, tags: Tensor, scores: Scores, places: Places) -> Tensor:
     if given.dim() == 0:
         own = given.expand(nodes.shape)
     elif given.shape == (k, k):
-        if given.device.type == "cpu" and bool(given.diagonal().any()):
-            raise DataError("cost of a true label must be 0: the diagonal of the table")
+        if can_read(given) and bool(given.diagonal().any()):
+            raise DataError("the costs of true labels, the diagonal of the table, must be 0")
         own = given[tags]
     elif given.dim() == 3 and all(n in (1, m) for n, m in zip(given.shape, nodes.shape)):
-        own = places.take(given.expand(nodes.shape))
+        own = gaps.compact(given.expand(nodes.shape))
     else:
         raise DataError(
             f"cost has shape {tuple(given.shape)}; it must be a number, a table (K, K) = {(k, k)} "
@@ -78,12 +79,13 @@ def _costs(cost: Any, tags: Tensor, scores: Scores, places: Places) -> Tensor:
     if mask is not None:
         own = own.masked_fill(~mask.unsqueeze(-1), 0.0)
     own = own.scatter(-1, tags.unsqueeze(-1), 0.0)
-    # On a GPU nobody waits to look: what is no cost makes the loss NaN, or infinite.
-    if own.device.type == "cpu" and not bool(((own >= 0) & (own <= MOST_COST)).all()):
+    # Not checked on a GPU, which would have to be waited for: there the loss becomes NaN or inf.
+    if can_read(own) and not bool(((own >= 0) & (own <= MOST_COST)).all()):
         raise DataError(f"cost must be numbers between 0 and {MOST_COST:g}")
     return own
 
 
+@graph_break
 def chain_loss(
     loss: str,
     tags: Tensor,
@@ -98,27 +100,26 @@ def chain_loss(
     k: int = 5,
     reduction: str = "mean",
 ) -> Tensor:
-    """A structured loss of a batch of chains.
+    """Compute a structured loss of a batch of chains.
 
     Parameters
     ----------
     loss : {"log", "hinge", "smooth_hinge", "softmax_margin"}
     tags : integer Tensor of shape (B, T)
-        The true labels. Any number will do where the mask is False, and a position with -100 is
-        left out like these. That the others are labels is looked at on the CPU; on a GPU the
-        kernels find it out, and the loss is NaN or PyTorch says so.
+        The true labels. Masked positions may hold any value, and positions tagged -100 are left
+        out as well. Invalid labels raise an error on the CPU; on a GPU the loss is NaN, or
+        PyTorch raises an error later.
     nodes, transitions, begin, end, mask
         As in :func:`cliquewise.torch.log_partition`.
     cost : float or Tensor, default=1.0
-        What wrong labels cost, for all losses but ``log``. A number: that, each (Hamming). A table
-        (K, K): ``cost[a, b]`` where ``a`` is true and ``b`` is predicted, as in
-        ``SequenceTagger(cost=...)``. A tensor of three dimensions that broadcasts to (B, T, K):
-        what each label costs at each position, so that (B, T, 1) has weights of tokens. The true
-        label costs nothing, whatever stands there.
+        The cost of wrong labels, for all losses except ``log``. A number is the cost of each
+        wrong label (Hamming). A table (K, K) has ``cost[true, predicted]``, as in
+        ``SequenceTagger(cost=...)``. A tensor that broadcasts to (B, T, K) has the cost of each
+        label at each position; (B, T, 1) weights tokens. True labels always cost 0.
     gamma : float
         Smoothing of ``smooth_hinge`` and ``softmax_margin``.
     k : int
-        Labelings that ``smooth_hinge`` may weigh.
+        Number of labelings that may have weight in ``smooth_hinge``.
     reduction : {"mean", "sum", "none"}
 
     Examples
@@ -127,7 +128,7 @@ def chain_loss(
     >>> nodes = torch.tensor([[[0.0, 1.0], [3.0, 0.0]]])
     >>> chain_loss("hinge", torch.tensor([[0, 0]]), nodes, torch.zeros(2, 2))
     tensor(2.)
-    >>> table = torch.tensor([[0.0, 5.0], [1.0, 0.0]])  # dear: 1 where 0 is true
+    >>> table = torch.tensor([[0.0, 5.0], [1.0, 0.0]])  # 1 is expensive where 0 is true
     >>> chain_loss("hinge", torch.tensor([[0, 0]]), nodes, torch.zeros(2, 2), cost=table)
     tensor(8.)
     """
@@ -141,17 +142,17 @@ def chain_loss(
                 "to the scores of wrong labels"
             )
         return reduce(-chain.log_likelihood(scores, tags), reduction)
-    scores, tags, places = close_tagged(scores, tags)
-    padded = scores._replace(nodes=scores.nodes + _costs(cost, tags, scores, places))
+    scores, tags, gaps = remove_untagged(scores, tags)
+    padded = scores._replace(nodes=scores.nodes + _costs(cost, tags, scores, gaps))
     if loss == "hinge":
-        worst, _ = chain.best(padded)
+        worst, _ = chain.viterbi_of(padded)
     else:
-        worst = smoothed_best(padded, "l2" if loss == "smooth_hinge" else "entropy", gamma, k)
+        worst = smoothed_max_of(padded, "l2" if loss == "smooth_hinge" else "entropy", gamma, k)
     return reduce(worst - path_score(scores, tags), reduction)
 
 
 def maximum(loss: str, gamma: float) -> Callable[[Tensor], Tensor]:
-    """The (smoothed) maximum over the last axis that belongs to a loss with a cost."""
+    """Return the (smoothed) maximum over the last axis for a loss with a cost."""
     if loss == "hinge":
         return lambda scores: scores.amax(-1)
     if loss == "smooth_hinge":
@@ -160,7 +161,7 @@ def maximum(loss: str, gamma: float) -> Callable[[Tensor], Tensor]:
 
 
 class CandidateLoss(nn.Module):
-    """Loss of choosing one of many candidates (windows of an image, answers, parses).
+    """Loss for choosing one of many candidates (windows of an image, answers, parses).
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ class CandidateLoss(nn.Module):
         self.loss, self.gamma, self.reduction = loss, gamma, reduction
 
     def extra_repr(self) -> str:
-        """What ``print`` shows."""
+        """Describe the loss for ``print``."""
         return f"{self.loss!r}, gamma={self.gamma}"
 
     def forward(
@@ -196,11 +197,11 @@ class CandidateLoss(nn.Module):
         costs: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """The loss of scores (B, M) for true candidates (B,).
+        """Compute the loss of scores (B, M) for true candidates (B,).
 
-        ``costs`` (B, M) is the task loss of every candidate (0 or 1 by default; log has none);
-        ``mask`` (B, M) is False where there is no candidate. A target where there is none is an
-        error (on a GPU, which is not waited for, the loss is infinite).
+        ``costs`` (B, M) is the task loss of every candidate (0 or 1 by default; not used by
+        ``log``); ``mask`` (B, M) is False where there is no candidate. A masked target raises an
+        error on the CPU; on a GPU the loss is infinite.
         """
         if scores.dim() != 2 or target.shape != scores.shape[:1]:
             raise DataError(
@@ -221,14 +222,14 @@ class CandidateLoss(nn.Module):
 
 
 def _check_target(target: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
-    """True candidates as 64-bit integers; that they are candidates is looked at on the CPU."""
+    """Return true candidates as int64; their range is checked on the CPU."""
     count = scores.shape[1]
     if target.dtype == torch.bool or target.is_floating_point() or target.is_complex():
-        raise DataError(f"target must be integers, not {target.dtype}: take target.long()")
+        raise DataError(f"target must be integers, not {target.dtype}: use target.long()")
     if mask is not None and mask.shape != scores.shape:
         raise DataError(f"mask must have shape {tuple(scores.shape)}, not {tuple(mask.shape)}")
     target = target.long()
-    if target.device.type != "cpu":
+    if not can_read(target):
         return target
     wrong = (target < 0) | (target >= count)
     if bool(wrong.any()):
@@ -241,7 +242,6 @@ def _check_target(target: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor
         if not bool(there.all()):
             row = int((~there).nonzero()[0, 0])
             raise DataError(
-                f"target[{row}] = {int(target[row])} is not there: the mask is False at the true "
-                "candidate"
+                f"target[{row}] = {int(target[row])} is masked out: the true candidate must exist"
             )
     return target

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from cliquewise.errors import DataError
-from cliquewise.torch._scores import IGNORED, check_tensor, without_ignored
+from cliquewise.torch._scores import IGNORED, check_tensor, mask_ignored
 from cliquewise.torch._tags import label_names
-from cliquewise.torch.crf import ChainCRF, exporting
+from cliquewise.torch._transforms import is_exporting
+from cliquewise.torch.crf import ChainCRF
 
 
 class TokenOutput(dict[str, Any]):
@@ -169,7 +170,7 @@ class TokenClassifier(nn.Module):
         if not self.training:
             output["predictions"] = self.crf.predict(emissions, mask)
         # A type of its own would have to be known where an exported model runs.
-        return dict(output) if exporting() else output  # type: ignore[return-value]
+        return dict(output) if is_exporting() else output  # type: ignore[return-value]
 
     def _score(
         self,
@@ -198,7 +199,7 @@ class TokenClassifier(nn.Module):
         if mask is not None and mask is not attention_mask and attention_mask is not None:
             mask = mask & attention_mask.bool()
         if labels is not None:
-            mask = without_ignored(labels, mask)
+            mask = mask_ignored(labels, mask)
         return emissions, mask
 
     @torch.no_grad()

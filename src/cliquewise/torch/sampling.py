@@ -1,4 +1,4 @@
-"""The k best labelings of chains, and independent draws, for batches on any device."""
+"""The k best labelings of chains, and random labelings, for batches on any device."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from torch import Tensor
 
 from cliquewise.errors import DataError
 from cliquewise.torch import _plain
-from cliquewise.torch._scores import Scores, check_count, close, make_scores, path_score
+from cliquewise.torch._scores import Scores, check_count, make_scores, path_score, remove_gaps
+from cliquewise.torch._transforms import graph_break, is_transformed
 
 
+@graph_break
 def top_k(
     nodes: Tensor,
     transitions: Tensor,
@@ -18,19 +20,19 @@ def top_k(
     end: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The k best labelings of every chain, best first, all different.
+    """Compute the k best labelings of every chain, best first, all different.
 
     Parameters
     ----------
     nodes, transitions, begin, end, mask
         As in :func:`cliquewise.torch.log_partition`.
     k : int
-        How many.
+        Number of labelings.
 
     Returns
     -------
     scores : Tensor of shape (B, k)
-        ``-inf`` past the number of feasible labelings. Differentiable.
+        ``-inf`` beyond the number of feasible labelings. Differentiable.
     labels : Tensor of shape (B, k, T)
 
     Examples
@@ -40,26 +42,26 @@ def top_k(
     >>> scores.tolist(), labels.tolist()
     ([[4.0, 3.0]], [[[1, 0], [0, 0]]])
     """
-    return best_k(make_scores(nodes, transitions, begin, end, mask), k)
+    return top_k_of(make_scores(nodes, transitions, begin, end, mask), k)
 
 
-def best_k(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
-    """`top_k` of checked scores."""
+def top_k_of(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
+    """Compute `top_k` of checked scores."""
     check_count("k", k, 1)
-    scores, places = close(scores)
+    scores, gaps = remove_gaps(scores)
     with torch.no_grad():
         best, labels = _best_lists(scores, k)
     found = path_score(scores, labels.transpose(0, 1)).transpose(0, 1)
-    # Where a score is NaN so are all lists, and the paths need not pass it.
+    # The best paths may avoid the NaN that spoiled their scores.
     found = torch.where(best.isnan(), torch.full_like(found, torch.nan), found)
     found = torch.where(best == -torch.inf, torch.full_like(found, -torch.inf), found)
-    return found, places.put_labels(labels.transpose(0, 1)).transpose(0, 1)
+    return found, gaps.restore_labels(labels.transpose(0, 1)).transpose(0, 1)
 
 
 def _best_lists(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
-    """Scores of the k labelings per chain up to a constant, (B, k), and these (B, k, T).
+    """Return scores up to a constant (B, k), and labelings (B, k, T), of the best labelings.
 
-    ``-inf`` past the number of feasible labelings.
+    Scores are ``-inf`` beyond the number of feasible labelings.
     """
     size, length, n = scores.nodes.shape
     device = scores.nodes.device
@@ -75,7 +77,7 @@ def _best_lists(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
     own = torch.arange(n * k, device=device).expand(size, -1)
     back = []
     for t in range(1, length):
-        table = _plain._table(scores.trans, t).repeat_interleave(k, dim=-2)
+        table = _plain.table_at(scores.trans, t).repeat_interleave(k, dim=-2)
         best, origin = (lists.unsqueeze(-1) + table).topk(k, dim=1)
         new = (best + nodes[t].unsqueeze(1)).transpose(1, 2).flatten(1)
         # Shifted to keep the digits that matter in long chains.
@@ -102,6 +104,7 @@ def _best_lists(scores: Scores, k: int) -> tuple[Tensor, Tensor]:
     return best, out
 
 
+@graph_break
 def sample(
     nodes: Tensor,
     transitions: Tensor,
@@ -112,10 +115,10 @@ def sample(
     *,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Independent exact draws of labelings, shape (n, B, T).
+    """Sample n independent labelings from the exact distribution, shape (n, B, T).
 
-    Arguments as in :func:`cliquewise.torch.log_partition`; ``generator`` makes the draws
-    repeatable. Labels are 0 where there is no position, or nothing feasible.
+    Parameters are those of :func:`cliquewise.torch.log_partition`; a ``generator`` makes the
+    samples reproducible. Labels are 0 at masked positions and in infeasible chains.
 
     Examples
     --------
@@ -125,12 +128,12 @@ def sample(
     >>> draws.shape, draws[0].tolist()
     (torch.Size([3, 1, 2]), [[0, 1]])
     """
-    return draw(make_scores(nodes, transitions, begin, end, mask), n, generator)
+    return sample_from(make_scores(nodes, transitions, begin, end, mask), n, generator)
 
 
-def draw(scores: Scores, n: int, generator: torch.Generator | None) -> Tensor:
-    """`sample` of checked scores."""
-    scores, places = close(scores)
+def sample_from(scores: Scores, n: int, generator: torch.Generator | None) -> Tensor:
+    """Sample from checked scores."""
+    scores, gaps = remove_gaps(scores)
     size, length, k = scores.nodes.shape
     device = scores.nodes.device
     check_count("n", n, 0)
@@ -138,23 +141,23 @@ def draw(scores: Scores, n: int, generator: torch.Generator | None) -> Tensor:
         return torch.zeros(n, size, length, dtype=torch.long, device=device)
     with torch.no_grad():
         _, trans, alphas, total = _plain.log_messages(scores)
-        if bool(total.isnan().any()):
+        if not is_transformed() and bool(total.isnan().any()):
             row = int(total.isnan().nonzero()[0, 0])
-            raise DataError(f"the scores of chain {row} contain NaN: nothing can be drawn")
-        y = _draw(alphas[-1].expand(n, -1, -1), generator)
+            raise DataError(f"the scores of chain {row} contain NaN: cannot sample labelings")
+        y = _sample_rows(alphas[-1].expand(n, -1, -1), generator)
         labels = [y]
         for t in range(length - 1, 0, -1):
-            table = _plain._table(trans, t)
+            table = _plain.table_at(trans, t)
             columns = table.mT.expand(size, k, k)[torch.arange(size, device=device), y]
-            new = _draw(alphas[t - 1] + columns, generator)
+            new = _sample_rows(alphas[t - 1] + columns, generator)
             y = new if scores.mask is None else torch.where(scores.mask[:, t], new, y)
             labels.append(y)
         out = torch.stack(labels[::-1], 2)
         out = out.masked_fill((total < _plain.FORBIDDEN / 2)[None, :, None], 0)
-    return places.put_labels(out if scores.mask is None else out.masked_fill(~scores.mask, 0))
+    return gaps.restore_labels(out if scores.mask is None else out.masked_fill(~scores.mask, 0))
 
 
-def _draw(logits: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One index per row of the last axis."""
+def _sample_rows(logits: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Sample one index per row of the last axis."""
     rows = torch.softmax(logits, -1).reshape(-1, logits.shape[-1])
     return torch.multinomial(rows, 1, generator=generator).view(logits.shape[:-1])

@@ -1,0 +1,68 @@
+"""Detection of torch.compile, torch.export and torch.func around the current call.
+
+Compiled kernels work on plain tensors. Under torch.func, forward-mode differentiation and
+torch.export, functions record plain tensor operations instead, which all of these understand.
+Under torch.compile, the graph breaks around a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from cliquewise.errors import UnsupportedError
+
+Parameters = ParamSpec("Parameters")
+Answer = TypeVar("Answer")
+
+
+def is_exporting() -> bool:
+    """Whether torch.export traces this call."""
+    # torch.compile may set the same flag; the function is missing in the oldest versions.
+    if torch.compiler.is_dynamo_compiling():
+        return False
+    return bool(getattr(torch.compiler, "is_exporting", bool)())
+
+
+def is_transformed() -> bool:
+    """Whether torch.func, forward-mode differentiation or torch.export traces this call."""
+    return (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or is_exporting()
+    )
+
+
+def is_capturing(tensor: Tensor) -> bool:
+    """Whether a CUDA graph is being captured, so the tensor has no values yet."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def can_read(tensor: Tensor) -> bool:
+    """Whether the values of a tensor can be read without waiting for a GPU."""
+    return tensor.device.type == "cpu" and not is_transformed()
+
+
+def graph_break(method: Callable[Parameters, Answer]) -> Callable[Parameters, Answer]:
+    """Decorate a function to run outside the graphs of torch.compile, unchanged."""
+
+    @wraps(method)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
+        if torch.compiler.is_compiling() and not is_exporting():
+            from cliquewise.torch._dynamo import run
+
+            return run(method, *args, **kwargs)
+        return method(*args, **kwargs)
+
+    return call
+
+
+def check_not_exporting(name: str, instead: str) -> None:
+    """Raise if torch.export traces this call."""
+    if is_exporting():
+        raise UnsupportedError(f"{name} cannot be exported; {instead}")
