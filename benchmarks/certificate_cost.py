@@ -49,7 +49,7 @@ from cliquewise.solvers.svrg import SVRG
 
 #: Proofs that solvers make within their steps.
 WITHIN: list[tuple[type, str]] = [
-    (ChainDuals, "dual"), (GraphDuals, "dual"), (CliqueAscent, "certify"), (LBFGS, "_certificate"),
+    (ChainDuals, "dual"), (GraphDuals, "dual"), (CliqueAscent, "certify"), (LBFGS, "certify"),
     (LabelSetFactors, "_prove"), (Subgradient, "_dual"), (SVRG, "_bound"),
 ]  # fmt: skip
 
@@ -237,7 +237,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Solver, Any
         for cls in registered(kind):
             if arguments.only and cls.name not in arguments.only:
                 continue
-            for loss in sorted(cls.works_on[kind]):
+            for loss in sorted(cls.capabilities.losses[kind]):
                 problem, solver = make(loss, 60 if arguments.quick else arguments.examples), cls()
                 if cls.name == "owlqn" and loss == "log":
                     problem = problem.elastic(0.3)

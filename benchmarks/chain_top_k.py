@@ -39,7 +39,7 @@ def main() -> None:
     from cliquewise._kernels.chain.top_k import batch_top_k
     from cliquewise.models.chain import ChainModel
     from cliquewise.problems.chain import ChainProblem
-    from cliquewise.solvers.base import get
+    from cliquewise.solvers.registry import get
     from cliquewise.solvers.run import run
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

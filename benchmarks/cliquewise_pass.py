@@ -49,11 +49,11 @@ def main() -> None:
     for size in given.sizes:
         problem, solver, rng = grids(size, given.labels), IDAL(inner=1.0), np.random.default_rng(0)
         state = solver.init(problem)
-        state, _ = solver.step(problem, state, rng)
+        solver.step(problem, state, rng)
         times = []
         for _ in range(3):
             begin = time.process_time()
-            state, _ = solver.step(problem, state, rng)
+            solver.step(problem, state, rng)
             times.append(time.process_time() - begin)
         bytes_ = state_bytes(state) + sum(a.nbytes for a in problem.cliques)
         rows.append([problem.data.n_edges, problem.n_cliques, min(times), bytes_ / 2**20,

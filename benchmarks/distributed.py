@@ -119,7 +119,8 @@ def rounds(paths: list[Path], C: float, tol: float) -> list[dict[str, Any]]:
     """Passes and bytes to ``tol`` from several starts."""
     from cliquewise.distributed.partition import local_solution
     from cliquewise.distributed.problem import ClusterProblem
-    from cliquewise.solvers.base import Start, get
+    from cliquewise.solvers.base import Start
+    from cliquewise.solvers.registry import get
     from cliquewise.solvers.run import run
 
     like, parts = local_parts(paths, C)

@@ -62,7 +62,7 @@ def train_ours(data, classes, c1, c2, tol):
     """Curve of our objective, weights and certificate."""
     from cliquewise.models.chain import ChainModel
     from cliquewise.problems.chain import ChainProblem
-    from cliquewise.solvers.base import choose
+    from cliquewise.solvers.planner import choose
     from cliquewise.solvers.run import run
 
     def problem_of(part):

@@ -51,10 +51,10 @@ def clock(function: Any, device: str) -> tuple[float, Any]:
 def drive(problem: Any, solver: Any, state: Any, tol: float, seconds: float = np.inf) -> Any:
     """A run from a state that is there: only training is timed."""
     run = Run(
-        problem, solver, tol=tol, max_epochs=3000, max_seconds=seconds,
+        problem=problem, solver=solver, tol=tol, max_epochs=3000, max_seconds=seconds,
         rng=np.random.default_rng(0), callback=None, checkpoint=None, checkpoint_seconds=60.0,
     )  # fmt: skip
-    return run.go(state)
+    return run.train(state)
 
 
 # ---- one problem, both ways
@@ -63,7 +63,7 @@ def drive(problem: Any, solver: Any, state: Any, tol: float, seconds: float = np
 def on_device(problem: Any, device: str, **options: Any) -> dict[str, Any]:
     """Setup, training to every tolerance, memory."""
     solver = DeviceLBFGS(device, **options)
-    cold, _ = clock(lambda: solver.begin(problem), device)
+    cold, _ = clock(lambda: solver.init(problem), device)
     row: dict[str, Any] = {"first setup, s (compiles)": cold}
     if device != "cpu":
         torch.cuda.empty_cache()
@@ -71,7 +71,7 @@ def on_device(problem: Any, device: str, **options: Any) -> dict[str, Any]:
     for tol in TOLERANCES:
         best: dict[str, Any] = {}
         for _ in range(2):  # the first one still compiles the proof
-            setup, state = clock(lambda: solver.begin(problem), device)
+            setup, state = clock(lambda: solver.init(problem), device)
             wall, fit = clock(lambda s=state, t=tol: drive(problem, solver, s, t), device)
             spent = fit.trace["seconds"][-1]
             if not best or spent < best["train"]:
@@ -95,10 +95,10 @@ def on_cpu(problem: Any, jobs: int) -> dict[str, Any]:
     small = ChainProblem(problem.model, problem.data.subset(np.arange(8)), problem.C)
     small.n_jobs = problem.n_jobs = jobs
     solver = get("sdca")
-    warm = drive(small, solver, solver.begin(small), 1e-3)
+    warm = drive(small, solver, solver.init(small), 1e-3)
     row: dict[str, Any] = {"threads": jobs, "warm": warm.certificate.gap}
     for tol in TOLERANCES:
-        setup, state = clock(lambda: solver.begin(problem), "cpu")
+        setup, state = clock(lambda: solver.init(problem), "cpu")
         fit = drive(problem, solver, state, tol)
         row[f"to {tol:g}"] = best = {
             "setup": setup, "train": fit.trace["seconds"][-1], "epochs": fit.epochs,
@@ -150,7 +150,7 @@ def events(function: Any, turns: int = 30) -> float:
 def profile_evaluation(problem: Any, device: str) -> dict[str, Any]:
     """An evaluation taken apart."""
     solver = DeviceLBFGS(device)
-    state = solver.begin(problem)
+    state = solver.init(problem)
     for _ in range(12):
         state.descent.step()
     descent, data = state.descent, state.data
@@ -196,7 +196,7 @@ def variants(problem: Any, device: str) -> dict[str, float]:
     from cliquewise.torch import _device_chains, _products, _vectors
 
     solver, out = DeviceLBFGS(device, graph=False), {}
-    state = solver.begin(problem)
+    state = solver.init(problem)
     for _ in range(12):
         state.descent.step()
     chains, vectors = state.descent.evaluator, state.descent.vectors
@@ -262,7 +262,7 @@ def histories(problem: Any, device: str) -> dict[str, Any]:
     for history in (5, 10, 16, 24):
         solver = DeviceLBFGS(device, history=history)
         for tol in TOLERANCES:
-            fits = [drive(problem, solver, solver.begin(problem), tol) for _ in range(2)]
+            fits = [drive(problem, solver, solver.init(problem), tol) for _ in range(2)]
             spent = min(f.trace["seconds"][-1] for f in fits)
             out[f"history {history}, {tol:g}"] = spent, fits[0].epochs
             print(f"    history {history:2d}, tol {tol:g}: {spent:.3f} s, {fits[0].epochs:.0f}")
@@ -328,7 +328,7 @@ def large(n_tokens: int, device: str, seconds: float) -> dict[str, Any]:
     if device != "cpu":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    setup, state = clock(lambda: solver.begin(problem), device)
+    setup, state = clock(lambda: solver.init(problem), device)
     data = state.data
     print(f"  upload and first evaluation {setup:.1f} s; {data.plan}", flush=True)
     fit = drive(problem, solver, state, 1e-3, seconds)

@@ -55,7 +55,7 @@ def generate(n_tokens: int, n_labels: int, n_attributes: int, seed: int = 0):
 def main() -> None:
     from cliquewise.models.chain import ChainModel
     from cliquewise.problems.chain import ChainProblem
-    from cliquewise.solvers.base import choose
+    from cliquewise.solvers.planner import choose
     from cliquewise.solvers.run import run
 
     parser = argparse.ArgumentParser(

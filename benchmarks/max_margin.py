@@ -79,6 +79,7 @@ def our_passes(data, labels, repeats: int) -> dict[str, float]:
     """CPU seconds of our passes, after training for a while."""
     from cliquewise.models.chain import ChainModel
     from cliquewise.problems.chain import ChainProblem
+    from cliquewise.solvers.backends.base import SmoothingSettings
     from cliquewise.solvers.backends.chain.smooth import ChainSmoothing
     from cliquewise.solvers.casimir import Casimir
     from cliquewise.solvers.subgradient import Subgradient
@@ -99,7 +100,7 @@ def our_passes(data, labels, repeats: int) -> dict[str, float]:
         times[solver.name] = cpu_seconds(step, repeats)
         weights = solver.weights(problem, state)
     for k in (1, 5):
-        backend = ChainSmoothing(problem, "l2", k)
+        backend = ChainSmoothing(problem, SmoothingSettings("l2", k))
         w = backend.packed(weights)
         backend.full_gradient(w, 1.0)
 

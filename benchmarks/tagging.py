@@ -166,7 +166,7 @@ def train_ours(queue, name, folder, pairs, path):
     estimate = np.inf
     while not estimate < 1e-5 and epochs < 100:
         begin = time.perf_counter()
-        state, info = solver.step(problem, state, rng)
+        info = solver.step(problem, state, rng)
         used += time.perf_counter() - begin
         epochs += info.epochs
         curve.append((used, solver.certify(problem, state).primal * problem.n_examples, epochs))

@@ -104,7 +104,7 @@ def compare(name: str, loaded, numbers: list[int], repeats: int) -> dict:
     from cliquewise.solvers.backends.chain import parallel
     from cliquewise.solvers.run import run
 
-    parallel.MOST = max(numbers)
+    parallel.MAX_THREADS = max(numbers)
     build, best, apart = problem_of(loaded), {}, np.inf
     run(build(2), get("sdca"), max_epochs=1)  # compiles
     for seed in range(repeats):
@@ -144,8 +144,8 @@ def drawn(first: int, count: int) -> dict:
     from cliquewise.solvers.backends.chain import parallel
     from cliquewise.solvers.run import run
 
-    parallel.LEAST = parallel.LEAST_WORK = 1  # however small
-    parallel.MOST = 8
+    parallel.MIN_SEQUENCES = parallel.MIN_WORK = 1  # however small
+    parallel.MAX_THREADS = 8
     false = rows = 0
     slow = []  # passes of one thread where several were not done
     for seed in range(first, first + count):

@@ -67,7 +67,7 @@ def followed(
     """
     assert np.isfinite(passes) or np.isfinite(seconds), "a run needs an end"
     ready(problem, solver)
-    rng, resume_paths = np.random.default_rng(seed), Course()
+    rng, trajectory = np.random.default_rng(seed), Course()
     begin = time.process_time()
     state = solver.init(problem)
     spent = time.process_time() - begin
@@ -75,7 +75,7 @@ def followed(
     mark, best, over = every, -np.inf, False
     while not over:
         begin = time.process_time()
-        state, info = solver.step(problem, state, rng)
+        info = solver.step(problem, state, rng)
         spent += time.process_time() - begin
         done += info.epochs
         counted += info.epochs if count is None else count(info)
@@ -87,11 +87,11 @@ def followed(
         best = max(best, proof.dual)
         weights = np.asarray(solver.weights(problem, state))
         more = score(state, weights) if score is not None else {}
-        resume_paths.rows.append({"passes": done, "counted": counted, "seconds": spent,
+        trajectory.rows.append({"passes": done, "counted": counted, "seconds": spent,
                             "primal": proof.primal, "dual": best, **more})  # fmt: skip
         over = over or proof.primal <= below or proof.primal - best <= tol * abs(proof.primal)
-    resume_paths.weights, resume_paths.state = np.array(solver.weights(problem, state)), state
-    return resume_paths
+    trajectory.weights, trajectory.state = np.array(solver.weights(problem, state)), state
+    return trajectory
 
 
 def ready(problem: Any, solver: Any) -> None:
@@ -101,7 +101,7 @@ def ready(problem: Any, solver: Any) -> None:
         problem = ChainProblem(problem.model, data, problem.C, loss=problem.loss)
     rng, state = np.random.default_rng(0), solver.init(problem)
     for _ in range(2):  # the second step of some asks for more than the first
-        state, _ = solver.step(problem, state, rng)
+        solver.step(problem, state, rng)
     solver.certify(problem, state)
 
 

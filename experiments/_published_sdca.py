@@ -56,7 +56,7 @@ class PublishedSDCA:
         true = np.eye(alpha.shape[1])[y]
         return (true - alpha).T @ x / (penalty * len(y))
 
-    def step(self, problem: Any, state: Segment, rng: np.random.Generator) -> tuple[Segment, Info]:
+    def step(self, problem: Any, state: Segment, rng: np.random.Generator) -> Info:
         """As many visits as there are points."""
         x, alpha, w, n = state.x, state.alpha, state.w, len(state.y)
         scale = 1.0 / (state.penalty * n)
@@ -68,7 +68,7 @@ class PublishedSDCA:
             size = self._root(alpha[i], d, float(d @ scores), scale * float(x[i] @ x[i]))
             alpha[i] += size * d
             w -= np.outer(scale * size * d, x[i])
-        return state, Info(epochs=1.0, oracle_calls=n)
+        return Info(epochs=1.0, oracle_calls=n)
 
     @staticmethod
     def _root(a: np.ndarray, d: np.ndarray, slope: float, curve: float) -> float:

@@ -99,14 +99,14 @@ def courses(work: Work, models: list[Model], budgets: tuple[int, ...]) -> Result
     out = {}
     for name, options in VARIANTS.items():
 
-        def resume_paths(options: dict[str, Any] = options) -> list[dict[str, float]]:
+        def trajectory(options: dict[str, Any] = options) -> list[dict[str, float]]:
             return [
                 {"budget": most}
                 | means(solve(m, rho_updates=0, max_calls=most, **options) for m in models)
                 for most in (*budgets, MOST_CALLS)
             ]
 
-        out[name] = work.kept(name, resume_paths)
+        out[name] = work.kept(name, trajectory)
     return {"models": len(models), "variants": out}
 
 
@@ -160,14 +160,14 @@ def run_approximate(work: Work) -> Result:
     for name in ("exact", "approximate"):
         options = {"map_method": "portfolio"} if name == "approximate" else {}
 
-        def resume_paths(options: dict[str, Any] = options) -> list[dict[str, float]]:
+        def trajectory(options: dict[str, Any] = options) -> list[dict[str, float]]:
             budgets = (8,) if work.quick else (8, 32, 128, 512)
             return [
                 {"budget": most} | means(solve(m, max_calls=most, **options) for m in models)
                 for most in budgets
             ]
 
-        out[name] = work.kept(name, resume_paths)
+        out[name] = work.kept(name, trajectory)
     stored = [others(m) for m in models]
     return {"models": len(models), "variants": out,
             "others": {name: means(s[name] for s in stored) for name in stored[0]}}  # fmt: skip
@@ -202,7 +202,7 @@ def run_rbm(work: Work) -> Result:
     for name in ("exact", "approximate"):
         options = {"map_method": "portfolio"} if name == "approximate" else {}
 
-        def resume_paths(options: dict[str, Any] = options) -> dict[str, Any]:
+        def trajectory(options: dict[str, Any] = options) -> dict[str, Any]:
             updates, most = (0, 2) if work.quick else (10, 120)
             found, seconds = timed(model.graph, rho_updates=updates, max_calls=most, **options)
             fixed = found
@@ -218,7 +218,7 @@ def run_rbm(work: Work) -> Result:
                     "certified": found.bounds_certified[1],
                     "ms": 1e3 * seconds}  # fmt: skip
 
-        out[name] = work.kept(name, resume_paths)
+        out[name] = work.kept(name, trajectory)
     return {"log_z": model.log_z, "runs": out, "others": others(model)}
 
 

@@ -36,7 +36,7 @@ AXES = {"counted": "passes of stochastic calls, as in the paper", "passes": "pas
         "seconds": "CPU seconds"}  # fmt: skip
 
 
-def resume_paths(
+def trajectory(
     work: Work, key: str, problem: Any, solver: Any, passes: float
 ) -> list[dict[str, Any]]:
     """A run of so many passes of stochastic calls; ``passes`` are all calls, ``counted`` these."""
@@ -63,9 +63,7 @@ def tagger(work: Work, c: float, sentences: int) -> ChainProblem:
 
 def tuned_sgd(work: Work, key: str, problem: Any, passes: float) -> list[dict[str, Any]]:
     """The best of a grid of delays, by the objective at the end."""
-    runs = [
-        resume_paths(work, f"{key} {d:g}", problem, Subgradient(delay=d), passes) for d in DELAYS
-    ]
+    runs = [trajectory(work, f"{key} {d:g}", problem, Subgradient(delay=d), passes) for d in DELAYS]
     return min(runs, key=lambda rows: ends(rows, passes))
 
 
@@ -91,7 +89,7 @@ def run_ner(work: Work) -> Result:
     courses: dict[str, Courses] = {}
     for c in (1.0,) if work.quick else (0.01, 0.1, 1.0):
         problem = tagger(work, c, sentences)
-        found = {n: resume_paths(work, f"{n} {c}", problem, s, passes) for n, s in solvers.items()}
+        found = {n: trajectory(work, f"{n} {c}", problem, s, passes) for n, s in solvers.items()}
         courses[f"{c:g}"] = {"SGD": tuned_sgd(work, f"SGD {c}", problem, passes), **found}
     return {"sentences": sentences, "passes": passes, "courses": courses}
 
@@ -131,9 +129,9 @@ class Longer(Casimir):
         order = np.concatenate([order, *more])
         return super()._epoch(problem, state, start, gradient, kappa, order, renew)
 
-    def step(self, problem: Any, state: Any, rng: Any) -> tuple[Any, Info]:
-        state, info = super().step(problem, state, rng)
-        return state, Info(info.epochs + self.times - 1, info.oracle_calls)
+    def step(self, problem: Any, state: Any, rng: Any) -> Info:
+        info = super().step(problem, state, rng)
+        return Info(info.epochs + self.times - 1, info.oracle_calls)
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ class Growing(Casimir):
 
     doubling: float = 5.0
 
-    def step(self, problem: Any, state: Any, rng: Any) -> tuple[Any, Info]:
+    def step(self, problem: Any, state: Any, rng: Any) -> Info:
         from cliquewise._kernels.chain.smooth import full_gradient
 
         n, backend, some = problem.n_examples, state.backend, 0
@@ -155,8 +153,8 @@ class Growing(Casimir):
                 backend.zeros(),
             )  # fmt: skip
             state.mean = backend.kept().gradient
-        state, info = super().step(problem, state, rng)
-        return state, Info(info.epochs + some / n, info.oracle_calls + some)
+        info = super().step(problem, state, rng)
+        return Info(info.epochs + some / n, info.oracle_calls + some)
 
 
 def run_calls(work: Work) -> Result:
@@ -170,7 +168,7 @@ def run_calls(work: Work) -> Result:
     for c in (1.0,):
         problem = tagger(work, c, sentences)
         courses[f"{c:g}"] = {
-            name: resume_paths(work, f"{name} {c}", problem, solver, passes)
+            name: trajectory(work, f"{name} {c}", problem, solver, passes)
             for name, solver in solvers.items()
         }
     return {"sentences": sentences, "passes": passes, "courses": courses}
@@ -271,7 +269,7 @@ def run_hyperparameters(work: Work) -> Result:
     problem = tagger(work, 0.01, sentences)
     courses = {
         title: {
-            name: resume_paths(work, f"{title} {name}", problem, solver, passes)
+            name: trajectory(work, f"{title} {name}", problem, solver, passes)
             for name, solver in solvers.items()
         }
         for title, solvers in groups.items()
@@ -309,13 +307,14 @@ def draw_groups(result: Result, path: Path) -> None:
 
 def run_oracles(work: Work) -> Result:
     """Seconds of a pass of max, top-K and exp oracles; the smoothing is too large to prune."""
+    from cliquewise.solvers.backends.base import SmoothingSettings
     from cliquewise.solvers.backends.chain.smooth import ChainSmoothing
 
     problem = tagger(work, 1.0, 60 if work.quick else 2000)
     w = 0.1 * np.random.default_rng(0).normal(size=problem.form.zeros().shape)
 
     def seconds(smoother: str, k: int, mu: float) -> float:
-        backend = ChainSmoothing(problem, smoother, k)
+        backend = ChainSmoothing(problem, SmoothingSettings(smoother, k))
         found = []
         for _ in range(2 if work.quick else 4):  # the first one compiles
             begin = time.process_time()

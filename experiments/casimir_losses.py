@@ -15,8 +15,8 @@ import numpy as np
 
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.solvers.base import choose
 from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import run
 from experiments._entities import Corpus, decoded, entity_f1, load
 from experiments._rows import Result, Row, Verdict, Work

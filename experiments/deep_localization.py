@@ -39,7 +39,7 @@ def problem_of(task: Any, n: int, seed: int) -> Any:
     return DeepProblem(scorer, *scenes, loss="hinge", lam=1 / n, batch_size=20)
 
 
-def resume_paths(task: Any, n: int, solver: Any, passes: float, seed: int) -> list[dict[str, Any]]:
+def trajectory(task: Any, n: int, solver: Any, passes: float, seed: int) -> list[dict[str, Any]]:
     """A run; ``inner`` counts as the paper does, without anchors and acceptance tests."""
     problem = problem_of(task, n, seed)
     start = problem.objective(problem.weights())
@@ -92,7 +92,7 @@ def run_deep(work: Work) -> Result:
 
             def runs(name: str, seed: int, m=method, s=solvers, most=most, t=task, o=title) -> Any:
                 key = f"{o} {m} {name} {seed}"
-                return work.kept(key, lambda: resume_paths(t, n, s[name], most, seed))
+                return work.kept(key, lambda: trajectory(t, n, s[name], most, seed))
 
             best = min(solvers, key=lambda name: at(runs(name, 0), passes))
             courses = [runs(best, seed) for seed in range(seeds)]
@@ -101,7 +101,7 @@ def run_deep(work: Work) -> Result:
             rise = max(float(np.max(np.diff(column(c, "primal")))) for c in courses)
             found[method] = {
                 "setting": best,
-                "resume_paths": courses[0],
+                "course": courses[0],
                 "ends": every,
                 "rise": rise,
             }
@@ -140,7 +140,7 @@ def draw_deep(result: Result, path: Path) -> None:
         for count, label in (("inner", "of stochastic steps"), ("passes", "of all calls")):
             lines = {}
             for name, m in methods.items():
-                rows = m["resume_paths"]
+                rows = m["course"]
                 lines[f"{name}, {m['setting']}"] = column(rows, count), column(rows, "primal")
             drawn.append(Panel(title, f"passes {label}", "objective", lines, log="y"))
     panels(path, drawn, across=2)
@@ -180,7 +180,7 @@ def varied(*titles: str) -> Any:
         for title in titles[:1] if work.quick else titles:
             courses[title] = {
                 name: work.kept(
-                    f"{title} {name}", lambda s=solver: resume_paths(task, n, s, passes, 0)
+                    f"{title} {name}", lambda s=solver: trajectory(task, n, s, passes, 0)
                 )
                 for name, solver in effects(work.quick)[title].items()
             }

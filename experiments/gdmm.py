@@ -172,7 +172,7 @@ def dense_pass(problem: ChainProblem, examples: int = 2) -> float:
         ready(small, BCFW_2013)
         state = BCFW_2013.init(small)
         begin = time.process_time()
-        state.blocks.visit(np.arange(examples), np.zeros(examples))
+        state.outputs.visit(np.arange(examples), np.zeros(examples))
         spent = time.process_time() - begin
     finally:
         sparse_transitions.MANY_LABELS = least
@@ -279,7 +279,7 @@ def pass_cost(problem: ChainProblem, name: str, passes: int) -> dict[str, float]
             for array in state.sets.schedule:
                 array[...] = 0
         begin = time.process_time()
-        state, info = solver.step(problem, state, rng)
+        info = solver.step(problem, state, rng)
         spent += time.process_time() - begin
         searches += info.oracle_calls
     return {"seconds": spent / passes, "searched": searches / passes / problem.data.n_tokens}

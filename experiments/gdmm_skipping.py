@@ -95,7 +95,7 @@ def run_skipping(work: Work) -> Result:
         for done in range(1, passes + 1):
             for array in state.sets.schedule:
                 array[...] = 0
-            state, _ = solver.step(problem, state, rng)
+            solver.step(problem, state, rng)
             new = Scores(problem, solver, state, features)
             if old is not None:
                 rows.append({"passes": done, **compare(old, new, features)})

@@ -74,7 +74,7 @@ def optimum(problem: GraphProblem, seconds: float) -> tuple[float, np.ndarray]:
     state, begin = solver.init(problem), time.process_time()
     while True:
         for _ in range(20):
-            state, _ = solver.step(problem, state, rng)
+            solver.step(problem, state, rng)
         proof = solver.certify(problem, state)
         if proof.gap < 1e-6 or time.process_time() - begin > seconds:
             return 0.5 * (proof.primal + proof.dual), state.point.xi.copy()
@@ -99,7 +99,7 @@ def figure(work: Work, task: Any, seconds: float) -> Result:
             row["accuracy"] = accuracy(problem, test, w, 16)
         return row
 
-    def resume_paths(solver: Any) -> Any:
+    def trajectory(solver: Any) -> Any:
         nonlocal best, checks
         best, checks = best or optimum(problem, 2 * seconds), 0
         found = followed(problem, solver, seconds=seconds, growth=1.2, tol=1e-5, score=score)
@@ -109,7 +109,7 @@ def figure(work: Work, task: Any, seconds: float) -> Result:
         "idal": IDAL(), "gdmm": GDMM(), "soft_sdca": SoftSDCA(rho=rho),
         "soft_bcfw": SoftBCFW(rho=rho), "relaxed_lbfgs": RelaxedLBFGS(),
     }  # fmt: skip
-    courses = {name: work.kept(name, lambda s=s: resume_paths(s)) for name, s in solvers.items()}
+    courses = {name: work.kept(name, lambda s=s: trajectory(s)) for name, s in solvers.items()}
     return {"cliques": problem.n_cliques, "weights": problem.dimension, "courses": courses}
 
 
@@ -185,7 +185,7 @@ def run_linear(work: Work) -> Result:
     def apart(state: Any, w: np.ndarray) -> dict[str, float]:
         return {} if not isinstance(state, CliqueAscent) else {"apart": state.disagreement}
 
-    def resume_paths(p: GraphProblem, solver: Any) -> Any:
+    def trajectory(p: GraphProblem, solver: Any) -> Any:
         return followed(p, solver, passes=passes, growth=1.1, tol=1e-9, score=apart).rows
 
     cases = {
@@ -193,7 +193,7 @@ def run_linear(work: Work) -> Result:
         "soft_bcfw": (problem, SoftBCFW(rho=1.0)), "bcfw, hinge": (hinge, BCFW()),
         "idal, hinge": (hinge, IDAL()),
     }  # fmt: skip
-    return {"courses": {n: work.kept(n, lambda c=c: resume_paths(*c)) for n, c in cases.items()}}
+    return {"courses": {n: work.kept(n, lambda c=c: trajectory(*c)) for n, c in cases.items()}}
 
 
 def straightness(rows: list[dict[str, Any]], values: np.ndarray) -> tuple[float, float]:
@@ -246,12 +246,12 @@ def run_hinge(work: Work) -> Result:
         tasks["segmentation"] = lambda: as_hinge(segmentation(0)[0])
     solvers: dict[str, Any] = {"bcfw": BCFW(), "idal": IDAL(), "relaxed_lbfgs": RelaxedLBFGS()}
 
-    def resume_paths(make: Any, solver: Any) -> Any:
+    def trajectory(make: Any, solver: Any) -> Any:
         seconds = 1.0 if quick else 12.0
         return followed(make(), solver, seconds=seconds, growth=1.2, tol=HINGE).rows
 
     return {"courses": {
-        task: {n: work.kept(f"{task}: {n}", lambda m=make, s=s: resume_paths(m, s))
+        task: {n: work.kept(f"{task}: {n}", lambda m=make, s=s: trajectory(m, s))
                for n, s in solvers.items()}
         for task, make in tasks.items()
     }}  # fmt: skip
@@ -332,11 +332,11 @@ def run_bibtex(work: Work) -> Result:
     problem = bibtex(work.folder("mulan"), 60, 60 if work.quick else None)
     solvers: dict[str, Any] = {"relaxed_lbfgs": RelaxedLBFGS(), "idal": IDAL()}
 
-    def resume_paths(solver: Any) -> Any:
+    def trajectory(solver: Any) -> Any:
         seconds = 1.0 if work.quick else 240.0
         return followed(problem, solver, seconds=seconds, growth=1.3, tol=LEVEL, every=3).rows
 
-    courses = {n: work.kept(n, lambda s=s: resume_paths(s)) for n, s in solvers.items()}
+    courses = {n: work.kept(n, lambda s=s: trajectory(s)) for n, s in solvers.items()}
     return {"cliques": problem.n_cliques, "weights": problem.dimension, "courses": courses}
 
 

@@ -49,10 +49,10 @@ def compared(
 ) -> Courses:
     """Every solver's course, kept one by one."""
 
-    def resume_paths(solver: Any) -> list[dict[str, float]]:
+    def trajectory(solver: Any) -> list[dict[str, float]]:
         return followed(problem, solver, passes=passes, tol=tol, growth=1.1).rows
 
-    return {name: work.kept(name, lambda s=s: resume_paths(s)) for name, s in solvers.items()}
+    return {name: work.kept(name, lambda s=s: trajectory(s)) for name, s in solvers.items()}
 
 
 def above(courses: Courses, bound: float = -np.inf) -> dict[str, np.ndarray]:
@@ -110,19 +110,19 @@ def run_areas(work: Work) -> Result:
     problem = mixture(n, k, 2, seed=3)
     data = problem.data
     x, y = np.asarray(data.values).reshape(n, 2), np.asarray(data.labels)
-    resume_paths = followed(problem, SDCA(), passes=300, every=5, tol=1e-6)
+    trajectory = followed(problem, SDCA(), passes=300, every=5, tol=1e-6)
     at = np.stack(np.meshgrid(*[np.linspace(-4, 4, 61)] * 2), axis=-1).reshape(-1, 2)
     from cliquewise.data.dataset import Dataset
 
     scores, _ = problem.model.potentials(
-        resume_paths.weights, Dataset.from_matrix(at, np.arange(len(at) + 1))
+        trajectory.weights, Dataset.from_matrix(at, np.arange(len(at) + 1))
     )
     ours = scores.reshape(len(at), k).argmax(axis=1)
     # The intercept has the same penalty as all weights: one more feature, which is 1.
     other = LogisticRegression(C=problem.C, fit_intercept=False, tol=1e-8, max_iter=5000)
     other.fit(np.column_stack([x, np.ones(n)]), y)
     theirs = other.predict(np.column_stack([at, np.ones(len(at))]))
-    return {"points": n, "gap": gaps(resume_paths.rows)[-1], "same": np.mean(ours == theirs),
+    return {"points": n, "gap": gaps(trajectory.rows)[-1], "same": np.mean(ours == theirs),
             "areas": "".join(map(str, ours)), "x": x[:200].round(3), "y": y[:200]}  # fmt: skip
 
 
@@ -199,8 +199,8 @@ def run_ocr(work: Work) -> Result:
     courses = compared(work, problem, SOLVERS, 4 if work.quick else 30, tol=1e-5)
 
     def error() -> dict[str, float]:
-        resume_paths = followed(problem, SDCA(), passes=4 if work.quick else 60, every=10, tol=1e-5)
-        return {"error": wrong(problem, resume_paths.weights, test), **resume_paths.rows[-1]}
+        trajectory = followed(problem, SDCA(), passes=4 if work.quick else 60, every=10, tol=1e-5)
+        return {"error": wrong(problem, trajectory.weights, test), **trajectory.rows[-1]}
 
     return {"examples": len(problem.data), "courses": courses, "end": work.kept("end", error)}
 

@@ -69,6 +69,7 @@ MANY_PARAMETERS: dict[str, str] = {
         "Triton kernels take pointers and strides one by one",
     ),
     "torch.estimator.StructuredClassifier.__init__": "parameters of an estimator, all named",
+    "solvers.run.run": "options of a run, all named",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import cliquewise as cw
-from cliquewise.solvers.base import registered
+from cliquewise.solvers.registry import registered
 
 
 def test_the_solvers_are_shown_by_their_class_names():

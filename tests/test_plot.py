@@ -35,7 +35,7 @@ def ticks(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def resume_paths(*rows):
+def trace_of(*rows):
     trace = cw.Trace()
     for seconds, primal, dual in rows:
         trace.append(seconds=seconds, epochs=2 * seconds, primal=primal, dual=dual,
@@ -45,7 +45,7 @@ def resume_paths(*rows):
 
 # ---- courses
 
-ONE, TWO = resume_paths((1, 4, 1), (2, 3, 2.5), (3, 3, 3)), resume_paths((1, 5, 2), (2, 3.5, 2.9))
+ONE, TWO = trace_of((1, 4, 1), (2, 3, 2.5), (3, 3, 3)), trace_of((1, 5, 2), (2, 3.5, 2.9))
 
 
 def test_runs_are_drawn_in_their_own_colors_styles_and_markers(ax):

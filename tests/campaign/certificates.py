@@ -51,8 +51,8 @@ def _solvers(kind: Kind, problem: Problem) -> list[str]:
         kinds.append("label_sets")
     loss = "log" if loss == "pseudo_likelihood" else loss
     ratio = problem["params"].get("l1_ratio", 0.0)
-    found = {s.name for k in kinds for s in registered(k) if loss in s.works_on[k]
-             and (s.takes_l1 if ratio else s.name != "owlqn")}  # fmt: skip
+    found = {s.name for k in kinds for s in registered(k) if loss in s.capabilities.losses[k]
+             and (s.capabilities.l1 if ratio else s.name != "owlqn")}  # fmt: skip
     return [*sorted(found), *(["auto"] if kind.estimator else [])]
 
 
@@ -291,7 +291,7 @@ def _title(drawn: dict[str, Any], problem: Problem, what: str) -> str:
 
 
 def _is_exact(library: Any, fit: Any) -> bool:
-    return library.kind not in get(fit.solver, library.kind).relaxed_on
+    return library.kind not in get(fit.solver, library.kind).capabilities.relaxed_on
 
 
 def _judge(

@@ -47,7 +47,7 @@ def _cases() -> list[tuple[Any, Any]]:
         (family, cls())
         for family in FAMILIES
         for cls in registered(family.kind)
-        if family.loss in cls.works_on[family.kind] and cls.name not in INEXACT
+        if family.loss in cls.capabilities.losses[family.kind] and cls.name not in INEXACT
     ]
 
 

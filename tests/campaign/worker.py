@@ -112,7 +112,7 @@ def _serve(pipe: Any) -> None:
     """The child: answer until the pipe is closed."""
     from cliquewise.solvers.backends.chain import parallel
 
-    parallel.LEAST = parallel.LEAST_WORK = 1  # use threads on small problems, too
+    parallel.MIN_SEQUENCES = parallel.MIN_WORK = 1  # use threads on small problems, too
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent

@@ -16,10 +16,10 @@ from cliquewise.errors import UnsupportedError
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers import Solver, get, registered
-from cliquewise.solvers.base import choose
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import Fit, run
 
-SOLVERS = [s() for s in registered("chain") if "log" in s.works_on["chain"]]
+SOLVERS = [s() for s in registered("chain") if "log" in s.capabilities.losses["chain"]]
 every_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: s.name)
 LIMIT = 40_000
 

@@ -23,8 +23,11 @@ from cliquewise.errors import CliquewiseError, DataError, UnsupportedError
 from cliquewise.persistence import write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.solvers import Solver, get, registered
-from cliquewise.solvers.base import choose
+from cliquewise.solvers.base import Selective
+from cliquewise.solvers.checkpoints import unpack_same
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import Fit, run
+from cliquewise.solvers.warm_start import begin
 
 #: A dual value may exceed the optimum, and a primal value fall short of it, by rounding only.
 HONEST = 1e-9
@@ -61,7 +64,7 @@ class Case:
 
     @property
     def relaxed(self) -> bool:
-        return self.family.kind in self.solver.relaxed_on
+        return self.family.kind in self.solver.capabilities.relaxed_on
 
     def reference(self, recipe: Recipe, **changes: Any) -> Reference:
         return self.family.reference(self._known(recipe)._replace(**changes), self.relaxed)
@@ -70,13 +73,13 @@ class Case:
         return self.family.build(self._known(recipe)._replace(**changes))
 
     def _known(self, recipe: Recipe) -> Recipe:
-        if not self.solver.takes_pair_attributes:
+        if not self.solver.capabilities.pair_attributes:
             recipe = recipe._replace(pairs=0)
         if self._needs_gini:
             recipe = recipe._replace(seen=False)
         if recipe.costs and not self._takes_costs:
             recipe = recipe._replace(costs=False)
-        if not self.solver.takes_l1:
+        if not self.solver.capabilities.l1:
             return recipe._replace(l1=0.0)
         return recipe if recipe.l1 or not self._needs_l1 else recipe._replace(l1=0.3)
 
@@ -104,11 +107,11 @@ CASES = [
     Case(family, solver())
     for family in FAMILIES
     for solver in registered(family.kind)
-    if family.loss in solver.works_on[family.kind]
+    if family.loss in solver.capabilities.losses[family.kind]
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.family}-{c.solver.name}")
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=str)
-EVERY = sorted(registered(), key=lambda s: (s.name, sorted(s.works_on)))
+EVERY = sorted(registered(), key=lambda s: (s.name, sorted(s.capabilities.losses)))
 every_solver = pytest.mark.parametrize("solver", [s() for s in EVERY], ids=lambda s: s.name)
 
 
@@ -121,10 +124,12 @@ def precision(problem: Problem, solver: Solver) -> float:
 
     Few outputs leave kinks in a smoothed maximum, for which a solver may say that it does not suit.
     """
-    if problem.loss == "smooth_hinge" and not solver.suits(problem):
+    selective = problem.loss == "smooth_hinge" and isinstance(solver, Selective)
+    if selective and solver.unsuitable(problem) is not None:
         return np.inf
-    smooth = problem.loss in ("log", "softmax_margin") and np.isfinite(solver.precision)
-    return 1e-6 if smooth else solver.precision
+    promised = solver.capabilities.precision
+    smooth = problem.loss in ("log", "softmax_margin") and np.isfinite(promised)
+    return 1e-6 if smooth else promised
 
 
 def solve_well(problem: Problem, solver: Solver, **options: Any) -> Fit:
@@ -206,7 +211,7 @@ def test_the_certificate_is_true_at_every_step(case: Case) -> None:
             assert proof.status == expected_status(case)
             if not case.relaxed or turn % 4 == 0:
                 check_weights(solver.weights(problem, state), proof, reference)
-            state, info = solver.step(problem, state, rng)
+            info = solver.step(problem, state, rng)
             assert info.epochs >= 0 and info.oracle_calls >= 0
             if info.certificate is not None:
                 check(info.certificate.primal, info.certificate.dual, reference)
@@ -239,7 +244,7 @@ def test_an_estimate_is_of_the_size_of_the_true_gap(case: Case) -> None:
     problem, solver = case.build(ORDINARY), case.solver
     rng, state, ratios = np.random.default_rng(0), solver.init(problem), []
     for _ in range(20):
-        state, info = solver.step(problem, state, rng)
+        info = solver.step(problem, state, rng)
         gap = solver.certify(problem, state).gap
         if np.isfinite(info.estimate) and gap > 1e-9:
             ratios.append(info.estimate / gap)
@@ -327,7 +332,7 @@ def test_a_warm_start_with_more_examples_is_taken_or_refused(case: Case) -> None
     few = solve(case.build(ORDINARY, first=3), case.solver).state
     whole = case.build(ORDINARY)
     try:
-        case.solver.begin(whole, few)
+        begin(case.solver, whole, few)
     except DataError as error:
         assert str(error).startswith("a warm start needs")
         return
@@ -343,13 +348,13 @@ def test_a_state_comes_back_from_its_arrays_and_goes_on(case: Case, seen: bool) 
     problem, rng = case.build(recipe), np.random.default_rng(0)
     state = solver.init(problem)
     for _ in range(4):
-        state, _ = solver.step(problem, state, rng)
+        solver.step(problem, state, rng)
     arrays = {name: np.array(part) for name, part in solver.pack(state).items()}
     again = solver.unpack(problem, pickle.loads(pickle.dumps(arrays)))
     np.testing.assert_allclose(
         solver.weights(problem, again), solver.weights(problem, state), rtol=1e-9, atol=1e-10
     )
-    again, _ = solver.step(problem, again, rng)
+    solver.step(problem, again, rng)
     proof = solver.certify(problem, again)
     check(proof.primal, proof.dual, case.reference(recipe))
     check_weights(solver.weights(problem, again), proof, case.reference(recipe))
@@ -367,7 +372,7 @@ def test_a_checkpoint_of_another_C_proves_nothing_wrong(case: Case, passes: int)
             proof = solver.certify(problem, again)
             check(proof.primal, proof.dual, reference)
             check_weights(solver.weights(problem, again), proof, reference)
-            again, _ = solver.step(problem, again, np.random.default_rng(0))
+            solver.step(problem, again, np.random.default_rng(0))
 
 
 @every_case
@@ -393,10 +398,11 @@ def test_a_checkpoint_of_another_solver_is_refused(case: Case, tmp_path: Any) ->
 @every_case
 def test_arrays_of_other_data_are_refused(case: Case) -> None:
     one = case.build(Recipe(5, examples=5))
-    state, _ = case.solver.step(one, case.solver.init(one), np.random.default_rng(0))
+    state = case.solver.init(one)
+    case.solver.step(one, state, np.random.default_rng(0))
     for recipe in (Recipe(6, examples=5), Recipe(6, examples=2, size=4, variant=1)):
         with pytest.raises(DataError, match=r"other data: its .* differ"):
-            case.solver.resume(case.build(recipe), case.solver.pack(state), one.fingerprint())
+            unpack_same(case.solver, case.build(recipe), case.solver.pack(state), one.fingerprint())
     with pytest.raises(DataError, match="other data"):
         case.solver.unpack(case.build(recipe), case.solver.pack(state))
 
@@ -427,7 +433,7 @@ def test_limits_are_kept(case: Case) -> None:
     # No step is made once there were two passes.
     rng, state, passes, finished = np.random.default_rng(0), solver.init(problem), 0.0, False
     while passes < 2 - 1e-9 and not finished:
-        state, info = solver.step(problem, state, rng)
+        info = solver.step(problem, state, rng)
         passes, finished = passes + info.epochs, info.finished
     assert short.epochs == pytest.approx(passes)
     at_once = solve(problem, solver, max_seconds=0.0)
@@ -442,13 +448,13 @@ def test_limits_are_kept(case: Case) -> None:
 def test_other_kinds_and_losses_are_refused_with_those_that_work(solver: Solver) -> None:
     for family in FAMILIES:
         problem = family.build(ORDINARY)
-        if family.loss in solver.works_on.get(family.kind, ()):
+        if family.loss in solver.capabilities.losses.get(family.kind, ()):
             continue
         fit = [s.name for s in registered(family.kind) if s().refuses(problem) is None]
         with pytest.raises(UnsupportedError, match=f"'{solver.name}'") as error:
             choose(problem, solver)
         assert str(error.value).endswith(f"these do: {', '.join(fit)}")
-        if family.kind in solver.works_on:
+        if family.kind in solver.capabilities.losses:
             assert f"not {family.loss}" in str(error.value)
             continue
         assert f"does not work on a {family.kind} problem" in str(error.value)
@@ -475,22 +481,24 @@ def test_a_state_that_does_not_fit_is_refused_before_it_is_made(case: Case) -> N
 @every_family
 def test_a_solver_is_chosen_for_every_kind_and_loss_and_it_is_said_why(family: Family) -> None:
     choice = choose(family.build(ORDINARY), "auto")
-    assert family.loss in choice.solver.works_on[family.kind]
+    assert family.loss in choice.solver.capabilities.losses[family.kind]
     first = choice.explanation.splitlines()[0]
     assert first.startswith(f"{choice.solver.name}: ") and first.endswith(".")
     if choice.fallback is not None:
-        assert family.loss in choice.fallback.works_on[family.kind]
+        assert family.loss in choice.fallback.capabilities.losses[family.kind]
 
 
 def test_every_kind_and_loss_of_a_solver_is_tried() -> None:
-    kinds = [(s, k) for s in EVERY for k in s.works_on if k != "shards"]  # test_training_on_disk
-    promised = {(k, loss, s.name) for s, k in kinds for loss in s.works_on[k]}
+    kinds = [
+        (s, k) for s in EVERY for k in s.capabilities.losses if k != "shards"
+    ]  # test_training_on_disk
+    promised = {(k, loss, s.name) for s, k in kinds for loss in s.capabilities.losses[k]}
     tried = {(c.family.kind, c.family.loss, c.solver.name) for c in CASES}
     assert promised == tried
 
 
 def test_names_are_keys_of_the_registry_for_each_kind() -> None:
-    for kind in {kind for s in EVERY for kind in s.works_on}:
+    for kind in {kind for s in EVERY for kind in s.capabilities.losses}:
         names = [s.name for s in registered(kind)]
         assert len(set(names)) == len(names)
         assert all(get(s.name, kind) == s() for s in registered(kind))

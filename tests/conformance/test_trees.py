@@ -21,8 +21,8 @@ from cliquewise.solvers.run import run
 
 #: Those that minimize the likelihood itself, not a relaxation of it.
 EXACT = [s() for s in registered("graph")
-         if "log" in s.works_on["graph"] and "graph" not in s.relaxed_on and not s.takes_no_penalty
-         and s.name != "owlqn"]  # fmt: skip
+         if "log" in s.capabilities.losses["graph"] and not s.capabilities.no_penalty
+         and "graph" not in s.capabilities.relaxed_on and s.name != "owlqn"]  # fmt: skip
 every_exact = pytest.mark.parametrize("solver", EXACT, ids=lambda s: f"tree-log-{s.name}")
 
 

@@ -14,6 +14,7 @@ from cliquewise.errors import UnsupportedError
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers import get
+from cliquewise.solvers.backends.base import DualSettings
 from cliquewise.solvers.backends.chain.duals import ChainDuals
 from cliquewise.solvers.run import run
 
@@ -63,7 +64,7 @@ def test_sdca_with_pair_attributes_brackets_the_optimum_of_lbfgs_all_along(seed)
 def test_the_weights_of_pair_attributes_are_the_features_of_the_duals(seed):
     """By the model's own adjoint; and losses are those that the gradient is of."""
     problem = drawn(seed)
-    blocks = ChainDuals(problem, 1.0, 1.0, by_gap=False)
+    blocks = ChainDuals(problem, DualSettings(1.0, 1.0, by_gap=False))
     rng = np.random.default_rng(seed)
     for scores in (blocks.arrays.theta, blocks.arrays.theta_edges):
         scores[:] = rng.normal(size=scores.shape)

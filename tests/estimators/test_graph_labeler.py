@@ -14,7 +14,8 @@ from cliquewise.errors import CliquewiseError, DataError, FormatError, Unsupport
 from cliquewise.graph.oriented_trees import oriented_tree_probabilities
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.solvers.base import choose, get
+from cliquewise.solvers.planner import choose
+from cliquewise.solvers.registry import get
 from cliquewise.solvers.run import run
 
 PAIR = [(0, 1)]

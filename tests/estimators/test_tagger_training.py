@@ -19,7 +19,7 @@ import cliquewise as cw
 from cliquewise import MulticlassClassifier, SequenceTagger, regularization_path
 from cliquewise.data import Template
 from cliquewise.errors import CliquewiseError, DataError, UnsupportedError
-from cliquewise.solvers.base import registered
+from cliquewise.solvers.registry import registered
 
 X, Y = problem(20)
 
@@ -129,7 +129,7 @@ def test_a_path_calls_back_and_checks_for_every_C():
 ON_CHAINS = [
     (solver.name, loss)
     for solver in registered("chain")
-    for loss in sorted(solver.works_on["chain"])
+    for loss in sorted(solver.capabilities.losses["chain"])
 ]
 
 

@@ -105,7 +105,7 @@ def test_on_a_linear_score_it_reaches_the_optimum_of_a_generic_solver():
 def test_a_tolerance_ends_the_inner_loop_early():
     problem = make_problem("log", linear=True, lam=0.1)
     solver = ProxLinear(eta=1.0, budget=50, tolerance=1e-2)
-    _, info = solver.step(problem, solver.init(problem), np.random.default_rng(0))
+    info = solver.step(problem, solver.init(problem), np.random.default_rng(0))
     assert info.epochs < 50
 
 
@@ -133,8 +133,8 @@ def test_the_answer_is_a_moving_average_of_the_weights_if_asked(solver):
     plain = type(solver)(solver.rate)
     expected, state, averaged = problem.weights(), plain.init(problem), solver.init(problem)
     for t in range(1, 8):
-        state, _ = plain.step(problem, state, np.random.default_rng(t))
-        averaged, info = solver.step(problem, averaged, np.random.default_rng(t))
+        plain.step(problem, state, np.random.default_rng(t))
+        info = solver.step(problem, averaged, np.random.default_rng(t))
         kept = min(0.5, (1 + t) / (10 + t))
         expected = kept * expected + (1 - kept) * state.w
     torch.testing.assert_close(averaged.w, state.w)
@@ -157,21 +157,23 @@ def test_adam_takes_the_steps_of_pytorch_and_a_schedule_shortens_them():
         leaf.grad = grad + problem.lam * leaf.detach()
         theirs.step()
         schedule.step()
-        state, _ = solver.step(problem, state, np.random.default_rng(t))
+        solver.step(problem, state, np.random.default_rng(t))
     torch.testing.assert_close(state.w, leaf.detach())
 
 
 def test_the_pass_of_the_acceptance_test_serves_the_next_anchor():
     problem = make_problem()
     solver = ProxLinear(eta=1.0, growth=0.0)
-    state, first = solver.step(problem, solver.init(problem), np.random.default_rng(0))
+    state = solver.init(problem)
+    first = solver.step(problem, state, np.random.default_rng(0))
     # Scores at the start, an inner pass, the acceptance test; then only the last two.
     assert first.epochs == 3.0
-    assert solver.step(problem, state, np.random.default_rng(1))[1].epochs == 2.0
+    assert solver.step(problem, state, np.random.default_rng(1)).epochs == 2.0
     solver = ProxLinear(eta=1.0, budget=3, growth=1.0)
-    state, first = solver.step(problem, solver.init(problem), np.random.default_rng(0))
+    state = solver.init(problem)
+    first = solver.step(problem, state, np.random.default_rng(0))
     assert first.epochs == 1.0 + 3.0 + 2.0 + 1.0
-    state, second = solver.step(problem, state, np.random.default_rng(1))
+    second = solver.step(problem, state, np.random.default_rng(1))
     assert second.epochs == 4.0 + 3.0 + 1.0 and state.inner == 7.0
 
 

@@ -16,7 +16,8 @@ from hypothesis import given, settings  # noqa: E402
 from cliquewise import SequenceTagger, load  # noqa: E402
 from cliquewise.errors import TooLargeError, UnsupportedError  # noqa: E402
 from cliquewise.solvers import get  # noqa: E402
-from cliquewise.solvers.base import Start, choose  # noqa: E402
+from cliquewise.solvers.base import Start  # noqa: E402
+from cliquewise.solvers.planner import choose  # noqa: E402
 from cliquewise.solvers.run import run  # noqa: E402
 from cliquewise.torch import _products  # noqa: E402
 from cliquewise.torch._device_data import DeviceData, Needs, Plan  # noqa: E402

@@ -22,8 +22,9 @@ from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.problems.candidates import CandidateProblem
 from cliquewise.problems.examples import ExampleProblem
 from cliquewise.problems.matching import MatchingProblem
-from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.bcfw import BCFW
+from cliquewise.solvers.planner import choose
+from cliquewise.solvers.registry import get
 from cliquewise.solvers.run import run
 
 
@@ -124,9 +125,9 @@ def test_certificates_along_the_way_are_true_at_every_step(kind, seed):
         assert proof.dual <= best.primal + 1e-10 and proof.primal >= best.dual - 1e-10
         assert proof.dual >= last - 1e-12  # every step is an ascent
         last = proof.dual
-        state, info = solver.step(problem, state, rng)
+        info = solver.step(problem, state, rng)
         # What is kept along the way is what is computed afresh.
-        blocks = state.blocks
+        blocks = state.outputs
         kept, w = state.dual, blocks.w.copy()
         solver._refresh(problem, state)
         assert kept == pytest.approx(state.dual, abs=1e-10)
@@ -146,7 +147,7 @@ def test_many_passes_forget_outputs_that_no_longer_count():
     problem = CandidateProblem(CandidateSets.from_examples(X), rng.integers(0, 40, 30), C=10.0)
     fit = run(problem, BCFW(), tol=1e-8, max_epochs=3000, random_state=0)
     assert fit.converged
-    assert fit.state.blocks.used < 30 * 7
+    assert fit.state.outputs.used < 30 * 7
 
 
 @pytest.mark.parametrize("kind", [candidates, matchings])

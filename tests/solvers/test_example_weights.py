@@ -10,7 +10,7 @@ from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.solvers.base import choose
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import run
 
 WEIGHTS = np.array([2.0, 1.0, 0.0, 3.0])

@@ -26,9 +26,9 @@ from cliquewise.models.chain import ChainModel
 from cliquewise.models.sparse_transitions import transition_lists
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.solvers.backends.chain.active import empty_table
-from cliquewise.solvers.base import choose
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.gdmm import GDMM
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import Fit, run
 
 VARIANTS = {
@@ -141,7 +141,7 @@ def trained(k: int = 30, passes: int = 4, **options: Any) -> tuple[ChainProblem,
     problem, solver = larger(3, 40, k, 8, **options), GDMM()
     state, rng = solver.init(problem), np.random.default_rng(1)
     for _ in range(passes):
-        state, _ = solver.step(problem, state, rng)
+        solver.step(problem, state, rng)
     return problem, solver, state
 
 
@@ -189,7 +189,7 @@ def test_searches_in_single_precision_lead_to_the_same_optimum(
         problem = larger(3, 40, 30, 8, pairs=pairs)
         state, rng = solver.init(problem), np.random.default_rng(1)
         for _ in range(3):
-            state, _ = solver.step(problem, state, rng)
+            solver.step(problem, state, rng)
         rows = state.sets.rows
         assert (len(rows.values_f32) > 0) == (pairs == "all")
         for a in np.flatnonzero(rows.dense * (len(rows.values_f32) > 0)):
@@ -309,7 +309,7 @@ def test_certificates_of_gdmm_are_true_at_every_step(solver: GDMM, recipe: Chain
         assert own == pytest.approx(proof.primal, rel=1e-9, abs=1e-10)
         assert proof.dual <= upper + HONEST * (1 + upper)
         assert proof.primal >= lower - HONEST * (1 + upper)
-        state, info = solver.step(problem, state, rng)
+        info = solver.step(problem, state, rng)
         assert info.epochs == 1 and info.oracle_calls >= 0
 
 
@@ -329,7 +329,7 @@ def test_estimate_of_gdmm_is_of_the_size_of_the_gap() -> None:
     problem, solver = larger(0, 40, 6, 8), GDMM()
     state, rng, ratios = solver.init(problem), np.random.default_rng(0), []
     for _ in range(60):
-        state, info = solver.step(problem, state, rng)
+        info = solver.step(problem, state, rng)
         gap = solver.certify(problem, state).gap
         if np.isfinite(info.estimate):
             ratios.append(info.estimate / gap)

@@ -12,9 +12,9 @@ from cliquewise._kernels.cliques import factors as kernels
 from cliquewise._kernels.cliques.ascent import Tour
 from cliquewise.errors import DataError
 from cliquewise.solvers.backends.graph.factors import RULES
-from cliquewise.solvers.base import choose
 from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.idal import IDAL
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import run
 
 #: Relative gap asked for; the optimum of a generic solver is then met to 1e-4.

@@ -21,9 +21,9 @@ from cliquewise.problems.graph import GraphProblem
 from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.solvers.backends.graph.factors import RULES
 from cliquewise.solvers.backends.label_sets import squared_norm
-from cliquewise.solvers.base import choose
 from cliquewise.solvers.gdmm import GDMM
 from cliquewise.solvers.idal import IDAL
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import run
 
 #: Relative gap asked for; the optimum of a generic solver is then met to 1e-4.
@@ -107,7 +107,7 @@ def test_bounds_enclose_the_optimum_of_larger_problems_from_the_first_pass_on(se
         low, high = problem.relaxed_primal(solver.weights(problem, state), tol=1e-4)
         assert low - 1e-9 <= proof.primal
         assert low <= high
-        state, _ = solver.step(problem, state, rng)
+        solver.step(problem, state, rng)
 
 
 def test_features_that_never_occur_cost_and_weigh_nothing():
@@ -243,7 +243,7 @@ def test_more_sweeps_of_messages_never_loosen_the_bound_and_never_cross_the_opti
     solver = GDMM()
     state, rng = solver.init(problem), np.random.default_rng(0)
     for _ in range(5):
-        state, _ = solver.step(problem, state, rng)
+        solver.step(problem, state, rng)
     plan, w = state._plan(), state.own
     low = problem.relaxed_primal(solver.weights(problem, state), tol=1e-4)[0]
     python = {name: getattr(bounds, name).py_func for name in ("loss_bound", "_polish")}

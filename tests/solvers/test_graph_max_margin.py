@@ -10,11 +10,12 @@ from cliquewise.data.graphs import GraphDataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.solvers.base import choose
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.idal import IDAL
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import run
 from cliquewise.solvers.subgradient import Subgradient
+from cliquewise.solvers.warm_start import begin
 
 
 def graphs(seed: int, shape: str, count: int = 5, n: int = 5, k: int = 3):
@@ -55,13 +56,13 @@ def test_the_dual_rises_with_every_step(shape):
     problem, solver = problem_of(2, shape, C=1.0), BCFW()
     state, rng, last = solver.init(problem), np.random.default_rng(0), 0.0
     for _ in range(15):
-        state, _ = solver.step(problem, state, rng)
+        solver.step(problem, state, rng)
         running = state.dual
         solver._refresh(problem, state)
         assert state.dual == pytest.approx(running, rel=1e-8, abs=1e-10)
         assert state.dual >= last - 1e-10
         last = state.dual
-    blocks = state.blocks
+    blocks = state.outputs
     assert blocks.atoms.alpha[: blocks.used].min() >= 0
     assert not blocks.scratch.any()
 
@@ -131,9 +132,9 @@ def test_few_labelings_are_enough_room_for_a_true_certificate():
     tight = run(problem, BCFW(max_outputs=2), tol=1e-7, max_epochs=60, random_state=0)
     wide = run(problem, BCFW(max_outputs=9), tol=1e-6, max_epochs=1000, random_state=0)
     # Half of the room may be taken by those that were dropped.
-    many, few = (np.count_nonzero(r.state.blocks.atoms.alpha) for r in (best, tight))
+    many, few = (np.count_nonzero(r.state.outputs.atoms.alpha) for r in (best, tight))
     assert few <= 2 * problem.n_examples < many
-    assert tight.state.blocks.used <= 4 * problem.n_examples
+    assert tight.state.outputs.used <= 4 * problem.n_examples
     assert tight.certificate.dual <= best.certificate.primal + 1e-9
     assert tight.certificate.primal >= best.certificate.dual - 1e-9
     assert wide.certificate.primal == pytest.approx(best.certificate.primal, rel=1e-5)
@@ -174,7 +175,7 @@ def test_a_warm_start_needs_the_same_graphs_and_ends_at_once():
     for solver in (BCFW(), Subgradient()):
         state = run(problem, solver, max_epochs=2, random_state=0).state
         with pytest.raises(DataError, match="same"):
-            solver.begin(problem_of(9, "chain"), state)
+            begin(solver, problem_of(9, "chain"), state)
 
 
 def test_solvers_have_the_same_names_on_graphs_as_on_chains():

@@ -38,7 +38,7 @@ for text in sys.argv[2:]:
     kind, loss, name = text.split("-")
     family = next(f for f in FAMILIES if (f.kind, f.loss) == (kind, loss))
     problem, solver = family.build(recipe), get(name, kind)
-    low, high = family.reference(recipe, kind in solver.relaxed_on).bracket
+    low, high = family.reference(recipe, kind in solver.capabilities.relaxed_on).bracket
     run(problem, solver, max_epochs=3, tol=-np.inf)
     for times in (1, 2, 2):
         def press():
@@ -59,7 +59,7 @@ for text in sys.argv[2:]:
         except KeyboardInterrupt:  # and the other one, while this one was waiting
             thread.join()
         if fit is None:
-            assert "in _go" not in lost, lost
+            assert "in _train" not in lost, lost
             continue
         count += fit.interrupted  # or it could not go on, and was over before
         slack = 1e-9 * (1 + abs(high))
@@ -96,7 +96,7 @@ def test_an_interrupt_within_a_step_leaves_what_was_proved(
         if turns[0] == 4 and cut == "before":
             raise KeyboardInterrupt
         if turns[0] == 4 and cut == "within":
-            state.blocks.visit(np.arange(6), np.zeros(6))
+            state.outputs.visit(np.arange(6), np.zeros(6))
             raise KeyboardInterrupt
         result = original(self, problem, state, rng)
         if turns[0] == 4:

@@ -18,9 +18,10 @@ from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.bcfw import BCFW
 from cliquewise.solvers.casimir import Casimir
+from cliquewise.solvers.planner import choose
+from cliquewise.solvers.registry import get
 from cliquewise.solvers.run import Fit, run
 from cliquewise.solvers.sdca import SDCA
 from cliquewise.solvers.subgradient import Subgradient
@@ -133,7 +134,7 @@ def distributions(
     Segments in order of their first edge are laid end to end on a circle of length 1; a cut at
     any height meets segments that do not share an edge.
     """
-    pool, out = state.blocks.pool, []
+    pool, out = state.outputs.pool, []
     for i, ys in enumerate(reference.labelings):
         truth, own, a = list(reference._labels(i)), [], pool.head[i]
         while a >= 0:
@@ -237,7 +238,7 @@ def test_certificates_along_the_way_are_true_at_every_step(
         assert own == pytest.approx(proof.primal, rel=1e-9, abs=1e-10)
         assert proof.dual <= best.primal + HONEST * (1 + best.primal)
         assert proof.primal >= best.dual - HONEST * (1 + best.primal)
-        state, info = solver.step(problem, state, rng)
+        info = solver.step(problem, state, rng)
         assert info.epochs > 0 and info.oracle_calls >= 0
 
 
@@ -289,7 +290,7 @@ def test_dual_of_bcfw_never_falls_and_every_gap_shrinks(solver: Any) -> None:
     fit = solve(problem, solver, tol=0, max_epochs=200)
     state, rng, last = solver.init(problem), np.random.default_rng(0), -np.inf
     for _ in range(20):
-        state, _ = solver.step(problem, state, rng)
+        solver.step(problem, state, rng)
         dual = solver.certify(problem, state).dual
         assert dual >= last - 1e-12 or getattr(solver, "max_outputs", 9) == 3
         last = dual
@@ -349,11 +350,11 @@ def test_sparse_decoding_takes_the_steps_of_the_dense_one(
             patch.setattr("cliquewise.models.sparse_transitions.SPARSE", share)
             problem = larger(seed, 20, k, 6)
             state, rng = solver.init(problem), np.random.default_rng(0)
-            assert (state.blocks.links is None) == (least == 200)
+            assert (state.outputs.links is None) == (least == 200)
             courses = []
             for _ in range(4):
-                state, info = solver.step(problem, state, rng)
-                courses.append((info.oracle_calls, state.dual, state.blocks.gaps.sum()))
+                info = solver.step(problem, state, rng)
+                courses.append((info.oracle_calls, state.dual, state.outputs.gaps.sum()))
             proof = solver.certify(problem, state)
             courses.append(
                 (proof.primal, proof.dual, *problem.losses_and_gradient(state.average)[1])

@@ -17,7 +17,7 @@ from cliquewise.problems.candidates import CandidateProblem
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.solvers import registered
-from cliquewise.solvers.base import choose
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import run
 
 
@@ -44,7 +44,7 @@ CASES = [
     (kind, loss, solver)
     for kind in MAKERS
     for solver in registered(kind)
-    for loss in sorted(solver.works_on[kind])
+    for loss in sorted(solver.capabilities.losses[kind])
 ]
 
 

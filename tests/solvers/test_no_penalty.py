@@ -16,8 +16,9 @@ from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.candidates import CandidateProblem
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.problems.graph import GraphProblem
-from cliquewise.solvers.base import choose, get, registered
 from cliquewise.solvers.casimir import GOLDEN, Casimir
+from cliquewise.solvers.planner import choose
+from cliquewise.solvers.registry import get, registered
 from cliquewise.solvers.run import run
 
 
@@ -92,7 +93,7 @@ def test_every_other_solver_says_that_it_needs_a_penalty() -> None:
     others = [s() for s in registered(problem.kind) if s.name != "casimir"]
     assert {s.name for s in others} >= {"svrg", "bcfw"}
     for solver in others:
-        if problem.loss in solver.works_on[problem.kind]:
+        if problem.loss in solver.capabilities.losses[problem.kind]:
             with pytest.raises(UnsupportedError, match=r"needs a penalty.*casimir"):
                 choose(problem, solver)
     chains = ChainRecipe(3).build()
@@ -112,6 +113,6 @@ def test_the_smoothing_and_kappa_follow_corollary_20() -> None:
     assert [round(solver._kappa(problem, state, k), 12) for k in (1, 2, 3)] == [0.1, 0.2, 0.3]
     alphas = []
     for _ in range(6):
-        state, _ = solver.step(problem, state, rng)
+        solver.step(problem, state, rng)
         alphas.append(state.alpha)
     assert all(0 < a <= GOLDEN for a in alphas)

@@ -26,8 +26,8 @@ def test_a_visit_is_an_exponentiated_gradient_step_of_listed_distributions(
     for _ in range(6 if problem.n_examples else 0):
         i = int(rng.integers(problem.n_examples))
         before, w = distributions(reference, state), solver.weights(problem, state)
-        state.blocks.visit_in_steps(np.array([i]), 1.0)
-        after, eta = distributions(reference, state), state.blocks.steps[i]
+        state.duals.visit_in_steps(np.array([i]), 1.0)
+        after, eta = distributions(reference, state), state.duals.steps[i]
         # The dual's derivative by the share of labeling y, up to constants: phi(y) w - log q(y).
         with np.errstate(divide="ignore", invalid="ignore"):
             gradient = np.asarray(reference.features[i] @ w) - np.log(before[i])

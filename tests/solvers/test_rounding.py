@@ -105,12 +105,12 @@ def test_dual_ascent_never_claims_more_than_its_distributions_are_worth(
 ):
     plain = ChainRecipe(**{**recipe.__dict__, "values": True, "scale": scale}).build()
     problem = ChainProblem(plain.model, plain.data, plain.C, loss=loss)
-    state, rng = SDCA(start=start).begin(problem), np.random.default_rng(0)
+    state, rng = SDCA(start=start).init(problem), np.random.default_rng(0)
     for _ in range(passes):
-        state, _ = SDCA(start=start).step(problem, state, rng)
-    state.blocks.refresh()
-    exact, apart = long_dual(problem, state.blocks.arrays)
-    assert state.blocks.bound().value <= exact
+        SDCA(start=start).step(problem, state, rng)
+    state.duals.refresh()
+    exact, apart = long_dual(problem, state.duals.arrays)
+    assert state.duals.bound().value <= exact
     assert apart < 1
 
 

@@ -40,7 +40,7 @@ def test_sum_of_gradients_is_that_of_the_stored_marginals(recipe: ChainRecipe) -
         expected = stored_sum(problem, state)
         size = 1 + np.abs(expected).max(initial=0)
         np.testing.assert_allclose(d, expected, atol=1e-11 * size)
-        state, _ = solver.step(problem, state, rng)
+        solver.step(problem, state, rng)
 
 
 def test_lazy_steps_equal_dense_ones() -> None:

@@ -38,8 +38,8 @@ def test_certificates_of_single_precision_are_true(recipe: ChainRecipe) -> None:
 def test_single_precision_reaches_the_same_optimum(
     pairs: str, jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "LEAST_WORK", 1.0)
-    monkeypatch.setattr(float32_duals, "TOKENS", 100)  # several sections
+    monkeypatch.setattr(threads, "MIN_WORK", 1.0)
+    monkeypatch.setattr(float32_duals, "SECTION_TOKENS", 100)  # several sections
     base = random_problem(1, 100, 5, 10, pairs=pairs)
     double = run(base, SDCA(), tol=1e-5, max_epochs=300, random_state=0)
     problem = ChainProblem(base.model, base.data, base.C, n_jobs=jobs)
@@ -63,20 +63,20 @@ def test_the_certificate_is_that_of_the_same_scores_in_double_precision() -> Non
     problem, rng = random_problem(2, 60, 4, 8), np.random.default_rng(0)
     state = SINGLE.init(problem)
     for _ in range(3):
-        state, _ = SINGLE.step(problem, state, rng)
-    arrays = state.blocks.arrays
-    arrays.mu[:] = arrays.mu_edges[:] = state.blocks.w[:] = 7.0
+        SINGLE.step(problem, state, rng)
+    arrays = state.duals.arrays
+    arrays.mu[:] = arrays.mu_edges[:] = state.duals.w[:] = 7.0
     proof = SINGLE.certify(problem, state)
     other = SDCA().init(problem)
-    other.blocks.arrays.theta[:] = arrays.theta
-    other.blocks.arrays.theta_edges[:] = arrays.theta_edges
-    other.blocks.infer()
+    other.duals.arrays.theta[:] = arrays.theta
+    other.duals.arrays.theta_edges[:] = arrays.theta_edges
+    other.duals.infer()
     assert proof.dual == pytest.approx(SDCA().certify(problem, other).dual, rel=1e-13)
 
 
 def test_single_precision_takes_half_the_memory() -> None:
     problem = random_problem(2, 60, 4, 8)
-    state, double = SINGLE.init(problem).blocks, SDCA().init(problem).blocks
+    state, double = SINGLE.init(problem).duals, SDCA().init(problem).duals
     for name in ("theta", "theta_edges", "mu", "mu_edges"):
         assert 2 * getattr(state.arrays, name).nbytes == getattr(double.arrays, name).nbytes
     assert 2 * state.w.nbytes == double.w.nbytes

@@ -12,10 +12,11 @@ from cliquewise.models.candidates import CandidateSets
 from cliquewise.problems.candidates import CandidateProblem
 from cliquewise.problems.examples import ExampleProblem
 from cliquewise.smoothers import L2
+from cliquewise.solvers.backends.base import SmoothingSettings
 from cliquewise.solvers.backends.examples import ExampleSmoothing
-from cliquewise.solvers.base import choose
 from cliquewise.solvers.casimir import Casimir
 from cliquewise.solvers.iterates import NUMBERS
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import Fit, run
 from cliquewise.solvers.svrg import SVRG
 
@@ -49,13 +50,16 @@ def test_gap_closes_and_every_bound_is_true(solver: Any) -> None:
 def test_full_gradient_is_that_of_the_smoothed_losses() -> None:
     problem, rng = candidates(1), np.random.default_rng(1)
     w, d = rng.normal(size=(2, problem.dimension))
-    backend, h = ExampleSmoothing(problem, "l2", 8), 1e-6
+    backend, h = ExampleSmoothing(problem, SmoothingSettings("l2", 8)), 1e-6
     found = backend.full_gradient(w, 0.5)
     listed = [L2().value(problem.top_k(w, i, 8)[0], 0.5) for i in range(problem.n_examples)]
     assert found.loss == pytest.approx(np.mean(listed)) == backend.smooth_loss(w, 0.5)
     rise = backend.smooth_loss(w + h * d, 0.5) - backend.smooth_loss(w - h * d, 0.5)
     assert rise / (2 * h) == pytest.approx(found.gradient @ d, abs=1e-6)
-    assert found.exact == 1.0 and ExampleSmoothing(problem, "l2", 2).full_gradient(w, 9.0).exact < 1
+    assert (
+        found.exact == 1.0
+        and ExampleSmoothing(problem, SmoothingSettings("l2", 2)).full_gradient(w, 9.0).exact < 1
+    )
 
 
 def test_entropy_is_refused_where_there_are_no_marginals() -> None:

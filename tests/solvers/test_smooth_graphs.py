@@ -15,9 +15,10 @@ from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.problems.graph import GraphProblem
+from cliquewise.solvers.backends.base import SmoothingSettings
 from cliquewise.solvers.backends.examples import ExampleSmoothing
-from cliquewise.solvers.base import choose
 from cliquewise.solvers.casimir import Casimir
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import run
 from cliquewise.solvers.svrg import SVRG
 
@@ -44,7 +45,10 @@ def rings(seed: int, examples: int = 4, k: int = 2, weights: Any = None) -> Grap
 def test_full_gradient_is_that_of_the_smoothed_losses(seed: int, smoother: str, mu: float) -> None:
     problem, rng = rings(seed, 2), np.random.default_rng(seed)
     w, d = rng.normal(size=(2, problem.dimension))
-    backend, h = ExampleSmoothing(problem, smoother, 32), 1e-6  # 32: all labelings there are
+    backend, h = (
+        ExampleSmoothing(problem, SmoothingSettings(smoother, 32)),
+        1e-6,
+    )  # 32: all labelings there are
     found = backend.full_gradient(w, mu)
     rise = backend.smooth_loss(w + h * d, mu) - backend.smooth_loss(w - h * d, mu)
     assert rise / (2 * h) == pytest.approx(found.gradient @ d, abs=1e-5)

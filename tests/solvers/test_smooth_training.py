@@ -14,9 +14,11 @@ from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.smoothers import get_smoother
+from cliquewise.solvers.backends.base import SmoothingSettings
 from cliquewise.solvers.backends.chain.smooth import ChainSmoothing
-from cliquewise.solvers.base import choose, get
 from cliquewise.solvers.casimir import Casimir, next_alpha
+from cliquewise.solvers.planner import choose
+from cliquewise.solvers.registry import get
 from cliquewise.solvers.run import Fit, run
 from cliquewise.solvers.svrg import SVRG
 
@@ -94,7 +96,10 @@ def test_share_of_exact_calls_is_that_of_proposition_4(recipe: ChainRecipe) -> N
     problem = with_loss(recipe.build(), "hinge")
     rng = np.random.default_rng(recipe.seed)
     for mu, k in ((0.5, 2), (3.0, 4)):
-        backend, w = ChainSmoothing(problem, "l2", k), free_weights(problem, rng, 0.4)
+        backend, w = (
+            ChainSmoothing(problem, SmoothingSettings("l2", k)),
+            free_weights(problem, rng, 0.4),
+        )
         found = backend.full_gradient(backend.packed(w), mu)
         listed = SmoothEnumeration(problem, mu, "l2")
         exact = []
@@ -114,7 +119,7 @@ def test_epoch_makes_the_steps_of_svrg_one_by_one(smoother: str) -> None:
         ChainRecipe(7, examples=6, labels=3, values=True, weights=True, forbid="both").build(),
         "hinge",
     )
-    backend, rng = ChainSmoothing(problem, smoother, 4), np.random.default_rng(0)
+    backend, rng = ChainSmoothing(problem, SmoothingSettings(smoother, 4)), np.random.default_rng(0)
     mu, lam, kappa, rate, n = 0.7, problem.lam, 0.3, 0.05, problem.n_examples
     start, z = (backend.packed(free_weights(problem, rng, 0.5)) for _ in range(2))
     order = rng.permutation(n)
@@ -147,7 +152,10 @@ def test_what_visits_keep_is_a_point_of_the_dual_found_at_their_own_weights(
     recipe: ChainRecipe,
 ) -> None:
     problem = with_loss(recipe.build(), "hinge")
-    backend, rng = ChainSmoothing(problem, "l2", 4), np.random.default_rng(recipe.seed)
+    backend, rng = (
+        ChainSmoothing(problem, SmoothingSettings("l2", 4)),
+        np.random.default_rng(recipe.seed),
+    )
     n, rate, lam = problem.n_examples, 0.05, problem.lam
     backend.forget()
     c, w = backend.zeros(), backend.zeros()
@@ -245,8 +253,12 @@ def test_extreme_C_gives_finite_weights_and_true_bounds(C: float) -> None:
 
 def test_threads_find_the_same_full_gradient() -> None:
     base = random_problem(5, 40, 3, 6)
-    one = ChainSmoothing(ChainProblem(base.model, base.data, loss="hinge"), "l2", 3)
-    two = ChainSmoothing(ChainProblem(base.model, base.data, n_jobs=2, loss="hinge"), "l2", 3)
+    one = ChainSmoothing(
+        ChainProblem(base.model, base.data, loss="hinge"), SmoothingSettings("l2", 3)
+    )
+    two = ChainSmoothing(
+        ChainProblem(base.model, base.data, n_jobs=2, loss="hinge"), SmoothingSettings("l2", 3)
+    )
     w = one.packed(np.random.default_rng(0).normal(size=base.dimension))
     a, b = one.full_gradient(w, 1.0), two.full_gradient(w, 1.0)
     np.testing.assert_allclose(a.gradient, b.gradient, rtol=1e-12, atol=1e-12)

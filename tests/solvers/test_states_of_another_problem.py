@@ -48,7 +48,7 @@ CASES = [
     (cls, loss)
     for cls in registered("chain")
     for loss in ("log", "hinge")
-    if loss in cls.works_on["chain"]
+    if loss in cls.capabilities.losses["chain"]
 ]
 cases = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0].name}-{c[1]}")
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cliquewise.problems.chain import ChainProblem
+from cliquewise.solvers.backends.base import DualSettings
 from cliquewise.solvers.backends.chain import parallel as threads
 from cliquewise.solvers.backends.chain.duals import ChainDuals
 from cliquewise.solvers.run import run
@@ -26,9 +27,9 @@ from cliquewise.solvers.sdca import SDCA
 @pytest.fixture(autouse=True)
 def even_small_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let threads work on problems that one would solve at once."""
-    monkeypatch.setattr(threads, "LEAST", 1)
-    monkeypatch.setattr(threads, "LEAST_WORK", 1.0)
-    monkeypatch.setattr(threads, "MOST", 8)
+    monkeypatch.setattr(threads, "MIN_SEQUENCES", 1)
+    monkeypatch.setattr(threads, "MIN_WORK", 1.0)
+    monkeypatch.setattr(threads, "MAX_THREADS", 8)
 
 
 def in_threads(problem: ChainProblem, jobs: int) -> ChainProblem:
@@ -86,13 +87,13 @@ def test_weights_of_a_certificate_are_those_of_the_duals_alone() -> None:
     many = in_threads(problem, 3)
     state = solver.init(many)
     for _ in range(3):
-        state, _ = solver.step(many, state, rng)
-    state.blocks.w[:] = rng.normal(size=len(state.blocks.w))  # the worst that races could do
+        solver.step(many, state, rng)
+    state.duals.w[:] = rng.normal(size=len(state.duals.w))  # the worst that races could do
     proof = solver.certify(many, state)
-    alone = ChainDuals(problem, 0.0, 1.0, True)
-    alone.unpack(state.blocks.pack())
+    alone = ChainDuals(problem, DualSettings(0.0, 1.0, True))
+    alone.unpack(state.duals.pack())
     alone.refresh()
-    assert np.array_equal(alone.w, state.blocks.w)
+    assert np.array_equal(alone.w, state.duals.w)
     assert proof.dual == pytest.approx(alone.bound().value, rel=1e-12)
 
 
@@ -100,15 +101,15 @@ def test_one_thread_gives_the_bits_it_gives_without_the_word() -> None:
     problem = random_problem(2, 40, 4, 6)
     first, second = (run(p, SDCA(), random_state=4) for p in (problem, in_threads(problem, 1)))
     assert np.array_equal(first.weights, second.weights)
-    assert SDCA().init(problem).blocks.parts is None
+    assert SDCA().init(problem).duals.parts is None
 
 
 def test_little_work_is_left_to_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = in_threads(random_problem(2, 40, 3, 3), 8)
-    monkeypatch.setattr(threads, "LEAST", 16)
+    monkeypatch.setattr(threads, "MIN_SEQUENCES", 16)
     assert threads.threads_of(problem) == 2
-    monkeypatch.setattr(threads, "LEAST_WORK", 1e6)
-    assert SDCA().init(problem).blocks.parts is None
+    monkeypatch.setattr(threads, "MIN_WORK", 1e6)
+    assert SDCA().init(problem).duals.parts is None
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 2), (4, 2)])
@@ -126,11 +127,11 @@ def test_checkpoints_go_on_in_any_number_of_threads(
 def test_threads_exchange_more_often_when_the_dual_falls_and_end_as_one() -> None:
     problem = in_threads(random_problem(6, 60, 4, 6), 4)
     state = SDCA().init(problem)
-    state, _ = SDCA().step(problem, state, np.random.default_rng(0))
+    SDCA().step(problem, state, np.random.default_rng(0))
     seen = []
     for dual in (1e3, 1e2, 10.0):
-        state.blocks.watch(dual)
-        seen.append(None if state.blocks.parts is None else state.blocks.parts.parts[0].every)
+        state.duals.watch(dual)
+        seen.append(None if state.duals.parts is None else state.duals.parts.parts[0].every)
     assert seen == [2, 1, None]
     fit = run(problem, SDCA(), tol=1e-4, max_epochs=300, warm=state)
     assert fit.converged
@@ -167,7 +168,7 @@ def test_ctrl_c_in_a_threaded_pass_returns_a_true_result(times: int) -> None:
 def test_sequences_are_dealt_evenly() -> None:
     lengths = np.random.default_rng(0).integers(0, 50, 1001)
     for jobs in (2, 3, 8):
-        owner = threads.dealt(lengths, jobs)
+        owner = threads.distribute(lengths, jobs)
         counts = np.bincount(owner)
         assert np.ptp(counts) <= 1
         assert np.ptp(np.bincount(owner, lengths)) <= 3 * 50

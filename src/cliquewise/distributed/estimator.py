@@ -46,7 +46,7 @@ class ClusterEstimator:
                 f"solver {self.solver!r} needs the examples one by one; on a cluster these work "
                 'with the sums of partitions: "lbfgs" (which "auto" takes), "owlqn" with l1_ratio'
             )
-        losses = LBFGS.works_on[self._kind]
+        losses = LBFGS.capabilities.losses[self._kind]
         if self.loss not in losses:
             raise UnsupportedError(
                 f"loss {self.loss!r} has no gradient to add up over partitions; on a cluster there "

@@ -17,7 +17,7 @@ from cliquewise.errors import CliquewiseError, DataError
 from cliquewise.problems.base import Problem
 from cliquewise.problems.fingerprint import Fingerprint
 from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.base import choose
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import run
 
 

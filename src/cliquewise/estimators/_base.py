@@ -34,9 +34,9 @@ from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
 from cliquewise.report import blocks
 from cliquewise.report.page import check_report, write_page
-from cliquewise.solvers.base import choose
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.progress import training_line
-from cliquewise.solvers.run import Fit, Watch, run
+from cliquewise.solvers.run import Fit, run
 from cliquewise.trace import Trace
 
 #: The site, as `[project.urls]` of pyproject.toml names it.
@@ -115,7 +115,7 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         """Run a solver on a problem and keep what it proves; ``options`` are those of `run`."""
         problem.elastic(self.l1_ratio)
         choice = choose(problem, self._wanted(), self.max_memory * 2**30)
-        with training_line(self.verbose, self.tol, callback) as line:
+        with training_line(self.verbose, self.tol) as line:
             fit = run(
                 problem,
                 choice.solver,
@@ -123,7 +123,9 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
                 max_epochs=self._most_epochs(choice.fallback or choice.solver, problem),
                 max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
                 random_state=self.random_state,
-                callback=Watch(line, monitor),
+                callback=callback,
+                progress=line,
+                stop_when=monitor,
                 fallback=choice.fallback,
                 **options,
             )

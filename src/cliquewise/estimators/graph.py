@@ -44,7 +44,7 @@ from cliquewise.oracles.results import MarginalResult
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.ragged import Floats, Ints, offsets_of
 from cliquewise.report.blocks import Block
-from cliquewise.solvers.base import get
+from cliquewise.solvers.registry import get
 
 
 @dataclass(eq=False, repr=False)
@@ -155,7 +155,7 @@ class GraphLabeler(GraphLabelerParameters, Estimator):
             model, data, self.C, self.loss, self.gamma, self.entropy, self.epsilon, costs, weights
         )
         fit = self._train(problem)
-        relaxed = problem.kind in get(self.solver_, problem.kind).relaxed_on
+        relaxed = problem.kind in get(self.solver_, problem.kind).capabilities.relaxed_on
         self._set_fitted(labels, GraphPredictor(model, fit.weights, relaxed=relaxed, **self._view))
         return self
 

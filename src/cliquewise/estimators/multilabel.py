@@ -35,7 +35,9 @@ from cliquewise.problems.label_graph import LabelGraphProblem, LabelsProblem
 from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.ragged import Floats, Ints
 from cliquewise.report.blocks import Block
-from cliquewise.solvers.base import Start, accepts, get
+from cliquewise.solvers.base import Start
+from cliquewise.solvers.planner import accepts
+from cliquewise.solvers.registry import get
 
 
 class Rows(NamedTuple):
@@ -139,7 +141,7 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  #
         model, problem = self._problem(rows, selection)
         start = None if selection.start is None else Start(selection.start)
         fit = self._train(problem, warm=start)
-        relaxed = problem.kind in get(self.solver_, problem.kind).relaxed_on
+        relaxed = problem.kind in get(self.solver_, problem.kind).capabilities.relaxed_on
         self._set_fitted(labels, model, fit.weights, relaxed, selection)
         return self
 

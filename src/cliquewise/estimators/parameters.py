@@ -714,11 +714,11 @@ def _is_cost(value: Any) -> bool:
 def _is_solver(value: Any) -> bool:
     if value == "auto":  # without importing all solvers
         return True
-    from cliquewise.solvers.base import registered
+    from cliquewise.solvers.registry import registered
 
     # Solvers of networks are registered as well once PyTorch is imported.
     return isinstance(value, str) and value in {
-        solver.name for solver in registered() if set(solver.works_on) != {"deep"}
+        solver.name for solver in registered() if set(solver.capabilities.losses) != {"deep"}
     }
 
 

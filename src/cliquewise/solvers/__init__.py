@@ -1,12 +1,13 @@
-"""Solvers: one step on the weights or on the duals. One file per solver."""
+"""Solvers: one step on the weights or on the duals. One module per algorithm."""
 
-from cliquewise.solvers.base import Info, Solver, State, get, register, registered
+from cliquewise.solvers.base import Capabilities, Info, Solver, State
+from cliquewise.solvers.registry import get, register, registered
 
-__all__ = ["Info", "Solver", "State", "get", "register", "registered"]
+__all__ = ["Capabilities", "Info", "Solver", "State", "get", "register", "registered"]
 
 
-def __getattr__(name: str) -> type[Solver]:
-    """Solvers by their class name: ``cw.solvers.SDCA``."""
+def __getattr__(name: str) -> type[Solver]:  # type: ignore[type-arg]
+    """Return a solver class by its name: ``cw.solvers.SDCA``."""
     for solver in registered():
         if solver.__name__ == name:
             return solver

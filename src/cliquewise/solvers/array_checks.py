@@ -1,7 +1,7 @@
-"""Arrays of a checkpoint, checked before a kernel sees them.
+"""Checks of the arrays of a checkpoint, before kernels use them.
 
-A checkpoint may be of another problem, damaged, or altered. Kernels test no index, so that every
-index, size and number is tested here, once; what an array says must also be possible.
+A checkpoint may be of another problem, damaged, or altered. Kernels do not check indices, so every
+index, size and number is checked here; arrays must also be consistent with each other.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import numpy as np
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.base import Arrays, other_data
 
-#: By how much sums that are one, or marginals that are recomputed, may be off.
+#: Tolerance of sums that must be one.
 ROUNDING = 1e-9
-#: Greatest number that is believed: its square is finite.
-LARGEST = 1e150
-#: Greatest count that is believed.
-MOST = 2**53
+#: Largest number that is accepted: its square is finite.
+MAX_NUMBER = 1e150
+#: Largest count that is accepted.
+MAX_COUNT = 2**53
 
 
 def checked(
     arrays: Arrays, name: str, shape: tuple[int | None, ...], dtype: Any = np.float64,
-    low: float = -LARGEST, high: float = LARGEST,
+    low: float = -MAX_NUMBER, high: float = MAX_NUMBER,
 ) -> np.ndarray[Any, Any]:  # fmt: skip
-    """A copy of a named array, if it has this shape (None: any) and type, and numbers in range.
+    """Return a copy of a named array after checking its shape (None: any), type and range.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def checked(
         raise other_data(f"its arrays have other shapes ({name!r} among them)")
     if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
         raise other_data(f"its {name!r} are not finite")
-    # As Python's numbers: float32 has no 1e150 to compare with.
+    # As Python numbers: float32 cannot represent 1e150.
     ordered = bool(array.size) and array.dtype.kind != "b"
     if ordered and (array.min().item() < low or array.max().item() > high):
         raise other_data(f"its {name!r} are not in range")
@@ -48,35 +48,48 @@ def checked(
 
 
 def count_of(arrays: Arrays, name: str) -> int:
-    """The one count in an array."""
-    return int(checked(arrays, name, (1,), np.int64, 0, MOST)[0])
+    """Return the single count in an array."""
+    return int(checked(arrays, name, (1,), np.int64, 0, MAX_COUNT)[0])
 
 
 def number_of(arrays: Arrays, name: str) -> float:
-    """The one positive number in an array."""
+    """Return the single positive number in an array."""
     return float(checked(arrays, name, (1,), low=1e-300, high=1e300)[0])
 
 
-def check(possible: Any, what: str) -> None:
-    """Refuse arrays of which something that must hold does not."""
-    if not np.all(possible):
+def pack_gaps(gaps: Floats) -> Floats:
+    """Return gaps for a checkpoint, with -1 for examples that were not visited."""
+    return np.where(np.isfinite(gaps), gaps, -1.0)
+
+
+def unpack_gaps(arrays: Arrays, like: Floats) -> Floats:
+    """Return the gaps of a checkpoint, infinite where examples were not visited."""
+    if "gaps" not in arrays:  # older checkpoints have none
+        return like
+    gaps = checked(arrays, "gaps", like.shape, low=-1.0)
+    return np.where(gaps < 0, np.inf, gaps)
+
+
+def check(possible: object, what: str) -> None:
+    """Raise an error if the condition does not hold everywhere."""
+    if not np.all(np.asarray(possible)):
         raise other_data(what)
 
 
 def check_order(order: Ints, n: int) -> None:
-    """The order of a pass has every example once, or there is none."""
+    """Check that an order is empty or has every example once."""
     check(len(order) in (0, n), "its order is of other examples")
     check(np.array_equal(np.sort(order), np.arange(len(order))), "its order is of other examples")
 
 
 def check_offsets(offsets: Ints, end: int) -> None:
-    """Offsets begin at 0, end at ``end`` and never fall."""
+    """Check that offsets begin at 0, end at ``end`` and never decrease."""
     rising = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == end
     check(rising and np.all(np.diff(offsets) >= 0), "its offsets do not fit")
 
 
 def owners(head: Ints, following: Ints) -> Ints:
-    """Whose list each entry of linked lists is in, -1 for none; refuse lists that meet or turn."""
+    """Return the list of each entry of linked lists, or -1; reject shared entries and cycles."""
     size = len(following)
     owner = np.full(size, -1)
     for links in (head, following):
@@ -93,7 +106,7 @@ def owners(head: Ints, following: Ints) -> Ints:
 
 
 def check_sums(values: Floats, counts: Ints, totals: Floats) -> None:
-    """Runs of ``values`` of these lengths sum to ``totals``."""
+    """Check that runs of ``values`` of these lengths sum to ``totals``."""
     sums = np.bincount(np.repeat(np.arange(len(counts)), counts), values, minlength=len(counts))
     apart = np.abs(sums - totals)
     check(apart <= ROUNDING * np.maximum(totals, 1e-300), "its shares do not sum to what they must")

@@ -1,32 +1,80 @@
-"""What a solver is, where it is found, and how one is chosen.
+"""What a solver is: hyperparameters, a state object, and four methods.
 
-A solver is a frozen dataclass of hyper-parameters. It makes a state (``init``), moves it
-(``step``) and says what its state proves (``certify``). It has no loop over epochs, no
-clock and prints nothing: :mod:`cliquewise.solvers.run` owns all that.
+A :class:`Solver` is a frozen dataclass of hyperparameters. Its state is an object: ``init`` makes
+it, ``step`` moves it in place, ``weights`` reads it, and ``certify`` proves how good it is. States
+hold large arrays that compiled kernels update, so nothing is copied and no method returns a new
+state. ``certify`` may recompute running sums (which removes their rounding errors) and remembers
+which weights it certified; it does not move the point that the sums belong to.
+
+Everything else is optional. A solver that can also be checkpointed, that can reuse the state of a
+changed problem, or that has columns in the trace implements one of the small protocols below, which
+``run``, ``checkpoints`` and ``planner`` look for. The loop over epochs, the clock, the trace and
+all output are in :mod:`cliquewise.solvers.run`.
+
+A complete solver::
+
+    @dataclass
+    class Point(State):
+        w: Floats
+
+    @register
+    @dataclass(frozen=True)
+    class GradientDescent(Solver[Problem, Point]):
+        \"\"\"Gradient descent with a fixed step size.\"\"\"
+
+        name = "gradient_descent"
+        capabilities = Capabilities({"chain": frozenset({"log"})})
+        step_size: float = 0.1
+
+        def init(self, problem, warm=None):
+            return Point(np.zeros(problem.dimension))
+
+        def step(self, problem, state, rng):
+            state.w -= self.step_size * problem.primal_and_gradient(state.w)[1]
+            return Info(epochs=1.0, oracle_calls=problem.n_examples)
+
+        def weights(self, problem, state):
+            return state.w
+
+        def certify(self, problem, state):
+            return problem.certificate(state.w)
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from dataclasses import dataclass, fields
-from functools import cache
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cliquewise.certificate import Certificate
-from cliquewise.errors import DataError, UnsupportedError
+from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
-from cliquewise.problems.fingerprint import PARTS, Fingerprint, listed
+from cliquewise.problems.fingerprint import PARTS, Fingerprint
 from cliquewise.ragged import Floats
+from cliquewise.solvers.parameters import check_types
 
-Arrays = dict[str, np.ndarray[Any, Any]]
-#: For states of which a start takes the weights alone: the model must have the same.
+#: Named arrays of a checkpoint, of any type.
+Arrays: TypeAlias = dict[str, NDArray[np.generic]]
+#: The parts of a problem that may change if only the weights of a state are reused.
 ALL_BUT_MODEL = frozenset(PARTS) - {"model"}
-#: The kinds of problems that are asked example by example.
+#: The kinds of problems whose examples are optimized over one at a time, by an oracle.
 EXAMPLES = ("candidates", "matching", "examples")
+
+
+# ---- states
 
 
 @dataclass
@@ -40,12 +88,12 @@ class Info:
     oracle_calls : int
         Inferences made.
     estimate : float
-        A guess at the relative gap, without a pass of its own; NaN if there is none, and
-        infinity if the solver certifies itself in steps of its own choice.
+        An estimate of the relative gap that needs no extra pass. NaN if there is none; infinite
+        if the solver certifies itself in steps of its choice.
     certificate : Certificate or None
-        If the step proves something for nothing.
+        A proof that the step produced at no extra cost.
     finished : bool
-        Whether the solver cannot go on.
+        Whether another step would change nothing.
     """
 
     epochs: float
@@ -55,368 +103,213 @@ class Info:
     finished: bool = False
 
 
-class State:
-    """Base of what solvers keep.
+class Start(NamedTuple):
+    """Weights to start from, in the problem's form; every solver takes them as ``warm``."""
 
-    Once a run has made it, ``origin`` says of which problem it is, and ``reached`` which weights
-    it found, for solvers that know nothing else of it.
+    w: Floats
+
+
+class State:
+    """Base of the states of all solvers.
+
+    Attributes
+    ----------
+    origin : Fingerprint or None
+        The problem that the state belongs to; set at the end of a run.
+    reached : Start or None
+        The final weights, so that other solvers can start from them; set at the end of a run.
     """
 
     origin: Fingerprint | None = None
     reached: Start | None = None
 
 
-class Start(NamedTuple):
-    """Weights to start from, in the problem's form; any solver takes them as ``warm``."""
+#: What a run can start from.
+Warm: TypeAlias = State | Start | None
 
-    w: Floats
+P = TypeVar("P", bound=Problem)
+S = TypeVar("S", bound=State)
+P_contra = TypeVar("P_contra", bound=Problem, contravariant=True)
+S_contra = TypeVar("S_contra", bound=State, contravariant=True)
+
+
+# ---- solvers
 
 
 @dataclass(frozen=True)
-class Solver:
-    """Base of all solvers.
+class Capabilities:
+    """What a solver can minimize, and its place in the registry.
+
+    Attributes
+    ----------
+    losses : mapping of str to frozenset of str
+        The losses that it can minimize, for every kind of problem.
+    rank : int
+        Position in lists of solvers; equal estimated costs are decided by it.
+    pair_attributes : bool
+        Whether chains may have attributes of token pairs.
+    no_penalty : bool
+        Whether there may be no penalty (C infinite).
+    l1 : bool
+        Whether the penalty may have an L1 part.
+    relaxed_on : frozenset of str
+        The kinds on which it trains over the local polytope; prediction should then do the same.
+    precision : float
+        Relative gap that it reaches within 3,000 epochs on small problems with C up to 3; infinite
+        if it may end on a plateau or proves nothing.
+    """
+
+    losses: Mapping[str, frozenset[str]] = field(hash=False)
+    rank: int = 100
+    pair_attributes: bool = False
+    no_penalty: bool = False
+    l1: bool = False
+    relaxed_on: frozenset[str] = frozenset()
+    precision: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Solver(ABC, Generic[P, S]):
+    """Base of all solvers; see the module for a complete one.
 
     Attributes
     ----------
     name : str
         What users write as ``solver=``.
-    works_on : dict of str to frozenset of str
-        The losses it can minimize, for every kind of problem it works on.
-    rank : int
-        ``auto`` takes the solver of lowest rank that suits the problem.
-    columns : tuple of str
-        What it adds to the columns of the trace.
-    takes_pair_attributes : bool
-        Whether chains may have attributes of token pairs.
-    takes_no_penalty : bool
-        Whether there may be no penalty (C infinite).
-    takes_l1 : bool
-        Whether a share of the penalty may be an L1 norm.
-    carries : frozenset of str
-        The parts of a problem in which a state of another one may differ and still be a start:
-        everything that it proves is computed afresh from parts that do not.
-    relaxed_on : frozenset of str
-        The kinds on which it trains over the local polytope, so that prediction should, too.
-    precision : float
-        Relative gap that it reaches on small problems whose penalty is not weak (C up to 3) within
-        3,000 passes; infinite if it may end on a plateau, or proves nothing.
+    capabilities : Capabilities
     """
 
     name: ClassVar[str]
-    works_on: ClassVar[dict[str, frozenset[str]]]
-    rank: ClassVar[int] = 100
-    columns: ClassVar[tuple[str, ...]] = ()
-    takes_pair_attributes: ClassVar[bool] = False
-    takes_no_penalty: ClassVar[bool] = False
-    takes_l1: ClassVar[bool] = False
-    tolerates_changes_in: ClassVar[frozenset[str]] = frozenset({"C"})
-    relaxed_on: ClassVar[frozenset[str]] = frozenset()
-    precision: ClassVar[float] = 1e-6
+    capabilities: ClassVar[Capabilities]
 
     def __post_init__(self) -> None:
-        """Refuse hyper-parameters of a wrong type; subclasses look at their values."""
+        """Check the types of the hyperparameters; subclasses check their values."""
         check_types(self)
 
-    # ---- which problems
+    # ---- required
+
+    @abstractmethod
+    def init(self, problem: P, warm: Warm = None) -> S:
+        """Return a state to start from.
+
+        ``warm`` may be weights, or a state of a similar problem from any solver; what cannot be
+        reused is ignored.
+        """
+
+    @abstractmethod
+    def step(self, problem: P, state: S, rng: np.random.Generator) -> Info:
+        """Move the state, for at most a few seconds."""
+
+    @abstractmethod
+    def weights(self, problem: P, state: S) -> Floats:
+        """Return the weights; after ``certify`` and before the next step, the certified ones."""
+
+    @abstractmethod
+    def certify(self, problem: P, state: S) -> Certificate:
+        """Return what the state proves; this costs about a pass over the data."""
+
+    # ---- with defaults
 
     def refuses(self, problem: Problem) -> str | None:
-        """Why it cannot work on this problem, as the end of a sentence; None if it can."""
-        if problem.kind not in self.works_on:
+        """Return why it cannot work on a problem, as the end of a sentence; None if it can."""
+        can = self.capabilities
+        if problem.kind not in can.losses:
             return f"does not work on a {problem.kind} problem"
-        losses = self.works_on[problem.kind]
+        losses = can.losses[problem.kind]
         if problem.loss not in losses:
             return f"minimizes {' or '.join(sorted(losses))}, not {problem.loss}"
-        if problem.has_pair_attributes and not self.takes_pair_attributes:
-            return "does not know attributes of token pairs (B rules with %x in a template)"
-        if not problem.has_penalty and not self.takes_no_penalty:
+        if problem.has_pair_attributes and not can.pair_attributes:
+            return "does not support attributes of token pairs (B rules with %x in a template)"
+        if not problem.has_penalty and not can.no_penalty:
             return "needs a penalty: C must be finite"
-        if problem.l1_ratio > 0 and not self.takes_l1:
-            return f"knows no L1 penalty, and l1_ratio is {problem.l1_ratio:g}"
+        if problem.l1_ratio > 0 and not can.l1:
+            return f"does not support an L1 penalty, and l1_ratio is {problem.l1_ratio:g}"
         return None
 
-    def suits(self, problem: Problem) -> bool:
-        """Whether ``auto`` may take it for a problem that it does not refuse."""
-        return True
+    def memory(self, problem: P) -> float:
+        """Return the bytes of a state, estimated before it is allocated."""
+        return 8.0 * problem.dimension
 
-    def successor(self, problem: Problem) -> Solver | None:
-        """Who goes on from its weights if it turns out to be slow on this problem."""
-        return None
 
-    def memory(self, problem: Any) -> float:
-        """Bytes of the state, estimated before it is allocated."""
-        return float(8.0 * problem.dimension)
+#: A solver of any kind of problem, as the registry and the loop handle it.
+AnySolver: TypeAlias = Solver[Any, Any]
 
-    # ---- the algorithm
 
-    def begin(self, problem: Problem, warm: Any = None) -> Any:
-        """:meth:`init`, with ``warm`` only if what it holds stays true of this problem."""
-        if isinstance(warm, State) and not self._holds(problem, warm):
-            warm = None
-        return self.init(problem, warm)
+# ---- optional capabilities
 
-    def _holds(self, problem: Problem, warm: State) -> bool:
-        """Whether a state of the first examples is a start; refuse one of other examples."""
-        old, tolerated_changes = warm.origin, self.tolerated_changes(problem)
-        if old is None:
-            return False
-        n = min(old.n_examples, problem.n_examples)
-        apart = old.differences(problem.fingerprint(n))
-        lost = [part for part in apart if part not in tolerated_changes]
-        if "features" in lost or "labels" in lost:
-            raise DataError(
-                "a warm start needs at least the same examples, and their "
-                f"{listed(lost)} differ; start without it"
-            )
-        return not lost
 
-    def tolerated_changes(self, problem: Problem) -> frozenset[str]:
-        """``tolerates_changes_in``, or more where a kind of problem allows it."""
-        return self.tolerates_changes_in
+@runtime_checkable
+class Checkpointing(Protocol[P_contra, S]):
+    """A solver whose states can be written to files."""
 
-    def resume(self, problem: Problem, arrays: Arrays, origin: Fingerprint) -> Any:
-        """:meth:`unpack`, if the arrays are of this problem; only C may be another."""
-        apart = [part for part in origin.differences(problem.fingerprint()) if part != "C"]
-        if apart:
-            raise other_data(f"its {listed(apart)} differ")
-        return self.unpack(problem, arrays)
+    def pack(self, state: S) -> Arrays:
+        """Return the state as named arrays."""
 
-    def init(self, problem: Any, warm: Any = None) -> Any:
-        """A state to start from; ``warm`` may be one of a similar problem, of any solver."""
-        raise NotImplementedError
+    def unpack(self, problem: P_contra, arrays: Arrays) -> S:
+        """Return a state from :meth:`pack`.
 
-    def step(self, problem: Any, state: Any, rng: np.random.Generator) -> tuple[Any, Info]:
-        """Move the state."""
-        raise NotImplementedError
-
-    def weights(self, problem: Any, state: Any) -> Floats:
-        """The weights of a state."""
-        raise NotImplementedError
-
-    def certify(self, problem: Any, state: Any) -> Certificate:
-        """What the state proves; costs a pass over the data."""
-        return problem.certificate(self.weights(problem, state))  # type: ignore[no-any-return]
-
-    def check_cost(self, state: Any) -> float:
-        """What a certificate costs, in passes; decides how often one is made.
-
-        For most solvers 0.5 to 0.8 (``python -m benchmarks.certificate_cost``).
+        The arrays may hold anything: kernels do not check indices, so every index, size and number
+        is checked here (see :mod:`~cliquewise.solvers.array_checks`). What follows from other
+        arrays is recomputed and not stored.
         """
-        return 0.75
 
-    def extras(self, problem: Any, state: Any) -> dict[str, float]:
-        """Its own columns of the trace, for the state that was certified last."""
-        return {}
 
-    def pack(self, state: Any) -> Arrays:
-        """The state as named arrays, for a checkpoint."""
-        raise NotImplementedError
+@runtime_checkable
+class KeepsSums(Protocol[P_contra, S]):
+    """A solver whose bounds rest on sums over outputs that are not stored.
 
-    def unpack(self, problem: Any, arrays: Arrays) -> Any:
-        """Back from :meth:`pack`; arrays may be anything, see ``solvers.checked``."""
-        raise NotImplementedError
+    Nothing in a file can confirm such sums. A run resumes with those of its own checkpoint; a state
+    from an untrusted file has to do without them.
+    """
 
-    def resume_paths(self, state: Any) -> tuple[str, ...]:
-        """Places in a state that, beside what is packed, make it go on to the bit as it would."""
-        return ()
+    def without_sums(self, problem: P_contra, state: S) -> S:
+        """Return a start from the state that does not use its sums."""
 
-    def recompute_untrusted(self, problem: Any, state: Any) -> Any:
-        """What is left of an unpacked state if only what its arrays themselves prove counts."""
-        return state
+
+@runtime_checkable
+class ReusesState(Protocol[P_contra]):
+    """A solver whose states remain a valid start when more than C changes in the problem."""
+
+    def tolerated_changes(self, problem: P_contra) -> frozenset[str]:
+        """Return the parts of a problem (see ``fingerprint.PARTS``) that may differ."""
+
+
+@runtime_checkable
+class HasFallback(Protocol[P_contra]):
+    """A solver that another one should replace if it converges slowly."""
+
+    def fallback(self, problem: P_contra) -> AnySolver | None:
+        """Return the solver that continues from the weights, or None."""
+
+
+@runtime_checkable
+class HasColumns(Protocol[P_contra, S_contra]):
+    """A solver that adds columns to the trace."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+
+    def extras(self, problem: P_contra, state: S_contra) -> dict[str, float]:
+        """Return the cells of a row, for the state that was certified last."""
+
+
+@runtime_checkable
+class HasCertificateCost(Protocol[S_contra]):
+    """A solver whose certificates cost more or less than usual."""
+
+    def check_cost(self, state: S_contra) -> float:
+        """Return the cost of a certificate in passes; it determines how often one is computed."""
+
+
+@runtime_checkable
+class Selective(Protocol[P_contra]):
+    """A solver that should be chosen automatically for some of its problems only."""
+
+    def unsuitable(self, problem: P_contra) -> str | None:
+        """Return why the planner should not choose it, as the end of a sentence; or None."""
 
 
 def other_data(what: str = "its arrays have other shapes") -> DataError:
-    """A checkpoint does not belong to the problem."""
+    """Return the error that a checkpoint does not belong to the problem."""
     return DataError(f"the checkpoint is of other data: {what}")
-
-
-# ---- checks of hyper-parameters
-
-
-#: Types of hyper-parameters, in words and as tests.
-_TYPES: dict[str, tuple[str, Any]] = {
-    "bool": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
-    "int": ("a whole number", lambda v: _is_number(v, int | np.integer)),
-    "float": ("a finite number", lambda v: _is_number(v, int | float | np.number)),
-    "str": ("a word", lambda v: isinstance(v, str)),
-    "None": ("None", lambda v: v is None),
-}
-
-
-def _is_number(value: Any, kind: Any) -> bool:
-    is_one = isinstance(value, kind) and not isinstance(value, bool | complex | np.complexfloating)
-    return bool(is_one and np.isfinite(value))
-
-
-def check_types(solver: Solver) -> None:
-    """Refuse hyper-parameters that are not what their annotations say; NaN is no number."""
-    for field in fields(solver):
-        kinds = [kind.strip() for kind in str(field.type).split("|")]
-        if not all(kind in _TYPES for kind in kinds):
-            continue
-        value = getattr(solver, field.name)
-        if not any(_TYPES[kind][1](value) for kind in kinds):
-            words = " or ".join(_TYPES[kind][0] for kind in kinds)
-            raise DataError(f"{field.name} = {value!r}; it must be {words}")
-
-
-def one_of(solver: Solver, name: str, *known: Any) -> None:
-    """Refuse a hyper-parameter that is not one of the known words."""
-    value = getattr(solver, name)
-    if value not in known:
-        *most, last = map(str, known)
-        words = f"{', '.join(most)} or {last}" if most else last
-        raise DataError(f"{name} is {words}, not {value!r}")
-
-
-def at_least(solver: Solver, least: float, *names: str) -> None:
-    """Refuse hyper-parameters that are no finite numbers, or below ``least``."""
-    for name in names:
-        value = getattr(solver, name)
-        number = isinstance(value, int | float | np.number) and np.isfinite(value)
-        if not number or value < least:
-            raise DataError(f"{name} = {value!r}; it must be a number of at least {least:g}")
-
-
-def share(solver: Solver, name: str) -> None:
-    """Refuse a hyper-parameter outside [0, 1]."""
-    if not 0 <= getattr(solver, name) <= 1:
-        raise DataError(f"{name} = {getattr(solver, name)}; it must be in [0, 1]")
-
-
-def positive(solver: Solver, name: str, *words: Any) -> None:
-    """Refuse a hyper-parameter that is no positive number, nor one of the words."""
-    value = getattr(solver, name)
-    if any(value is word or (isinstance(word, str) and value == word) for word in words):
-        return
-    if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
-        also = "".join(f" or {word!r}" for word in words)
-        raise DataError(f"{name} = {value!r}; it must be a positive number{also}")
-
-
-# ---- the registry
-
-_registry: dict[tuple[str, str], type[Solver]] = {}
-S = TypeVar("S", bound=type[Solver])
-
-
-def register(cls: S) -> S:
-    """Make a solver known under its name, for every kind of problem it works on."""
-    for kind in cls.works_on:
-        if _registry.setdefault((cls.name, kind), cls).__qualname__ != cls.__qualname__:
-            raise UnsupportedError(f"two solvers are called {cls.name!r} on {kind} problems")
-    return cls
-
-
-@cache
-def _load_all() -> None:
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        importlib.import_module(f"{__package__}.{module.name}")
-
-
-def registered(kind: str | None = None) -> list[type[Solver]]:
-    """All solver classes, or those for one kind of problem; by rank, then by name.
-
-    Examples
-    --------
-    >>> "sdca" in [solver.name for solver in registered("chain")]
-    True
-    """
-    _load_all()
-    found = {cls for (_, k), cls in _registry.items() if kind in (None, k)}
-    return sorted(found, key=lambda cls: (cls.rank, cls.name))
-
-
-def get(solver: str | Solver, kind: str | None = None) -> Solver:
-    """A solver by its name (and the kind of problem, where names are shared), or itself.
-
-    Examples
-    --------
-    >>> get("sdca").name
-    'sdca'
-    """
-    if isinstance(solver, Solver):
-        return solver
-    for cls in registered(kind):
-        if cls.name == solver:
-            return cls()
-    known = ", ".join(sorted({cls.name for cls in registered(kind)}))
-    if any(cls.name == solver for cls in registered()):
-        raise UnsupportedError(
-            f"solver {solver!r} does not work on a {kind} problem; these do: {known}"
-        )
-    where = "" if kind is None else f" of {kind} problems"
-    raise UnsupportedError(f"unknown solver {solver!r}; the solvers{where} are: auto, {known}")
-
-
-# ---- the choice
-
-
-class Choice(NamedTuple):
-    """A solver, who goes on if it turns out to be slow, and why it was taken."""
-
-    solver: Solver
-    fallback: Solver | None
-    explanation: str
-
-
-def choose(
-    problem: Problem, solver: str | Solver = "auto", max_memory: float = 8 * 2**30
-) -> Choice:
-    """The named solver; or the one of lowest rank that suits the problem and fits.
-
-    Raises
-    ------
-    UnsupportedError
-        If the solver does not fit the problem; the message names those that do.
-    """
-    if isinstance(solver, str) and solver == "auto":
-        return _automatic(problem, max_memory)
-    chosen = get(solver, problem.kind)
-    reason = _refusal(chosen, problem, max_memory)
-    if reason is None:
-        return Choice(chosen, None, f"{chosen.name}: asked for")
-    fit = [s.name for s in registered(problem.kind) if _refusal(s(), problem, max_memory) is None]
-    others = ", ".join(fit) or "none of the solvers"
-    raise UnsupportedError(f"solver {chosen.name!r} {reason}; these do: {others}")
-
-
-def accepts(problem: Problem, solver: str | Solver) -> bool:
-    """Whether a solver works on a problem, whatever memory it needs."""
-    try:
-        choose(problem, solver, np.inf)
-    except UnsupportedError:
-        return False
-    return True
-
-
-def _automatic(problem: Problem, max_memory: float) -> Choice:
-    reasons: list[str] = []
-    for cls in registered(problem.kind):
-        solver = cls()
-        reason = _refusal(solver, problem, max_memory)
-        if reason is None and not solver.suits(problem):
-            reason = "is not the best choice here"
-        if reason is None:
-            passed = "".join(f"\n  not {r}" for r in reasons)
-            doc = (cls.__doc__ or "").strip().splitlines()[0]
-            other = solver.successor(problem)
-            if other is not None and _refusal(other, problem, max_memory) is not None:
-                other = None
-            return Choice(solver, other, f"{solver.name}: {doc}{passed}")
-        reasons.append(f"{solver.name}: it {reason}")
-    listed = "".join(f"\n  {r}" for r in reasons)
-    raise UnsupportedError(f"no solver can minimize this {problem.kind} problem:{listed}")
-
-
-def _refusal(solver: Solver, problem: Problem, max_memory: float) -> str | None:
-    """Why a solver cannot be used, for want of memory too."""
-    reason = solver.refuses(problem)
-    if reason is not None:
-        return reason
-    needed = solver.memory(problem)
-    if needed <= max_memory:
-        return None
-    return (
-        f"needs {needed / 2**30:.3g} GiB for its state "
-        f"(limit: max_memory = {max_memory / 2**30:.3g} GiB)"
-    )

@@ -1,65 +1,99 @@
 """BCFW: block-coordinate Frank-Wolfe for structural support vector machines, with a duality gap.
 
-Lacoste-Julien et al. 2013, with the gap sampling and the pairwise and away steps of Osokin
-et al. 2016 and the cached passes of Shah et al. 2015: a visit asks an oracle for one output, then
-the outputs at hand exchange weight. On chains outputs are kept as segments of wrong labels (see
-``_kernels/chain/bcfw.py``), elsewhere whole (``_kernels/common/working_sets.py``).
+Algorithm 4 of Lacoste-Julien et al. 2013, with gap sampling, pairwise and away steps (Osokin et
+al. 2016) and cached passes (Shah et al. 2015). The dual has a convex combination ``alpha_i`` of
+outputs for each example; an output y has features ``psi_i(y) = F(x_i, y_i) - F(x_i, y)`` and cost
+``L_i(y)``::
+
+    D(alpha) = 1/n sum_i E_alpha_i L_i - lam/2 ||w(alpha)||^2,    w(alpha) = C sum_i E_alpha_i psi_i
+
+    repeat:
+        for n examples i, in shuffled order or by gap:
+            y     <- argmax over y of L_i(y) - <w, psi_i(y)>            # the MAP oracle
+            gap_i <- the gain of moving all mass of alpha_i to y
+            add y to the outputs of alpha_i
+            let the outputs of alpha_i exchange mass, with exact line searches;  w <- w(alpha)
+        cached passes: repeat the last step for all examples, without calls of the oracle
+
+``step_rule="fw"`` is the algorithm of 2013: ``alpha_i`` moves toward y by an exact line search.
+On chains, outputs are stored as segments of wrong labels (``_kernels/chain/bcfw.py``), elsewhere
+as wholes (``_kernels/common/working_sets.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
+from cliquewise.problems.base import Problem
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.examples import ExampleProblem
 from cliquewise.problems.rounding import squared_norm
 from cliquewise.ragged import Floats
-from cliquewise.solvers.array_checks import MOST, checked
-from cliquewise.solvers.backends.base import Combinations
+from cliquewise.solvers.array_checks import MAX_COUNT, checked
+from cliquewise.solvers.backends.base import (
+    BackendTable,
+    Combinations,
+    CombinationSettings,
+    Defaults,
+    MapSettings,
+)
 from cliquewise.solvers.backends.chain.segments import ChainSegments
 from cliquewise.solvers.backends.examples import WorkingSets
 from cliquewise.solvers.base import (
     EXAMPLES,
     Arrays,
+    Capabilities,
     Info,
     Solver,
     State,
-    at_least,
-    one_of,
-    register,
-    share,
+    Warm,
 )
+from cliquewise.solvers.parameters import at_least, one_of, share
+from cliquewise.solvers.registry import register
 from cliquewise.solvers.sampling import SAMPLINGS, Order
 
-#: Where bounds are loose: what new outputs could still gain, relative to what the bounds leave open
-#: and to the objective, when a run ends.
+#: With inexact oracles a run ends when the gain that new outputs promise is below SETTLED times the
+#: gap that loose bounds leave, and below FINE times the objective.
 SETTLED, FINE = 0.25, 1e-3
-BLOCKS: dict[str, Any] = {"chain": ChainSegments} | dict.fromkeys(("graph", *EXAMPLES), WorkingSets)
+#: Cached passes end when they gain less than this share of the gain of the oracle calls.
+MIN_GAIN = 0.1
+BACKENDS = (
+    BackendTable[CombinationSettings, Combinations]()
+    .add(ChainProblem, ChainSegments)
+    .add(ExampleProblem, WorkingSets, "graph", *EXAMPLES)
+)
+DEFAULTS: dict[str, Defaults] = {"chain": ChainSegments.defaults} | dict.fromkeys(
+    ("graph", *EXAMPLES), WorkingSets.defaults
+)
+
+S = TypeVar("S", bound=State)
 
 
 @dataclass(frozen=True)
-class MapCalls(Solver):
-    """What `bcfw` and `subgradient` share: max oracles, whose bounds are enough.
+class MapCalls(Solver[Problem, S]):
+    """Base of `bcfw` and `subgradient`: solvers that call MAP oracles, exact or not.
 
-    An inexact method is welcome: the primal takes its upper bound and never its value, so that a
-    poor method loosens the certificate and cannot fake it.
+    The primal value uses the upper bound of an oracle, never its value. So an inexact method
+    makes the certificate loose, but not wrong.
 
     Parameters
     ----------
     map_method : str, default="auto"
         On graphs: any method of :meth:`~cliquewise.FactorGraph.map`. Only exact ones give a gap
-        that goes to zero; ``auto`` is exact where a proof is cheap: on trees and narrow graphs,
-        and wherever ``trw-s`` finds one.
+        that converges to zero; ``auto`` is exact where a proof is cheap: on trees and narrow
+        graphs, and wherever ``trw-s`` finds one.
     map_options : mapping, optional
-        Passed to the method, a limit of its iterations or seconds for instance.
+        Passed to the method; for example a limit of its iterations or seconds.
     """
 
     map_method: str = "auto"
-    map_options: Any = None
+    map_options: Mapping[str, object] | tuple[tuple[str, object], ...] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,54 +108,62 @@ class MapCalls(Solver):
         elif options is not None and not isinstance(options, tuple):
             raise DataError(f"map_options = {options!r}; it must be a dict")
 
-    def refuses(self, problem: Any) -> str | None:
-        """Refuse what the MAP method refuses."""
+    @property
+    def map_call(self) -> MapSettings:
+        """How oracles are called."""
+        options = self.map_options
+        assert options is None or isinstance(options, tuple)
+        return MapSettings(self.map_method, options or ())
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Reject also what the MAP method rejects."""
         reason = super().refuses(problem)
         if reason is None:
-            reason = problem.refuses_method(self.map_method, dict(self.map_options or ()))
+            reason = problem.refuses_method(self.map_method, dict(self.map_call.options))
         return reason
 
 
 @dataclass
 class Ascent(State):
-    """Where `bcfw` stands."""
+    """Combinations of outputs, the order of visits, and an average of the weights."""
 
-    blocks: Combinations
+    outputs: Combinations
     order: Order = field(default_factory=Order)
-    average: Floats = field(default_factory=lambda: np.empty(0))  # empty if not wanted
+    average: Floats = field(default_factory=lambda: np.empty(0))  # empty if it is not wanted
     steps: int = 0
     dual: float = 0.0
-    averaged: bool = False  # whether the average is the better one of the two
+    is_average_better: bool = False  # at the last certificate
 
 
 @register
 @dataclass(frozen=True)
-class BCFW(MapCalls):
+class BCFW(MapCalls[Ascent]):
     """Block-coordinate Frank-Wolfe on the dual, one example at a time.
 
     Parameters
     ----------
     step_rule : {"segments", "fw"}, default="segments"
-        Which way an example's combination of outputs moves: single ones (on chains: runs of wrong
-        labels) up, down (away) or against each other (pairwise); or, on chains, all towards the
-        best labeling at once. ``fw`` is the algorithm of 2013, which needs many more passes.
+        How an example's combination of outputs moves. ``segments``: single outputs (on chains: runs
+        of wrong labels) exchange mass in forward, away and pairwise steps. ``fw``, on chains: all
+        mass moves toward the best labeling, the algorithm of 2013, which needs many more epochs.
     sampling : {"permuted", "gap", "uniform", "cyclic"}, default="permuted"
-        Which example comes next: in reshuffled passes; with probability ``1 - uniform_share`` in
-        proportion to its last seen gap (after one pass over all); at random; or in order.
-        Gaps say less here than elsewhere, since cached passes lower them in between.
+        Order of the examples: in shuffled epochs; with probability ``1 - uniform_share`` in
+        proportion to the last known gap (after one epoch); at random; or as they are. Gaps are
+        less informative here than in `sdca`, because cached passes lower them in between.
     uniform_share : float, default=0.2
-        Share of uniform draws with ``sampling="gap"``.
+        Share of uniformly sampled visits with ``sampling="gap"``.
     cached_passes : int, optional
-        After each pass at most so many passes that ask for no new output and improve the weights
-        of those at hand; they end as soon as they bring less than a tenth of it. By default 10 on
-        chains and 200 elsewhere, where an oracle call is dear.
+        Largest number of passes after each epoch that move mass between stored outputs without
+        oracle calls; they end as soon as they gain less than a tenth of the epoch's gain. By
+        default 10 on chains and 200 elsewhere, where an oracle call is expensive.
     inner_rounds : int, optional
-        Rounds over an example's outputs per visit, at most; by default 2 on chains, else 5.
+        Largest number of rounds over an example's outputs per visit; by default 2 on chains, else
+        5.
     max_outputs : int, optional
-        Segments (on chains) or outputs kept per example, at most; beyond it the lightest is given
-        up. By default 200 segments or 100 outputs.
+        Largest number of segments (on chains) or outputs per example; beyond it the one with the
+        least mass is dropped. By default 200 segments or 100 outputs.
     average : bool, optional
-        Keep a weighted average of the weights, too, and return it where its objective is lower.
+        Also maintain a weighted average of the weights, and return it if its objective is lower.
         By default on chains, where a second objective is cheap.
     map_method, map_options
         See :class:`~cliquewise.solvers.bcfw.MapCalls`.
@@ -139,8 +181,9 @@ class BCFW(MapCalls):
     """
 
     name: ClassVar[str] = "bcfw"
-    works_on: ClassVar[dict[str, frozenset[str]]] = dict.fromkeys(BLOCKS, frozenset({"hinge"}))
-    rank: ClassVar[int] = 40
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        dict.fromkeys(BACKENDS.kinds, frozenset({"hinge"})), rank=40
+    )
     step_rule: str = "segments"
     sampling: str = "permuted"
     uniform_share: float = 0.2
@@ -158,121 +201,136 @@ class BCFW(MapCalls):
             if getattr(self, name) is not None:
                 at_least(self, least, name)
 
-    def setting(self, name: str, blocks: Any) -> Any:
-        """A parameter, or what suits the kind of problem if it was not given."""
-        given = getattr(self, name)
-        return getattr(blocks, name) if given is None else given
+    def _parameters(self, problem: Problem) -> Defaults:
+        """Return the parameters that depend on the kind of problem, unless they were given."""
+        default = DEFAULTS[problem.kind]
+        given = {name: getattr(self, name) for name in default._fields}
+        return default._replace(**{n: value for n, value in given.items() if value is not None})
 
-    def refuses(self, problem: Any) -> str | None:
-        """Refuse also the step rule of 2013 where there is none."""
+    def _settings(self, problem: Problem) -> CombinationSettings:
+        given = self._parameters(problem)
+        return CombinationSettings(
+            self.step_rule == "segments", self.sampling == "gap", given.inner_rounds,
+            given.max_outputs, self.map_call,
+        )  # fmt: skip
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Reject also the step rule of 2013 on other problems than chains."""
         reason = super().refuses(problem)
         if reason is None and self.step_rule == "fw" and problem.kind != "chain":
             return f'has no step_rule="fw" on a {problem.kind} problem'
         return reason
 
-    def memory(self, problem: Any) -> float:
-        """Weights, and the outputs that there is room for at the start."""
-        return float(BLOCKS[problem.kind].memory(problem, self))
+    def memory(self, problem: Problem) -> float:
+        """Return the bytes of the weights, and of the outputs allocated at the start."""
+        return BACKENDS[problem].memory(problem, self._settings(problem))
 
     # ---- state
 
-    def tolerated_changes(self, problem: Any) -> frozenset[str]:
-        """Segments of chains are labels, whatever weights there are for them."""
-        return self.tolerates_changes_in | ({"model"} if problem.kind == "chain" else set())
+    def tolerated_changes(self, problem: Problem) -> frozenset[str]:
+        """Return what may change: segments of chains are labels, which do not depend on a model."""
+        return frozenset({"C", "model"} if problem.kind == "chain" else {"C"})
 
-    def init(self, problem: Any, warm: Any = None) -> Ascent:
-        """The truth alone, or the combinations of ``warm`` for the examples it has."""
-        state = self._empty(problem)
-        if isinstance(warm, Ascent) and type(warm.blocks) is type(state.blocks):
-            state.blocks.continue_from(warm.blocks)
+    def init(self, problem: Problem, warm: Warm = None) -> Ascent:
+        """Start at the truth, or at the combinations of ``warm``."""
+        state = self._fresh(problem)
+        if isinstance(warm, Ascent) and type(warm.outputs) is type(state.outputs):
+            state.outputs.continue_from(warm.outputs)
             state.order.visits = warm.order.visits
         self._refresh(problem, state)
         return state
 
-    def _empty(self, problem: Any) -> Ascent:
-        blocks = BLOCKS[problem.kind](problem, self)
-        average = np.zeros_like(blocks.w) if self.setting("average", blocks) else np.empty(0)
-        return Ascent(blocks, average=average)
+    def _fresh(self, problem: Problem) -> Ascent:
+        outputs = BACKENDS[problem](problem, self._settings(problem))
+        wanted = self._parameters(problem).average
+        return Ascent(outputs, average=np.zeros_like(outputs.w) if wanted else np.empty(0))
 
-    def _refresh(self, problem: Any, state: Ascent) -> None:
-        """The weights and the dual value from the outputs afresh."""
-        state.dual = state.blocks.refresh() - 0.5 * problem.lam * squared_norm(state.blocks.w)
+    def _refresh(self, problem: Problem, state: Ascent) -> None:
+        """Recompute the weights and the dual value from the outputs."""
+        cost = state.outputs.refresh()
+        state.dual = cost - problem.ridge_objective(squared_norm(state.outputs.w), 0.0)
 
     # ---- one step
 
-    def step(self, problem: Any, state: Ascent, rng: np.random.Generator) -> tuple[Ascent, Info]:
-        """Visit a pass of examples, or as many as keep one call below about two seconds."""
-        n, blocks, order = problem.n_examples, state.blocks, state.order
+    def step(self, problem: Problem, state: Ascent, rng: np.random.Generator) -> Info:
+        """Visit all examples once, or as many as take about two seconds."""
+        n, outputs, order = problem.n_examples, state.outputs, state.order
         if n == 0:
-            return state, Info(1.0, 0, 0.0)
-        count = order.count(n, blocks.max_step_examples)
-        gaps = None if blocks.draws else blocks.gaps
-        chosen = order.draw(n, count, rng, self.sampling, self.uniform_share, gaps)
-        calls, rise = blocks.visit(chosen, rng.random(count))
-        total = rise
-        for _ in range(self.setting("cached_passes", blocks)):
-            more = blocks.cached_pass(rng.permutation(n))
+            return Info(1.0, 0, 0.0)
+        count = order.count(n, outputs.max_step_examples)
+        gaps = None if outputs.samples_by_gap else outputs.gaps
+        chosen = order.sample(n, count, rng, self.sampling, self.uniform_share, gaps)
+        calls, gain = outputs.visit(chosen, rng.random(count))
+        total = gain
+        for _ in range(self._parameters(problem).cached_passes):
+            more = outputs.cached_pass(rng.permutation(n))
             total += more
-            if more < 0.1 * rise or more == 0:
+            if more < MIN_GAIN * gain or more == 0:
                 break
         state.dual += total / n
         state.steps += 1
-        state.averaged = False
+        state.is_average_better = False
         if len(state.average):
-            state.average += 2.0 / (state.steps + 1) * (blocks.w - state.average)
-        gap, finished = float(blocks.gaps.sum()) / n, False
+            state.average += 2.0 / (state.steps + 1) * (outputs.w - state.average)
+        gap, finished = float(outputs.gaps.sum()) / n, False
         if order.is_whole(n):
-            idle = blocks.end_pass() and total <= 1e-13 * n * max(abs(state.dual), 1e-12)
-            unproved = blocks.unproved / n
-            most = min(SETTLED * unproved, FINE * abs(state.dual + gap))
-            settled = unproved > 0 and gap - unproved <= most
-            finished = (idle or settled) and self.sampling == "permuted"
+            finished = self._is_finished(state, outputs.end_epoch(), gap, total / n, n)
         known = order.visits >= n and np.isfinite(gap)
         estimate = gap / max(abs(state.dual + gap), 1e-12) if known else np.nan
-        return state, Info(count / n, calls, estimate, None, finished)
+        return Info(count / n, calls, estimate, None, finished)
 
-    # ---- what it proves
+    def _is_finished(self, state: Ascent, exhausted: bool, gap: float, gain: float, n: int) -> bool:
+        """Whether an inexact oracle cannot improve the state further."""
+        idle = exhausted and gain <= 1e-13 * max(abs(state.dual), 1e-12)
+        unproven = state.outputs.unproven / n
+        most = min(SETTLED * unproven, FINE * abs(state.dual + gap))
+        settled = unproven > 0 and gap - unproven <= most
+        return (idle or settled) and self.sampling == "permuted"
 
-    def certify(self, problem: Any, state: Ascent) -> Certificate:
-        """Primal (of the better of weights and average) and dual values in float64."""
+    # ---- certificate
+
+    def certify(self, problem: Problem, state: Ascent) -> Certificate:
+        """Return the dual value and the better primal value of the weights and their average."""
         self._refresh(problem, state)
-        bound = state.blocks.bound()
-        primal, exact = state.blocks.primal(state.blocks.w)
-        state.averaged = False
+        bound = state.outputs.bound()
+        primal, exact = state.outputs.primal(state.outputs.w)
+        state.is_average_better = False
         if len(state.average) and state.steps > 1:
-            other, also = state.blocks.primal(state.average)
+            other, is_exact = state.outputs.primal(state.average)
             if other < primal:
-                state.averaged, primal, exact = True, other, also
+                state.is_average_better, primal, exact = True, other, is_exact
         return Certificate(primal, bound.value, "exact" if exact else "bound", bound.rounding)
 
-    def weights(self, problem: Any, state: Ascent) -> Floats:
-        """Weights of the dual point, or their average if that was certified."""
-        return state.blocks.unpacked(state.average if state.averaged else state.blocks.w)
+    def weights(self, problem: Problem, state: Ascent) -> Floats:
+        """Return the weights of the dual point, or their average if that was certified."""
+        outputs = state.outputs
+        return outputs.unpacked(state.average if state.is_average_better else outputs.w)
+
+    # ---- checkpoints
 
     def pack(self, state: Ascent) -> Arrays:
-        """The outputs and their weights, and the average."""
+        """Return the outputs and their shares, and the average."""
         counts = np.array([state.steps, state.order.visits])
-        return {**state.blocks.pack(), "average": state.average, "counts": counts}
+        return {
+            **state.outputs.pack(),
+            "average": state.average,
+            "counts": counts,
+            "order": state.order.order,
+        }
 
-    def resume_paths(self, state: Ascent) -> tuple[str, ...]:
-        """The running weights, the dual value and the order."""
-        return (
-            "order",
-            "dual",
-            "averaged",
-            *(f"blocks.{name}" for name in state.blocks.resume_paths),
-        )
+    def without_sums(self, problem: Problem, state: Ascent) -> Ascent:
+        """Return the state on chains, where outputs are labels, and else a new start.
 
-    def recompute_untrusted(self, problem: Any, state: Ascent) -> Ascent:
-        """Segments are labels; of other outputs only what they were worth is known."""
+        Elsewhere an output is stored as features and a cost, which cannot be recomputed.
+        """
         return state if problem.kind == "chain" else self.init(problem)
 
-    def unpack(self, problem: Any, arrays: Arrays) -> Ascent:
-        """Back from :meth:`pack`."""
-        state = self._empty(problem)
-        state.blocks.unpack(arrays)
-        steps, visits = checked(arrays, "counts", (2,), np.int64, 0, MOST).tolist()
-        state.order.visits = visits
+    def unpack(self, problem: Problem, arrays: Arrays) -> Ascent:
+        """Return a state from :meth:`pack`; the weights are recomputed."""
+        state = self._fresh(problem)
+        state.outputs.unpack(arrays)
+        steps, visits = checked(arrays, "counts", (2,), np.int64, 0, MAX_COUNT).tolist()
+        state.order = Order.from_arrays(arrays, visits, problem.n_examples)
         if len(state.average) and len(arrays.get("average", ())):
             state.average[:] = checked(arrays, "average", state.average.shape)
             state.steps = steps

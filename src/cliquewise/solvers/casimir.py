@@ -1,23 +1,36 @@
-"""Casimir: SVRG on ever less smoothed losses, accelerated by prox centers (Algorithm 4)."""
+"""Casimir: SVRG on decreasingly smoothed losses, accelerated by prox centers.
+
+Algorithm 4 of Pillutla et al. 2019 (casimir), Catalyst with smoothing::
+
+    repeat, for k = 1, 2, ...:
+        w_k     <- about argmin F(w; mu_k) + kappa_k/2 ||w - z_{k-1}||^2           (Eq. 26)
+        alpha_k <- root of alpha^2 (kappa_{k+1} + lam) = (1 - alpha) alpha_{k-1}^2 (kappa_k + lam)
+                                                          + alpha lam              (Eq. 27)
+        beta_k  <- the momentum of alpha_{k-1} and alpha_k                         (Eq. 28)
+        z_k     <- w_k + beta_k (w_k - w_{k-1})                                    (Eq. 29)
+
+``mu_k`` must not increase (Theorem 16). The subproblems are solved by epochs of `svrg`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
-from cliquewise.solvers.base import one_of, positive, register
+from cliquewise.solvers.base import Capabilities
 from cliquewise.solvers.iterates import Iterates
+from cliquewise.solvers.parameters import one_of, positive
+from cliquewise.solvers.registry import register
 from cliquewise.solvers.svrg import SVRG
 
 #: The first alpha without a penalty (Corollaries 19 and 20).
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
-
-#: Most epochs on one subproblem before it is left as it is.
+#: Largest number of epochs on one subproblem.
 MAX_ROUNDS = 20
 
 
@@ -66,9 +79,9 @@ class Casimir(SVRG):
     """
 
     name: ClassVar[str] = "casimir"
-    rank: ClassVar[int] = 30
-    precision: ClassVar[float] = 0.01
-    takes_no_penalty: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = replace(
+        SVRG.capabilities, rank=30, precision=0.01, no_penalty=True
+    )
     mu: float = 0.5
     smoothing: str = "adaptive"
     kappa: float | None = None
@@ -86,9 +99,11 @@ class Casimir(SVRG):
         if self.inner == "gradient" and self.anchor == "visits":
             raise DataError('inner="gradient" asks for full gradients: take anchor="full"')
 
-    def suits(self, problem: Problem) -> bool:
-        """Where there is no penalty, or few outputs share a smoothed maximum and leave kinks."""
-        return not problem.has_penalty or problem.loss == "smooth_hinge"
+    def unsuitable(self, problem: Problem) -> str | None:
+        """Reject the hinge loss with a penalty, which dual solvers minimize faster."""
+        if not problem.has_penalty or problem.loss == "smooth_hinge":
+            return None
+        return "is slower than dual solvers if there is a penalty"
 
     def _renews(self, problem: Problem) -> bool:
         if self.anchor is None:
@@ -97,7 +112,7 @@ class Casimir(SVRG):
 
     # ---- the sequences of Corollaries 17 to 20
 
-    def _kappa(self, problem: Any, state: Iterates, outer: int) -> float:
+    def _kappa(self, problem: Problem, state: Iterates, outer: int) -> float:
         lam, rate = float(problem.lam), state.rate
         if lam == 0:
             growth = outer if self.smoothing == "adaptive" else 1
@@ -110,7 +125,7 @@ class Casimir(SVRG):
         best = 1.0 / (rate * max(problem.n_examples, 1)) - lam
         return best if best > 3 * lam else lam
 
-    def _schedule(self, problem: Any, state: Iterates, outer: int) -> float:
+    def _schedule(self, problem: Problem, state: Iterates, outer: int) -> float:
         if self.smoothing == "constant":
             return self.mu
         if problem.lam == 0:
@@ -122,7 +137,7 @@ class Casimir(SVRG):
     def _cools(self, state: Iterates, slack: float, smoothed: float) -> bool:
         return self.smoothing == "adaptive" and slack < smoothed
 
-    def _start(self, problem: Any, state: Iterates) -> Floats:
+    def _start(self, problem: Problem, state: Iterates) -> Floats:
         if self.warm_start == "prox_center":
             return state.z
         if self.warm_start == "previous":
@@ -135,7 +150,7 @@ class Casimir(SVRG):
         return self.inner == "budget" or state.rounds + 1 >= MAX_ROUNDS
 
     def _is_solved(
-        self, problem: Any, state: Iterates, w: Floats, gradient: Floats, kappa: float
+        self, problem: Problem, state: Iterates, w: Floats, gradient: Floats, kappa: float
     ) -> bool:
         if self.inner == "budget" or not len(state.inner):
             return False
@@ -146,7 +161,7 @@ class Casimir(SVRG):
         limit = (problem.lam + kappa) * delta * kappa * float(away @ away)
         return bool(float(slope @ slope) <= limit)
 
-    def _move(self, problem: Any, state: Iterates, new: Floats, kappa: float) -> None:
+    def _move(self, problem: Problem, state: Iterates, new: Floats, kappa: float) -> None:
         """The next prox center, by Equations 27 to 29."""
         lam = problem.lam
         if state.outer == 0:

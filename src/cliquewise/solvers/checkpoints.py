@@ -1,83 +1,68 @@
-"""What a checkpoint holds, and how a run goes on from it: to the bit as if nothing had happened.
+"""Checkpoints: what they contain, and how a run continues from one.
 
-Beside what a solver packs, which is checked and holds by itself, there is the *course*: running
-sums, orders, random numbers and the trace, without which the run would go on a little differently.
-The course is believed only under a seal (:mod:`cliquewise.solvers.seal`).
+A checkpoint contains the arrays of the solver's state, the trace so far, and the random state. It
+is checked as untrusted input: every index, size and number is tested before a kernel uses it. A
+resumed run does not trust any bound in the file. It recomputes what the arrays prove, so it agrees
+with an uninterrupted run up to rounding errors, and its certificates are its own. Some solvers keep
+sums over outputs that cannot be recomputed (`KeepsSums`): as SECURITY.md says, resume only your own
+checkpoints. States in model files are read by `unpack_untrusted`.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.persistence import read_arrays
-from cliquewise.problems.fingerprint import Fingerprint
-from cliquewise.problems.rounding import Bound
-from cliquewise.solvers.base import Arrays, Solver
-from cliquewise.solvers.seal import is_sealed, seal_of
+from cliquewise.problems.base import Problem
+from cliquewise.problems.fingerprint import Fingerprint, listed
+from cliquewise.solvers.base import (
+    AnySolver,
+    Arrays,
+    Checkpointing,
+    KeepsSums,
+    State,
+    other_data,
+)
 from cliquewise.trace import Trace
 
-#: Arrays of the course have this before their names.
-COURSE = "course/"
+if TYPE_CHECKING:
+    from cliquewise.solvers.run import Run
+
+#: Names of the arrays of the run itself begin with this; all others are the solver's.
+RUN = "run/"
 
 
 # ---- writing
 
 
-def content(run: Any, state: Any) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays and header of a checkpoint of a run."""
-    solver = run.solver
+def to_file(run: Run, state: State) -> tuple[Arrays, dict[str, Any]]:
+    """Return the arrays and the header of a checkpoint."""
+    solver, trace = run.solver, run.trace
+    assert isinstance(solver, Checkpointing)
     arrays = {name: np.ascontiguousarray(part) for name, part in solver.pack(state).items()}
-    numbers: dict[str, Any] = {}
-    for path in _leaves(state, solver.resume_paths(state)):
-        value = _get(state, path)
-        if isinstance(value, list):
-            value = np.stack(value) if value else np.empty((0, 0))
-        if isinstance(value, np.ndarray):
-            # Pools have room that nothing was written to: it is left out.
-            used = len(value) - int(np.argmax(_rows_in_use(value)[::-1])) if value.size else 0
-            arrays[COURSE + path] = np.ascontiguousarray(value[:used])
-            numbers[path] = len(value)
-        else:
-            numbers[path] = np.asarray(value).item()
-    trace = run.trace
-    arrays[COURSE + "trace"] = np.array([list(row.values()) for row in trace]).reshape(
-        len(trace), len(trace.columns)
-    )
-    arrays[COURSE + "estimates"] = np.array(run.estimates).reshape(-1, 2)
+    rows = np.array([list(row.values()) for row in trace])
+    arrays[RUN + "trace"] = rows.reshape(len(trace), len(trace.columns))
+    arrays[RUN + "estimates"] = np.array(run.estimates).reshape(-1, 2)
     header = {
         "kind": "checkpoint",
         "solver": solver.name,
-        "epochs": run.epochs,
         "problem": run.problem.fingerprint().to_header(),
-        "setting": repr(solver),
-        "resume_paths": numbers,
-        "calls": int(run.calls),
+        "epochs": run.epochs,
+        "oracle_calls": int(run.calls),
+        "seconds": float(run.seconds),
         "finished": bool(run.finished),
-        "best": [float(number) for number in run.best],
-        "seconds": float(run.before + run.seconds),
-        "random": _random_state(run.rng),
         "columns": list(trace.columns),
+        "random": _random_state(run.rng),
     }
-    header["seal"] = seal_of(arrays, header)
     return arrays, header
 
 
-def _rows_in_use(array: Any) -> Any:
-    """Which entries, or rows, are not zero; the first counts as one."""
-    used = array.reshape(len(array), -1).any(axis=1)
-    used[0] = True
-    return used
-
-
 def _random_state(rng: np.random.Generator) -> Any:
-    """The state of the usual generator; of others nothing."""
+    """Return the state of numpy's default generator; None for others."""
     state = rng.bit_generator.state
     return state if state["bit_generator"] == "PCG64" else None
 
@@ -85,8 +70,8 @@ def _random_state(rng: np.random.Generator) -> Any:
 # ---- reading
 
 
-def resume(run: Any, path: Path) -> Any:
-    """The state in a checkpoint; ``run`` becomes what it was."""
+def resume_run(run: Run, path: Path) -> State:
+    """Return the state in a checkpoint, and give ``run`` its trace, counts and random numbers."""
     arrays, header = read_arrays(path)
     if header.get("kind") != "checkpoint" or "epochs" not in header:
         raise DataError(f"{path}: this is not a checkpoint; delete it or name another file")
@@ -94,31 +79,33 @@ def resume(run: Any, path: Path) -> Any:
     try:
         origin = Fingerprint.from_header(header["problem"])
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise DataError(f"{path}: the checkpoint does not say of which problem it is") from None
-    del header["version"]
-    sealed = is_sealed(arrays, header, header.pop("seal", None))
-    own = {name: part for name, part in arrays.items() if not name.startswith(COURSE)}
-    state = run.solver.resume(run.problem, own, origin)
-    if not sealed:
-        warnings.warn(
-            f"{path}: the checkpoint is of another user, or was altered. The run goes on "
-            "from what its arrays prove by themselves, which may be less than it had reached",
-            stacklevel=4,
-        )
-        state = run.solver.recompute_untrusted(run.problem, state)
-        run.epochs = _epochs(header["epochs"], path)
-        return state
-    run.epochs = float(header["epochs"])
+        raise DataError(f"{path}: the checkpoint does not identify its problem") from None
+    own = {name: part for name, part in arrays.items() if not name.startswith(RUN)}
+    state = unpack_same(run.solver, run.problem, own, origin)
+    run.epochs = _number(header["epochs"], path, "epochs")
     if not origin.differences(run.problem.fingerprint()):
-        _restore_run(run, arrays[COURSE + "trace"], header)
-        run.estimates = [(a, b) for a, b in arrays[COURSE + "estimates"].tolist()]
-        if header["setting"] == repr(run.solver):
-            _restore_course(run.solver, state, arrays, header["resume_paths"])
-            run.finished = header.get("finished", False)
+        _restore_run(run, arrays, header, path)
     return state
 
 
-def _choose_solver(run: Any, path: Path, name: Any) -> None:
+def unpack_same(solver: AnySolver, problem: Problem, arrays: Arrays, origin: Fingerprint) -> State:
+    """Return the state in arrays that belong to this problem; only C may differ."""
+    wrong = [part for part in origin.differences(problem.fingerprint()) if part != "C"]
+    if wrong:
+        raise other_data(f"its {listed(wrong)} differ")
+    state: State = solver.unpack(problem, arrays)  # type: ignore[attr-defined]
+    return state
+
+
+def unpack_untrusted(
+    solver: AnySolver, problem: Problem, arrays: Arrays, origin: Fingerprint
+) -> State:
+    """Return the state in arrays of an untrusted file; its certificates hold in any case."""
+    state = unpack_same(solver, problem, arrays, origin)
+    return solver.without_sums(problem, state) if isinstance(solver, KeepsSums) else state
+
+
+def _choose_solver(run: Run, path: Path, name: object) -> None:
     if run.fallback is not None and name == run.fallback.name:
         run.solver, run.fallback = run.fallback, None
     if name != run.solver.name:
@@ -128,68 +115,41 @@ def _choose_solver(run: Any, path: Path, name: Any) -> None:
         )
 
 
-def _epochs(number: Any, path: Path) -> float:
-    """The passes that a checkpoint has seen."""
-    if not isinstance(number, int | float) or not 0 <= number < 1e300:
-        raise DataError(f"{path}: the checkpoint is damaged: {number!r:.40} passes")
-    return float(number)
+def _number(value: object, path: Path, name: str) -> float:
+    """Return a number of a header that cannot be negative."""
+    if not isinstance(value, int | float) or not 0 <= value < 1e300:
+        raise DataError(f"{path}: the checkpoint is damaged: {value!r:.40} {name}")
+    return float(value)
 
 
-def _restore_run(run: Any, rows: Any, header: dict[str, Any]) -> None:
-    run.calls, run.best = header["calls"], Bound(*header["best"])
-    run.before = header["seconds"]
-    run.trace = Trace(header["columns"])
+def _restore_run(run: Run, arrays: Arrays, header: dict[str, Any], path: Path) -> None:
+    """Continue the trace, the counts and the random numbers; bounds are proven again."""
+    if RUN + "trace" not in arrays:
+        return  # written by version 0.4 or older
+    columns, rows = header.get("columns"), arrays.get(RUN + "trace")
+    estimates = arrays.get(RUN + "estimates")
+    fits = (
+        isinstance(columns, list)
+        and tuple(columns) == run.trace.columns
+        and rows is not None
+        and rows.dtype == np.float64
+        and rows.shape[1:] == (len(columns),)
+        and estimates is not None
+        and estimates.dtype == np.float64
+        and estimates.shape[1:] == (2,)
+    )
+    if not fits:
+        raise DataError(f"{path}: the checkpoint is damaged: its trace has other columns")
+    assert columns is not None and rows is not None and estimates is not None
+    run.trace = Trace(columns)
     for row in rows.tolist():
-        run.trace.append(**dict(zip(header["columns"], row, strict=True)))
-    if header["random"] is not None and _random_state(run.rng) is not None:
-        run.rng.bit_generator.state = header["random"]
-
-
-def _restore_course(solver: Solver, state: Any, arrays: Arrays, numbers: dict[str, Any]) -> None:
-    for path in _leaves(state, solver.resume_paths(state)):
-        if path not in numbers:  # of a run in another number of threads
-            continue
-        value = numbers[path]
-        if COURSE + path not in arrays:
-            _put(state, path, value)
-            continue
-        stored = arrays[COURSE + path]
-        if isinstance(_get(state, path), list):
-            _put(state, path, list(np.array(stored)))
-            continue
-        whole = np.zeros((value, *stored.shape[1:]), dtype=stored.dtype)
-        whole[: len(stored)] = stored
-        _put(state, path, whole)
-
-
-# ---- places in a state, such as "blocks.pool.alpha"
-
-
-def _leaves(state: Any, paths: tuple[str, ...]) -> Iterator[str]:
-    """The paths, with all fields of records that they lead to."""
-    for path in paths:
-        value = _get(state, path)
-        names: tuple[str, ...] = ()
-        if is_dataclass(value):
-            names = tuple(field.name for field in fields(value))
-        elif isinstance(value, tuple):
-            names = value._fields  # type: ignore[attr-defined]
-        if names:
-            yield from _leaves(state, tuple(f"{path}.{name}" for name in names))
-        else:
-            yield path
-
-
-def _get(state: Any, path: str) -> Any:
-    for name in path.split("."):
-        state = getattr(state, name)
-    return state
-
-
-def _put(state: Any, path: str, value: Any) -> None:
-    above, _, name = path.rpartition(".")
-    owner = _get(state, above) if above else state
-    if isinstance(owner, tuple):  # a named one
-        _put(state, above, owner._replace(**{name: value}))  # type: ignore[attr-defined]
-    else:
-        setattr(owner, name, value)
+        run.trace.append(**dict(zip(columns, row, strict=True)))
+    run.estimates = [(a, b) for a, b in estimates.tolist()]
+    run.calls = int(_number(header.get("oracle_calls"), path, "oracle calls"))
+    run.earlier_seconds = _number(header.get("seconds"), path, "seconds")
+    run.finished = header.get("finished") is True
+    if header.get("random") is not None and _random_state(run.rng) is not None:
+        try:
+            run.rng.bit_generator.state = header["random"]
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise DataError(f"{path}: the checkpoint is damaged: its random state") from None

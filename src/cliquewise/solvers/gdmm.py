@@ -1,33 +1,46 @@
 """GDMM: structural SVMs with thousands of labels, one factor at a time.
 
-Yen et al. 2016. Nodes and edges are multiclass machines of their own, made to agree by
-multipliers; a factor's active states move by greedy steps, and the search for its best state is
-sublinear in its domain. The passes are the same for all kinds of problems; what is stored differs:
-lists of active labels and pairs on chains, all states of all cliques on graphs, and on label sets
-active labels only, whose pairs with other labels have messages by rule.
+Algorithm 1 of Yen et al. 2016 (gdmm). Nodes and edges are separate multiclass machines with
+beliefs ``mu_f``; multipliers ``lambda`` make them agree. ``A_f`` is the active set of a factor:
+the states that have mass::
+
+    repeat:
+        for every factor f, in random order:
+            y   <- the state of f of largest gradient, messages included      (sublinear in |Y_f|)
+            A_f <- A_f + y
+            move mu_f on A_f                                       (Algorithms 2 to 4: `step_rule`)
+            drop the states of A_f without mass;  update w
+        lambda_e <- lambda_e + eta (marginals of mu_e - mu of its nodes)                 (Eq. 13)
+
+The passes are the same for all kinds of problems; what is stored differs: lists of active labels
+and pairs on chains, all states of all cliques on graphs, and on label sets only active labels,
+whose pairs with other labels have messages that follow from a rule.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.deprecation import renamed_keywords
 from cliquewise.problems.base import Problem
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
-from cliquewise.solvers.backends.base import Factors
 from cliquewise.solvers.backends.chain.factors import ChainFactors
-from cliquewise.solvers.backends.graph.costs import prefers_cliques
+from cliquewise.solvers.backends.factors import RULES, SEARCHES, Factors, FactorSettings
 from cliquewise.solvers.backends.graph.factors import GraphFactors
 from cliquewise.solvers.backends.label_sets import LabelSetFactors
-from cliquewise.solvers.base import Arrays, Info, Solver, at_least, one_of, positive, register
+from cliquewise.solvers.base import Arrays, Capabilities, Info, Solver, Warm
+from cliquewise.solvers.parameters import at_least, one_of, positive
+from cliquewise.solvers.registry import register
 
-#: From here on a pass over factors is much cheaper than one over whole chains.
+#: Number of labels from which a pass over factors is much cheaper than one over whole chains.
 MANY_LABELS = 200
-BACKENDS: dict[str, Any] = {
+AnyFactors: TypeAlias = Factors[Any]
+BACKENDS: dict[str, type[AnyFactors]] = {
     "chain": ChainFactors,
     "graph": GraphFactors,
     "label_sets": LabelSetFactors,
@@ -37,28 +50,28 @@ BACKENDS: dict[str, Any] = {
 @register
 @renamed_keywords(admit="max_new_labels", quiet="shrink_below")
 @dataclass(frozen=True)
-class GDMM(Solver):
+class GDMM(Solver[Problem, AnyFactors]):
     """Greedy direction method of multipliers, for many labels.
 
     Parameters
     ----------
     step_rule : {"bcfw", "afw", "bgcd"}, optional
-        How a factor's active set moves: to the best point for the states it has (Algorithm 4 of
-        the paper); by one Frank-Wolfe, away or pairwise step with exact line search (Algorithm 2);
-        or as ``bcfw``, for the factors of greatest violation of each example only (Algorithm 3).
-        By default ``bcfw``; on label sets there is only ``bgcd``.
+        How the beliefs of a factor move. ``bcfw``: to the best point on the active set (Algorithm
+        4 of the paper). ``afw``: by one Frank-Wolfe, away or pairwise step with exact line search
+        per factor. ``bgcd``: as ``bcfw``, but only factors of largest violation of each example
+        (Algorithm 3). By default ``bcfw``; on label sets only ``bgcd`` is available.
     factor_search : {"sublinear", "full", "sampled"}, default="sublinear"
-        How a factor's best state is found: by ordered bounds on the nonzero weights, or by
-        reading all of them; both find the same. ``sampled`` looks at one part of the labels (on
-        graphs: of the states or cliques) at a time.
+        How the best state of a factor is found: by ordered bounds on the nonzero weights, or by
+        reading all of them; both find the same state. ``sampled`` searches one part of the labels
+        (on graphs: of the states or cliques) at a time.
     rho : float or "auto", default="auto"
-        Penalty for disagreement, at the start; large is strong. ``auto`` is 1 on chains, 0.3 C on
-        label sets; on graphs the penalty bends an edge's objective as much as all other terms do.
+        Initial penalty for disagreement; large is strong. ``auto`` is 1 on chains and 0.3 C on
+        label sets; on graphs the penalty then has the curvature of all other terms of an edge.
     eta : float, default=1.0
-        Step of the multipliers, in units of ``rho``.
+        Step size of the multipliers, in units of ``rho``.
     adaptive : bool, optional
-        Change ``rho`` where agreement and progress are out of balance; by default on chains, and
-        on label sets with ``rho="auto"``.
+        Change ``rho`` if agreement and progress are out of balance; by default on chains, and on
+        label sets with ``rho="auto"``.
     partition : int, optional
         Parts of the labels with ``factor_search="sampled"``; by default 3, on graphs 2.
     max_new_labels : int, default=4
@@ -81,15 +94,16 @@ class GDMM(Solver):
     """
 
     name: ClassVar[str] = "gdmm"
-    works_on: ClassVar[dict[str, frozenset[str]]] = {
-        "chain": frozenset({"hinge"}),
-        "graph": frozenset({"log", "softmax_margin", "hinge"}),
-        "label_sets": frozenset({"hinge"}),
-    }
-    rank: ClassVar[int] = 35
-    tolerates_changes_in: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
-    precision: ClassVar[float] = 1e-3
-    relaxed_on: ClassVar[frozenset[str]] = frozenset({"graph", "label_sets"})
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        {
+            "chain": frozenset({"hinge"}),
+            "graph": frozenset({"log", "softmax_margin", "hinge"}),
+            "label_sets": frozenset({"hinge"}),
+        },
+        rank=35,
+        relaxed_on=frozenset({"graph", "label_sets"}),
+        precision=1e-3,
+    )
     columns: ClassVar[tuple[str, ...]] = ("disagreement", "rho", "inner_gap", "active")
     step_rule: str | None = None
     factor_search: str = "sublinear"
@@ -102,67 +116,70 @@ class GDMM(Solver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "step_rule", None, "bcfw", "afw", "bgcd")
-        one_of(self, "factor_search", "sublinear", "full", "sampled")
+        one_of(self, "step_rule", None, *RULES)
+        one_of(self, "factor_search", *SEARCHES)
         positive(self, "rho", "auto")
         positive(self, "eta")
         at_least(self, 1, "max_new_labels", *(["partition"] if self.partition is not None else []))
         at_least(self, 0, "shrink_below")
 
+    @property
+    def _settings(self) -> FactorSettings:
+        return FactorSettings(*(getattr(self, name) for name in FactorSettings._fields))
+
     def refuses(self, problem: Problem) -> str | None:
-        """Refuse what a kind of problem cannot be given."""
+        """Reject also what the kind of problem does not support."""
         reason = super().refuses(problem)
-        return reason or BACKENDS[problem.kind].refuses(problem, self)
+        return reason or BACKENDS[problem.kind].refuses(problem, self._settings)
 
-    def suits(self, problem: Any) -> bool:
-        """On chains with many labels, and on graphs that are dear to ask as a whole."""
-        if problem.kind == "graph":
-            return prefers_cliques(problem)
-        return bool(problem.kind != "chain" or problem.model.n_labels >= MANY_LABELS)
+    def unsuitable(self, problem: Problem) -> str | None:
+        """Reject chains with few labels."""
+        if problem.kind != "chain":
+            return None
+        few = cast(ChainProblem, problem).model.n_labels < MANY_LABELS
+        return f"is for chains with at least {MANY_LABELS} labels" if few else None
 
-    def memory(self, problem: Any) -> float:
-        """Weights and what is active at the start."""
-        return float(BACKENDS[problem.kind].memory(problem))
+    def memory(self, problem: Problem) -> float:
+        """Return the bytes of the weights, and of what is active at the start."""
+        return BACKENDS[problem.kind].memory(problem, self._settings)
 
-    def init(self, problem: Any, warm: Any = None) -> Factors:
-        """The truth alone, so that the weights are zero; or what ``warm`` has."""
-        state: Factors = BACKENDS[problem.kind](problem, self)
-        if type(warm) is type(state):
+    def tolerated_changes(self, problem: Problem) -> frozenset[str]:
+        """Return what may change: beliefs are those of labels, which do not depend on a model."""
+        return frozenset({"C", "model", "weights"})
+
+    def init(self, problem: Problem, warm: Warm = None) -> AnyFactors:
+        """Start at the truth, where the weights are zero; or at the beliefs of ``warm``."""
+        state = BACKENDS[problem.kind](problem, self._settings)
+        if isinstance(warm, Factors) and type(warm) is type(state):
             state.continue_from(warm)
         return state
 
-    def step(self, problem: Any, state: Factors, rng: np.random.Generator) -> tuple[Factors, Info]:
-        """One pass over all examples."""
-        if problem.n_examples == 0:
-            return state, Info(1.0, 0, 0.0)
-        return state, state.sweep(rng)
+    def step(self, problem: Problem, state: AnyFactors, rng: np.random.Generator) -> Info:
+        """Make one pass over all examples."""
+        return Info(1.0, 0, 0.0) if problem.n_examples == 0 else state.sweep(rng)
 
-    def check_cost(self, state: Factors) -> float:
-        """By what a certificate reads, in passes."""
+    def check_cost(self, state: AnyFactors) -> float:
+        """Return the cost of a certificate, by the numbers that it reads."""
         return state.check_cost
 
-    def certify(self, problem: Any, state: Factors) -> Certificate:
-        """The primal of the weights, and the dual of beliefs that were made to agree."""
+    def certify(self, problem: Problem, state: AnyFactors) -> Certificate:
+        """Return the primal of the weights, and the dual of beliefs that were made to agree."""
         return state.certify()
 
-    def extras(self, problem: Any, state: Factors) -> dict[str, float]:
-        """How far nodes and edges were apart in the last pass, and the penalty on it."""
+    def extras(self, problem: Problem, state: AnyFactors) -> dict[str, float]:
+        """Return the disagreement of nodes and edges in the last pass, and the penalty on it."""
         return state.extras()
 
-    def weights(self, problem: Any, state: Factors) -> Floats:
-        """Weights of the beliefs as they are."""
+    def weights(self, problem: Problem, state: AnyFactors) -> Floats:
+        """Return the weights of the beliefs."""
         return state.weights()
 
-    def pack(self, state: Factors) -> Arrays:
-        """What is active, its beliefs and multipliers."""
+    def pack(self, state: AnyFactors) -> Arrays:
+        """Return the active states, their beliefs, and the multipliers."""
         return state.pack()
 
-    def resume_paths(self, state: Factors) -> tuple[str, ...]:
-        """The running weights, how lists are laid out, and when what is looked at next."""
-        return state.resume_paths
-
-    def unpack(self, problem: Any, arrays: Arrays) -> Factors:
-        """Back from :meth:`pack`."""
+    def unpack(self, problem: Problem, arrays: Arrays) -> AnyFactors:
+        """Return a state from :meth:`pack`; the weights are recomputed."""
         state = self.init(problem)
         state.unpack(arrays)
         return state

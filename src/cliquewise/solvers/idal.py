@@ -1,54 +1,68 @@
-"""IDAL: cliquewise SDCA steps inside an augmented Lagrangian, with a true duality gap."""
+"""IDAL: cliquewise SDCA steps inside an augmented Lagrangian, with a true duality gap.
+
+Algorithm 1 of Hu and Obozinski 2018 (idal). ``mu`` are mean parameters of all cliques, ``A mu = 0``
+says that they agree, ``w(mu)`` are their weights (Eq. 6), and ``D_rho`` is the dual with a
+penalty ``||A mu||^2 / (2 rho)`` and multipliers ``xi``::
+
+    repeat:
+        xi <- xi - A mu / rho                                        (line 6)
+        for T_in cliques c, at random:                               (SDCA on D_rho(., xi))
+            g    <- gradient of D_rho without its entropy, in mu_c
+            mu_c <- argmax over the simplex of <g, m - mu_c> - L_c/2 ||m - mu_c||^2 + gamma h_c(m)
+            update w and the inflow of messages
+
+With a Gini entropy the block step is a projection on the simplex. The inner problem is left
+unsolved after ``T_in`` visits, which is enough for the outer steps to converge.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from cliquewise.certificate import Certificate
-from cliquewise.problems.base import Problem
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.backends.graph.cliques import CliqueAscent, balanced_rho, uniform_beliefs
-from cliquewise.solvers.backends.graph.costs import prefers_cliques
-from cliquewise.solvers.base import Arrays, Info, Solver, one_of, positive, register
+from cliquewise.solvers.base import Arrays, Capabilities, Info, Solver, Warm
+from cliquewise.solvers.parameters import one_of, positive
+from cliquewise.solvers.registry import register
 
-#: Shares of the whole gap that the inner problem's should stay between.
-LEAST, MOST = 0.03, 0.5
-#: Below this share the multipliers may have momentum, and at most so much.
-CALM, FASTEST = 0.1, 0.8
-#: In one pass a gap should fall to this part of itself: by half in 14.
+#: Range of the inner problem's share of the gap in which rho is left unchanged.
+MIN_SHARE, MAX_SHARE = 0.03, 0.5
+#: The multipliers have momentum while the inner problem's share is below this; largest momentum.
+MOMENTUM_SHARE, MAX_MOMENTUM = 0.1, 0.8
+#: Factor by which the gap should decrease per pass: by half in 14.
 SLOW = 0.95
 
 
 @dataclass(frozen=True)
-class Cliquewise(Solver):
-    """Block steps on one clique at a time; subclasses say which, and what multipliers do.
+class Cliquewise(Solver[GraphProblem, CliqueAscent]):
+    """Block steps on one clique at a time; subclasses define the step and that of multipliers.
 
     Parameters
     ----------
     rho : float or "auto", default="auto"
-        The penalty for disagreement is ``||A mu||^2 / (2 rho)``: small is strong. ``auto`` makes
-        the penalty bend an edge's objective as much as all other terms do.
+        The penalty for disagreement is ``||A mu||^2 / (2 rho)``: a small rho is a strong penalty.
+        With ``auto`` the penalty has the same curvature on a typical edge as all other terms.
     inner : float or "auto", default=0.5
-        Visits per outer step, as a share of the cliques. ``auto`` takes the more, the more the
-        penalty and the features bend a node's objective beside its entropy.
+        Visits per outer step, as a share of the cliques. ``auto`` increases it with the condition
+        number of a node's problem.
     sampling : {"examples", "permuted", "uniform", "gap"}, default="examples"
-        ``examples``: reshuffled passes over the examples; in each its multipliers move and then
-        a random share of its cliques, which is the same step taken one example at a time.
-        Or all cliques as one graph, as in the paper: in reshuffled passes, by independent draws,
-        or drawn in proportion to the gap that a clique had when it was last visited (and 20 %
-        uniformly).
+        ``examples``: shuffled passes over the examples; the multipliers of an example move, and
+        then a random share of its cliques. Otherwise all cliques are visited as one graph, as in
+        the paper: in shuffled passes, uniformly at random, or in proportion to the gap of a clique
+        when it was last visited (and 20 % uniformly).
     """
 
-    works_on: ClassVar[dict[str, frozenset[str]]] = {
-        "graph": frozenset({"log", "softmax_margin", "hinge"})
-    }
-    rank: ClassVar[int] = 95
-    precision: ClassVar[float] = 1e-3
-    relaxed_on: ClassVar[frozenset[str]] = frozenset({"graph"})
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        {"graph": frozenset({"log", "softmax_margin", "hinge"})},
+        rank=95,
+        relaxed_on=frozenset({"graph"}),
+        precision=1e-3,
+    )
     columns: ClassVar[tuple[str, ...]] = ("disagreement", "inner_gap")
     method: ClassVar[int] = 0
 
@@ -63,17 +77,13 @@ class Cliquewise(Solver):
         positive(self, "inner", "auto")
 
     def memory(self, problem: GraphProblem) -> float:
-        """Mean parameters and their repaired copies, multipliers, constants, weights."""
+        """Return the bytes of mean parameters, their repaired copies, multipliers and weights."""
         return CliqueAscent.memory(problem)
-
-    def suits(self, problem: Problem) -> bool:
-        """Not where whole graphs are cheap to ask."""
-        return prefers_cliques(problem)
 
     # ---- state
 
-    def init(self, problem: GraphProblem, warm: Any = None) -> CliqueAscent:
-        """Uniform mean parameters and no multipliers, or those of ``warm``."""
+    def init(self, problem: GraphProblem, warm: Warm = None) -> CliqueAscent:
+        """Start with uniform mean parameters and zero multipliers, or with those of ``warm``."""
         rho, inner = (None if isinstance(x, str) else float(x) for x in (self.rho, self.inner))
         state = CliqueAscent.begin(problem, uniform_beliefs(problem), rho, inner)
         if isinstance(warm, CliqueAscent):
@@ -81,45 +91,40 @@ class Cliquewise(Solver):
         return state
 
     def pack(self, state: CliqueAscent) -> Arrays:
-        """Mean parameters and multipliers."""
+        """Return mean parameters, multipliers and the penalty."""
         return state.pack()
 
-    def resume_paths(self, state: CliqueAscent) -> tuple[str, ...]:
-        """Everything but the problem."""
-        return state.resume_paths
-
     def unpack(self, problem: GraphProblem, arrays: Arrays) -> CliqueAscent:
-        """Back from :meth:`pack`."""
+        """Return a state from :meth:`pack`; the weights are recomputed."""
         state = self.init(problem)
         state.unpack(arrays)
         return state
 
     # ---- one step
 
-    def step(
-        self, problem: GraphProblem, state: CliqueAscent, rng: np.random.Generator
-    ) -> tuple[CliqueAscent, Info]:
+    def step(self, problem: GraphProblem, state: CliqueAscent, rng: np.random.Generator) -> Info:
         """Move the multipliers, then visit a share of the cliques.
 
-        In this order the messages ``xi - A mu / rho`` belong to the mu of the end of the step,
-        where it may be certified.
+        In this order the messages ``xi - A mu / rho`` belong to the final mu of the step, which
+        may be certified.
         """
         n = problem.n_cliques
         if n == 0:
-            return state, Info(1.0, 0, 0.0)
+            return Info(1.0, 0, 0.0)
         length, momentum = self._multiplier_step(problem, state) if state.outer else (0.0, 0.0)
         move = self._sweep if self.sampling == "examples" else self._visit
         visits, along = move(problem, state, length, momentum, rng)
         if along > 0:
             state.momentum = 1.0
         state.outer += 1
-        proof = state.look()
-        return state, Info(visits / n, visits, np.inf, proof, self._is_finished(state))
+        proof = state.certify_if_due()
+        return Info(visits / n, visits, np.inf, proof, self._is_finished(state))
 
     def _sweep(
-        self, problem: GraphProblem, state: CliqueAscent, length: float, momentum: float, rng: Any
-    ) -> tuple[int, float]:
-        """Example by example: its multipliers, then a share of its cliques."""
+        self, problem: GraphProblem, state: CliqueAscent, length: float, momentum: float,
+        rng: np.random.Generator,
+    ) -> tuple[int, float]:  # fmt: skip
+        """Move the multipliers and then a share of the cliques of each example in turn."""
         from cliquewise._kernels.cliques.ascent import MultiplierStep, Tour, sweep
 
         data = problem.data
@@ -139,9 +144,10 @@ class Cliquewise(Solver):
         return int(visits), float(along)
 
     def _visit(
-        self, problem: GraphProblem, state: CliqueAscent, length: float, momentum: float, rng: Any
-    ) -> tuple[int, float]:
-        """All multipliers, then a share of the cliques of all examples."""
+        self, problem: GraphProblem, state: CliqueAscent, length: float, momentum: float,
+        rng: np.random.Generator,
+    ) -> tuple[int, float]:  # fmt: skip
+        """Move all multipliers, then a share of the cliques of all examples."""
         from cliquewise._kernels.cliques.ascent import multipliers, visit
 
         g, x, n, along = problem.cliques, state.point, problem.n_cliques, 0.0
@@ -150,30 +156,30 @@ class Cliquewise(Solver):
                 g, x, state.rho, length, momentum, state.previous
             )
         count = max(1, round(state.inner * n))
-        order = state.order.draw(n, count, rng, self.sampling, gaps=state.gaps)
+        order = state.order.sample(n, count, rng, self.sampling, gaps=state.gaps)
         visit(g, problem.terms, x, state.rho, state.steps, order, self.method, state.gaps)
         return count, float(along)
 
     def _multiplier_step(self, problem: GraphProblem, state: CliqueAscent) -> tuple[float, float]:
-        """Step length and momentum of the multipliers."""
+        """Return the step size and the momentum of the multipliers."""
         return 0.0, 0.0
 
     def _is_finished(self, state: CliqueAscent) -> bool:
-        """Whether the solver cannot go on."""
+        """Whether another step would change nothing."""
         return False
 
-    # ---- what it proves
+    # ---- certificate
 
     def certify(self, problem: GraphProblem, state: CliqueAscent) -> Certificate:
-        """True bounds of the relaxed problem, from its own messages and repaired beliefs."""
+        """Return bounds of the relaxed problem, from the messages and from repaired beliefs."""
         return state.certify()
 
     def extras(self, problem: GraphProblem, state: CliqueAscent) -> dict[str, float]:
-        """``||A mu||^2`` of all examples together, and the paper's gap of the inner problem."""
+        """Return ``||A mu||^2`` of all examples together, and the gap of the inner problem."""
         return state.extras()
 
     def weights(self, problem: GraphProblem, state: CliqueAscent) -> Floats:
-        """Weights of the mean parameters."""
+        """Return the weights of the mean parameters."""
         return np.asarray(state.point.w)
 
 
@@ -187,18 +193,18 @@ class IDAL(Cliquewise):
     rho, inner, sampling
         See :class:`~cliquewise.solvers.idal.Cliquewise`; ``inner`` is ``auto`` by default.
     accelerated : bool, default=False
-        Nesterov's extrapolation of the multipliers (by at most 0.8 of the last step), started
-        anew whenever it points uphill, and only while the inner problem has less than a tenth
-        of the gap.
+        Nesterov's extrapolation of the multipliers, by at most 0.8 of the last step. It restarts
+        whenever it points uphill, and pauses while the inner problem has more than a tenth of
+        the gap.
     adaptive : bool, default=True
-        Start with the given rho and change it when the gap hardly falls: rho is raised towards
+        Start with the given rho and change it when the gap decreases slowly: increase it up to
         that of ``auto`` if most of the gap is that of the inner problem, which then lags behind
-        the multipliers, and lowered if hardly any of it is, unless the multipliers have
-        momentum. Every change of direction halves the next change, on a logarithmic scale.
+        the multipliers; decrease it if hardly any of the gap is, unless the multipliers have
+        momentum. Each change of direction halves the logarithm of the next factor.
     """
 
     name: ClassVar[str] = "idal"
-    rank: ClassVar[int] = 10
+    capabilities: ClassVar[Capabilities] = replace(Cliquewise.capabilities, rank=10)
     inner: float | str = "auto"
     accelerated: bool = False
     adaptive: bool = True
@@ -209,11 +215,11 @@ class IDAL(Cliquewise):
         if self.accelerated:
             if not len(state.previous):
                 state.previous = state.point.xi.copy()
-            # Extrapolating from inner problems that lag behind would pile up their errors.
-            if state.lag < CALM:
+            # Extrapolation from unsolved inner problems would accumulate their errors.
+            if state.lag < MOMENTUM_SHARE:
                 following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * state.momentum**2))
                 momentum, state.momentum = (state.momentum - 1.0) / following, following
-                momentum = min(momentum, FASTEST)
+                momentum = min(momentum, MAX_MOMENTUM)
             else:
                 state.momentum = 1.0
         length = 1.0 / state.rho
@@ -222,21 +228,22 @@ class IDAL(Cliquewise):
         return length, momentum
 
     def _adapt(self, problem: GraphProblem, state: CliqueAscent) -> None:
-        """Another rho if the gap has hardly fallen since the last look."""
+        """Change rho if the gap has decreased slowly since the last certificate."""
         gap, passes = state.primal - state.dual, state.passes
         slow = gap > state.last_gap * SLOW ** (passes - state.last_passes)
         settled = not state.changed
         state.changed = False
-        if slow and settled and state.share > MOST and state.rho < balanced_rho(problem):
-            # Beyond that of auto the multipliers get slower and the inner problem hardly easier.
+        if slow and settled and state.share > MAX_SHARE and state.rho < balanced_rho(problem):
+            # Beyond that of auto the multipliers are slower, and the inner problem is hardly
+            # easier.
             self._scale_rho(state, 1.0)
-        elif slow and settled and state.share < LEAST and not self.accelerated:
+        elif slow and settled and state.share < MIN_SHARE and not self.accelerated:
             self._scale_rho(state, -1.0)
         state.last_gap, state.last_passes, state.share = gap, passes, np.nan
 
     def _scale_rho(self, state: CliqueAscent, direction: float) -> None:
         if state.direction * direction < 0:
-            state.factor = float(np.sqrt(state.factor))
-        # The messages jump with rho: the next look says nothing about the new one.
+            state.factor = float(np.sqrt(state.factor))  # halves its logarithm
+        # The messages change with rho, so the next certificate does not judge the new one.
         state.direction, state.changed = direction, True
         state.set_rho(state.rho * state.factor**direction)

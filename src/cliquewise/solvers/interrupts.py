@@ -1,4 +1,4 @@
-"""Ctrl-C, acted upon between steps: what a step has half done is no state."""
+"""Ctrl-C is handled between two steps, because a half-finished step leaves no valid state."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Self
 
 
 class BetweenSteps:
-    """While it is entered, a first Ctrl-C is only noted; a second one interrupts if urgent.
+    """A context in which the first Ctrl-C is only recorded, and a second one interrupts if urgent.
 
-    Nothing is changed outside the main thread, or where somebody else handles the signal.
+    It has no effect outside the main thread, or if the application handles the signal itself.
 
     Examples
     --------
@@ -23,19 +23,19 @@ class BetweenSteps:
 
     def __init__(self) -> None:
         self.asked = False
-        self.is_urgent = False  # whether a second one interrupts: somebody is there to catch it
+        self.is_urgent = False  # whether a second Ctrl-C raises: only while a caller catches it
         self._old: Any = None
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         if self.asked and self.is_urgent:
-            self.is_urgent = False  # before it is raised: a third one may come at any moment
+            self.is_urgent = False  # before raising: a third Ctrl-C may come at any moment
             raise KeyboardInterrupt
         self.asked = True
 
     def __enter__(self) -> Self:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             try:
-                self._old = signal.signal(signal.SIGINT, self._note)
+                self._old = signal.signal(signal.SIGINT, self._record)
             except ValueError:  # not the main thread
                 self._old = None
         return self

@@ -1,92 +1,108 @@
 """Newton's method for labels that do not depend on each other, all of them at once.
 
-Each label is a logistic regression of its own. Their steps are solved for by conjugate gradients,
-scaled by the diagonal, in blocks of labels: features meet the directions of all labels of a block
-in one product, which costs little more than that of one label. Every label has its own line
-search, which needs no product, and leaves when it is done.
+Each label is a separate logistic regression::
+
+    for every label that has not converged:
+        d <- -(C X' diag(p (1 - p)) X + I / 2)^-1 g       # conjugate gradients, diagonal scaling
+        t <- 1, halved until the objective decreases enough (Armijo)
+        V <- V + t d
+
+Conjugate gradients run on blocks of labels: the product of the features with the directions of all
+labels of a block costs little more than with one. Each label has its own line search, which
+needs no product, and leaves the block when it has converged.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from cliquewise.certificate import Certificate
-from cliquewise.problems.label_graph import LabelsProblem
-from cliquewise.ragged import Floats
+from cliquewise.problems.label_graph import Features, LabelsProblem
+from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.array_checks import check, checked
-from cliquewise.solvers.base import ALL_BUT_MODEL, Arrays, Info, Solver, Start, State, register
+from cliquewise.solvers.base import (
+    ALL_BUT_MODEL,
+    Arrays,
+    Capabilities,
+    Info,
+    Solver,
+    Start,
+    State,
+    Warm,
+)
+from cliquewise.solvers.registry import register
 
-#: Labels of a block: their numbers lie side by side. The same for all numbers of threads.
+#: Labels of a block, whose numbers are adjacent in memory. It does not depend on the threads.
 BLOCK = 64
-#: Norm of the residual, as a share of the gradient's, at which a direction is good enough: at
-#: first, and at last.
+#: Norm of the residual relative to the gradient at which a direction is good enough: for large
+#: gradients, and for small ones.
 ROUGH, FINE = 0.3, 0.01
-#: Most steps towards a direction.
-STEPS = 200
-#: Share of the labels that are not done below which the others leave.
-LEAVE = 0.8
-#: Share of the promised fall of the objective that a step must make, and halvings of a step.
-ARMIJO, HALVINGS = 1e-4, 40
+#: Largest number of conjugate gradient steps.
+MAX_STEPS = 200
+#: If less than this share of the labels of a block is active, the others leave the products.
+COMPACT = 0.8
+#: Share of the decrease predicted by the slope that a step must achieve; halvings of a step.
+ARMIJO, MAX_HALVINGS = 1e-4, 40
 
 
 @dataclass
 class Labels(State):
-    """Weights of all labels (being on less being off), and what they are worth."""
+    """Weights of all labels (on minus off), their scores on all rows, objectives and gradients."""
 
     V: Floats
     on: Floats
     values: Floats
     gradient: Floats
-    passes: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 @register
 @dataclass(frozen=True)
-class Newton(Solver):
+class Newton(Solver[LabelsProblem, Labels]):
     """Newton's method with conjugate gradients, label by label."""
 
     name: ClassVar[str] = "newton"
-    works_on: ClassVar[dict[str, frozenset[str]]] = {"labels": frozenset({"log", "softmax_margin"})}
-    rank: ClassVar[int] = 5
-    tolerates_changes_in: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        {"labels": frozenset({"log", "softmax_margin"})}, rank=5
+    )
 
-    def memory(self, problem: Any) -> float:
-        """Weights, gradients and directions; scores and slopes of all rows, and a block's."""
+    def memory(self, problem: LabelsProblem) -> float:
+        """Return the bytes of weights, gradients, directions, scores and derivatives."""
         (n, d), k = problem.features.shape, problem.n_labels
         jobs = max(problem.n_jobs, 1)
-        return float(8.0 * (k * (6 * d + 2 * n) + jobs * min(k, BLOCK) * (6 * d + 6 * n)))
+        return 8.0 * (k * (6 * d + 2 * n) + jobs * min(k, BLOCK) * (6 * d + 6 * n))
 
-    def init(self, problem: LabelsProblem, warm: Any = None) -> Labels:
-        """Zero weights, or those of ``warm``."""
+    def tolerated_changes(self, problem: LabelsProblem) -> frozenset[str]:
+        """Return what may change: only the weights are reused."""
+        return ALL_BUT_MODEL
+
+    def init(self, problem: LabelsProblem, warm: Warm = None) -> Labels:
+        """Start at zero, or at the weights of ``warm``."""
         V = np.zeros((problem.features.shape[1], problem.n_labels))
         if isinstance(warm, Start):
             V = problem.unpack(np.resize(warm.w, problem.dimension))[0]
         elif isinstance(warm, Labels):
             V = warm.V.copy()
-        return self._state(problem, V)
+        return self._at(problem, V)
 
-    def _state(self, problem: LabelsProblem, V: Floats) -> Labels:
+    def _at(self, problem: LabelsProblem, V: Floats) -> Labels:
         on = problem.features.scores(V)
         slope = problem.slopes(on, slice(None))[0]
         gradient = problem.C * problem.features.adjoint(slope) + 0.5 * V
         values = problem.C * problem.losses(on, slice(None)) + 0.25 * np.square(V).sum(axis=0)
         return Labels(V, on, values, gradient)
 
-    def step(
-        self, problem: LabelsProblem, state: Labels, rng: np.random.Generator
-    ) -> tuple[Labels, Info]:
-        """A step of every label that has not reached what floating point allows."""
+    def step(self, problem: LabelsProblem, state: Labels, rng: np.random.Generator) -> Info:
+        """Make a step of every label that can still improve in floating point."""
         squares = np.square(state.gradient).sum(axis=0)
-        # The gap of a label is at most its squared gradient; what is far below all is done.
+        # The gap of a label is at most its squared gradient: skip those far below the mean.
         moving = np.flatnonzero(squares > 1e-4 * squares.sum() / max(len(squares), 1))
         blocks = [moving[at : at + BLOCK] for at in range(0, len(moving), BLOCK)]
-        old, state = state, Labels(state.V.copy(), state.on.copy(), state.values.copy(),
-                                   state.gradient.copy())  # fmt: skip
+        before = state.values.copy()
         jobs = min(max(problem.n_jobs, 1), len(blocks))
         if jobs > 1:
             with ThreadPoolExecutor(jobs) as pool, threadpool_limits(1, "blas"):
@@ -95,43 +111,39 @@ class Newton(Solver):
             passes = [_improve(problem, state, block) for block in blocks]
         work = sum(p * len(b) for p, b in zip(passes, blocks, strict=True))
         certificate = self.certify(problem, state)
-        stuck = not np.any(state.values < old.values)
+        stuck = not np.any(state.values < before)
         epochs = max(work / max(problem.n_labels, 1), 1e-3)
         calls = int(work * problem.n_examples)
-        return state, Info(epochs, calls, certificate.gap, certificate, finished=stuck)
+        return Info(epochs, calls, certificate.gap, certificate, finished=stuck)
 
     def certify(self, problem: LabelsProblem, state: Labels) -> Certificate:
-        """The gradient is at hand, so the proof costs nothing."""
+        """Return the bound of the current gradient, at no extra cost."""
         none = np.zeros((0, 4))
-        # Of C times the losses and a quarter of ||V||^2, which is half of ||w||^2.
+        # The gradient is that of C times the losses plus ||V||^2 / 4, which is ||w||^2 / 2.
         gradient = problem.lam * problem.pack(state.gradient, none)
         w = self.weights(problem, state)
         value = problem.lam * float(state.values.sum())
         return problem.certified(w, value, gradient)
 
     def weights(self, problem: LabelsProblem, state: Labels) -> Floats:
-        """Being off has minus half of the weights, being on half."""
+        """Return the weights: half of V for a label that is on, minus half for one that is off."""
         return 0.5 * problem.pack(state.V, np.zeros((0, 4)))
 
     def pack(self, state: Labels) -> Arrays:
-        """The weights; the rest follows."""
+        """Return the weights."""
         return {"V": state.V}
 
-    def resume_paths(self, state: Labels) -> tuple[str, ...]:
-        """Scores, values and gradients, as they were computed on the way."""
-        return ("on", "values", "gradient")
-
     def unpack(self, problem: LabelsProblem, arrays: Arrays) -> Labels:
-        """Back from :meth:`pack`."""
+        """Return a state from :meth:`pack`; scores, values and gradients are recomputed."""
         shape = (problem.features.shape[1], problem.n_labels)
-        state = self._state(problem, checked(arrays, "V", shape))
+        state = self._at(problem, checked(arrays, "V", shape))
         fits = np.isfinite(state.values).all() and np.isfinite(state.gradient).all()
         check(fits, "its weights are too large")
         return state
 
 
-def _improve(problem: LabelsProblem, state: Labels, labels: Any) -> float:
-    """One step of the labels of a block; how many passes it took."""
+def _improve(problem: LabelsProblem, state: Labels, labels: Ints) -> float:
+    """Make one step of the labels of a block; return the number of passes."""
     features, C = problem.features, problem.C
     V, on, gradient = state.V[:, labels], state.on[:, labels], state.gradient[:, labels]
     curvature = C * problem.slopes(on, labels)[1]
@@ -139,7 +151,7 @@ def _improve(problem: LabelsProblem, state: Labels, labels: Any) -> float:
     slope = (gradient * d).sum(axis=0)
     before, t = state.values[labels], np.ones(len(labels))
     norm, along, own = (V * V).sum(axis=0), (V * d).sum(axis=0), (d * d).sum(axis=0)
-    for _ in range(HALVINGS):
+    for _ in range(MAX_HALVINGS):
         penalty = 0.25 * (norm + 2.0 * t * along + t * t * own)
         after = C * problem.losses(on + t * moved, labels) + penalty
         falls = after <= before + ARMIJO * t * slope
@@ -155,17 +167,19 @@ def _improve(problem: LabelsProblem, state: Labels, labels: Any) -> float:
     return passes + 1.0
 
 
-def _direction(features: Any, curvature: Floats, gradient: Floats) -> tuple[Floats, Floats, float]:
-    """About ``-(X' diag(curvature) X + 1/2)^-1 gradient``, X times it, and passes made."""
+def _direction(
+    features: Features, curvature: Floats, gradient: Floats
+) -> tuple[Floats, Floats, float]:
+    """Return about ``-(X' diag(curvature) X + I/2)^-1 gradient``, X times it, and the passes."""
     scale = features.adjoint(curvature, squared=True) + 0.5
     d, moved = np.zeros_like(gradient), np.zeros_like(curvature)
-    own, along = d.copy(), moved.copy()  # of the labels that are not done yet
+    own, along = d.copy(), moved.copy()  # of the labels that are still active
     r = -gradient
     z = r / scale
     p, rz = z.copy(), (r * z).sum(axis=0)
     size = np.sqrt((r * r).sum(axis=0))
     stop, passes, at = size * np.clip(size, FINE, ROUGH), 0.5, np.arange(len(size))
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         Xp = features.scores(p)
         Hp = features.adjoint(curvature * Xp) + 0.5 * p
         length = rz / np.maximum((p * Hp).sum(axis=0), 1e-300)
@@ -177,7 +191,7 @@ def _direction(features: Any, curvature: Floats, gradient: Floats) -> tuple[Floa
         on = np.sqrt((r * r).sum(axis=0)) > stop[at]
         if not on.any():
             break
-        if np.count_nonzero(on) <= LEAVE * len(at):  # labels that are done leave the products
+        if np.count_nonzero(on) <= COMPACT * len(at):  # converged labels leave the products
             d[:, at], moved[:, at] = own, along
             at, rz, curvature = at[on], rz[on], curvature[:, on]
             own, along, r, p, scale = own[:, on], along[:, on], r[:, on], p[:, on], scale[:, on]

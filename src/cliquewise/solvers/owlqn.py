@@ -1,28 +1,34 @@
 """OWL-QN: L-BFGS within one orthant at a time, for penalties with an L1 norm.
 
-The L1 norm is linear in each orthant (Andrew and Gao 2007). A step takes the direction that L-BFGS
-makes of the steepest descent of the whole objective, keeps of it what agrees in sign with
-that descent, and stays in the orthant into which it points: weights that would leave it
-become zero, and stay there until the slope of the losses outweighs the penalty. What L-BFGS learns
-is the curvature of the losses and of the squared norm alone.
+Andrew and Gao 2007. The L1 norm is linear in each orthant::
+
+    repeat:
+        f <- the steepest descent direction of the whole objective, L1 norm included
+        d <- -H f by L-BFGS, on the weights that are not zero or leave it
+        t <- 1, halved until the projection of w + t d on the orthant is low enough
+        w <- that projection: weights that would change sign become zero
+        keep (s, y) of the smooth part of the objective
+
+Weights that are zero stay there until the slope of the losses exceeds the penalty's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
-from cliquewise.solvers.base import Info, register
-from cliquewise.solvers.lbfgs import LBFGS, Iterate, has_positive_curvature
+from cliquewise.solvers.base import Capabilities, Info
+from cliquewise.solvers.lbfgs import LBFGS, Iterate, has_positive_curvature, quasi_newton_direction
+from cliquewise.solvers.registry import register
 
-#: Share of the fall that the slope foretells with which a step is content.
-ENOUGH = 1e-4
+#: Share of the decrease predicted by the slope that a step must achieve (Armijo).
+ARMIJO = 1e-4
 #: Halvings of a step before its direction is given up.
-HALVINGS = 40
+MAX_HALVINGS = 40
 
 
 @register
@@ -33,88 +39,77 @@ class OWLQN(LBFGS):
     Parameters
     ----------
     history : int, default=10
-        Number of corrections kept.
+        Number of corrections that are kept.
     """
 
     name: ClassVar[str] = "owlqn"
-    works_on: ClassVar[dict[str, frozenset[str]]] = {
-        "chain": frozenset({"log", "softmax_margin"}),
-        "graph": frozenset({"log"}),
-        "candidates": frozenset({"log"}),
-        "label_graph": frozenset({"log", "softmax_margin"}),
-        "labels": frozenset({"log", "softmax_margin"}),
-        "shards": frozenset({"log"}),
-    }
-    rank: ClassVar[int] = 26
-    takes_l1: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        {
+            "chain": frozenset({"log", "softmax_margin"}),
+            "graph": frozenset({"log"}),
+            "candidates": frozenset({"log"}),
+            "label_graph": frozenset({"log", "softmax_margin"}),
+            "labels": frozenset({"log", "softmax_margin"}),
+            "shards": frozenset({"log"}),
+        },
+        rank=26,
+        pair_attributes=True,
+        l1=True,
+    )
 
     def refuses(self, problem: Problem) -> str | None:
-        """Refuse also what has no L1 part: it would be a poorer L-BFGS."""
+        """Reject also penalties without an L1 part, for which L-BFGS is better."""
         reason = super().refuses(problem)
         if reason is None and problem.l1_ratio == 0:
             return "is for penalties with an L1 norm, and l1_ratio is 0"
         return reason
 
-    def step(self, problem: Any, state: Iterate, rng: np.random.Generator) -> tuple[Iterate, Info]:
-        """One iteration: a direction and a search for a lower point in its orthant."""
-        l1 = problem.penalty.l1
-        fall = -steepest(state.w, state.gradient, l1)
-        found, tries = self._lower(problem, state, self._within(state, fall), fall)
-        if found is None and state.steps:
-            # Corrections that lead nowhere are forgotten.
-            state = Iterate(state.w, state.value, state.gradient, [], [])
-            found, more = self._lower(problem, state, fall, fall)
+    def step(self, problem: Problem, state: Iterate, rng: np.random.Generator) -> Info:
+        """Make one iteration: a direction, and a search for a lower point in its orthant."""
+        descent = -steepest(state.w, state.gradient, problem.penalty.l1)
+        moved, tries = self._search(problem, state, self._direction(state, descent), descent)
+        if not moved and state.steps:
+            # The corrections lead nowhere: discard them and try the steepest descent.
+            state.steps, state.changes = [], []
+            moved, more = self._search(problem, state, descent, descent)
             tries += more
-        calls = tries * problem.n_examples
-        if found is None:
-            done = self._certificate(problem, state)
-            return state, Info(float(tries), calls, certificate=done, finished=True)
-        certificate = self._certificate(problem, found)
-        return found, Info(float(tries), calls, certificate.gap, certificate)
+        return self._info(problem, state, tries, moved)
 
-    def _within(self, state: Iterate, fall: Floats) -> Floats:
-        """The direction of L-BFGS among the weights that are free to move.
-
-        Those are not zero, or leave it; the others' share in what was learned is left out.
-        """
-        free = (state.w != 0) | (fall != 0)
+    def _direction(self, state: Iterate, descent: Floats) -> Floats:
+        """Return the direction of L-BFGS among the weights that are not zero or leave it."""
+        free = (state.w != 0) | (descent != 0)
         pairs = [(s * free, y * free) for s, y in zip(state.steps, state.changes, strict=True)]
         pairs = [
             (s, y) for s, y in pairs if has_positive_curvature(s, y) and s @ y > 1e-12 * (y @ y)
         ]
-        steps, changes = [s for s, _ in pairs], [y for _, y in pairs]
-        within = Iterate(state.w, state.value, state.gradient, steps, changes)
-        return self._direction(within, -fall)
+        return quasi_newton_direction([s for s, _ in pairs], [y for _, y in pairs], -descent)
 
-    def _lower(
-        self, problem: Any, state: Iterate, direction: Floats, fall: Floats
-    ) -> tuple[Iterate | None, int]:
-        """The first point that is low enough, with what it teaches, and how many were tried."""
+    def _search(
+        self, problem: Problem, state: Iterate, direction: Floats, descent: Floats
+    ) -> tuple[bool, int]:
+        """Move to the first point that is low enough; return whether one exists, and the tries."""
         w = state.w
-        orthant = np.where(w != 0, np.sign(w), np.sign(fall))
-        length = float(np.linalg.norm(fall))
+        orthant = np.where(w != 0, np.sign(w), np.sign(descent))
+        length = float(np.linalg.norm(descent))
         t = 1.0 if state.steps or length == 0 else min(1.0, 1.0 / length)
-        for tries in range(HALVINGS):
+        for tries in range(MAX_HALVINGS):
             new = w + t * direction
             new[new * orthant <= 0] = 0.0
             moved = new - w
-            foretold = float(fall @ moved)
-            if not foretold > 0:
-                return None, tries
+            predicted = float(descent @ moved)
+            if not predicted > 0:
+                return False, tries
             value, gradient = problem.primal_and_gradient(new)
-            if value <= state.value - ENOUGH * foretold:
-                change = gradient - state.gradient
-                steps, changes = state.steps, state.changes
-                if has_positive_curvature(moved, change):
-                    steps = [*steps, moved][-self.history :]
-                    changes = [*changes, change][-self.history :]
-                return Iterate(new, value, gradient, steps, changes), tries + 1
+            if value <= state.value - ARMIJO * predicted:
+                state.move(moved, value, gradient, self.history)
+                state.w = new  # w + moved may differ from it by a rounding error
+                return True, tries + 1
             t *= 0.5
-        return None, HALVINGS
+        return False, MAX_HALVINGS
 
 
 def steepest(w: Floats, gradient: Floats, l1: float) -> Floats:
-    """The subgradient of least norm of a smooth function plus ``l1`` times the L1 norm.
+    """Return the subgradient of least norm of a smooth function plus ``l1`` times the L1 norm.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What ``verbose`` shows of a training run: one bar that renews itself, or a line now and then."""
+"""The display of ``verbose``: one bar that is updated in place, or a line every few seconds."""
 
 from __future__ import annotations
 
@@ -12,94 +12,82 @@ from typing import Any
 
 import numpy as np
 
-#: Seconds between two renewals on a terminal or in a notebook, and between lines on a pipe.
-REFRESH, PATIENCE = 0.2, 5.0
-#: Characters of the bar.
+#: Seconds between two updates on a terminal or in a notebook, and between two lines on a pipe.
+REFRESH_SECONDS, PIPE_SECONDS = 0.2, 5.0
+#: Width of the bar in characters.
 WIDTH = 24
 
 
 class TrainingLine:
-    """The progress of one run; ``run`` calls it with every row of the trace, and between them.
+    """The progress of one run as a line of text; see `run.Progress`.
 
     Parameters
     ----------
     show : callable or None
-        Takes a text and how much is done, from 0 to 1.
+        Displays a text and a fraction done, from 0 to 1.
     every : float
         Seconds between two calls of ``show``.
     tol : float
         The gap to reach.
-    callback : callable, optional
-        Is called with every row as well.
     """
 
-    def __init__(
-        self,
-        show: Callable[[str, float], None] | None,
-        every: float,
-        tol: float,
-        callback: Callable[[dict[str, float]], Any] | None = None,
-    ):
-        self.show, self.every, self.tol, self.callback = show, every, tol, callback
+    def __init__(self, show: Callable[[str, float], None] | None, every: float, tol: float):
+        self.display, self.every, self.tol = show, every, tol
         self.rows: list[tuple[float, float]] = []
         self.shown, self.last = -math.inf, ("", 0.0)
-        self.proved = self.first = math.inf
+        self.proven = self.first = math.inf
 
-    def __call__(self, row: dict[str, float]) -> None:
-        """A row of the trace: something was proved."""
+    def row(self, row: dict[str, float]) -> None:
+        """Show a row of the trace, which has a proven gap."""
         self.rows.append((row["seconds"], row["gap"]))
-        self.proved = row["gap"]
-        self._renew(row["epochs"], row["seconds"], row["gap"])
-        if self.callback is not None:
-            self.callback(row)
+        self.proven = row["gap"]
+        self._update(row["epochs"], row["seconds"], row["gap"])
 
     def step(self, epochs: float, seconds: float, estimate: float) -> None:
-        """A step: nothing is proved, but the solver has an estimate of the gap."""
-        if self.show is not None:
-            self._renew(epochs, seconds, estimate)
+        """Show a step; the gap is the solver's estimate."""
+        self._update(epochs, seconds, estimate)
 
-    def _renew(self, epochs: float, seconds: float, gap: float) -> None:
-        if self.show is None:
+    def _update(self, epochs: float, seconds: float, gap: float) -> None:
+        if self.display is None:
             return
         if math.isfinite(gap) and gap > 0 and not math.isfinite(self.first):
             self.first = gap
-        # of a loss that is never negative a gap of one says nothing
-        proved = f"gap {self.proved:.2e}" if self.proved < 1 else "gap not yet proved"
+        # A gap of one says nothing about a loss that is never negative.
+        proven = f"gap {self.proven:.2e}" if self.proven < 1 else "gap not yet proved"
         target = f" (target {self.tol:.0e})" if self.tol else ""
-        text = f"pass {epochs:.3g}  {proved}{target}  {seconds:.0f} s{_left(self.rows, self.tol)}"
-        self.last = text, self._done(gap)
+        left = _time_left(self.rows, self.tol)
+        text = f"pass {epochs:.3g}  {proven}{target}  {seconds:.0f} s{left}"
+        self.last = text, self._fraction_done(gap)
         if time.perf_counter() - self.shown >= self.every:
             self.shown = time.perf_counter()
-            self.show(*self.last)
+            self.display(*self.last)
 
-    def _done(self, gap: float) -> float:
-        """How far the logarithm of the gap has come from where it began to where it shall be."""
+    def _fraction_done(self, gap: float) -> float:
+        """Return how far the logarithm of the gap is on its way from the first to the target."""
         if not (0 < gap < math.inf and 0 < self.tol < self.first < math.inf):
             return 0.0
         return min(max(math.log(self.first / gap) / math.log(self.first / self.tol), 0.0), 1.0)
 
     def finish(self) -> None:
-        """Show how it ended."""
-        if self.show is not None and self.last[0]:
-            self.show(*self.last)
+        """Show the last text."""
+        if self.display is not None and self.last[0]:
+            self.display(*self.last)
 
 
 @contextmanager
-def training_line(
-    verbose: int, tol: float, callback: Callable[[dict[str, float]], Any] | None = None
-) -> Iterator[TrainingLine]:
+def training_line(verbose: int, tol: float) -> Iterator[TrainingLine]:
     """Show a run: a live bar on a terminal or in a notebook, a line every few seconds elsewhere."""
     if not verbose:
-        yield TrainingLine(None, 0.0, tol, callback)
+        yield TrainingLine(None, 0.0, tol)
         return
-    display = _notebook()
-    terminal = display is None and sys.stderr.isatty()
-    if display is not None:
-        line = TrainingLine(_NotebookBar(display).show, REFRESH, tol, callback)
+    notebook = _notebook_display()
+    terminal = notebook is None and sys.stderr.isatty()
+    if notebook is not None:
+        line = TrainingLine(_NotebookBar(notebook).show, REFRESH_SECONDS, tol)
     elif terminal:
-        line = TrainingLine(_renew_line, REFRESH, tol, callback)
+        line = TrainingLine(_rewrite_line, REFRESH_SECONDS, tol)
     else:
-        line = TrainingLine(_write_line, PATIENCE, tol, callback)
+        line = TrainingLine(_write_line, PIPE_SECONDS, tol)
     try:
         yield line
     finally:
@@ -113,7 +101,7 @@ def _bar(done: float) -> str:
     return "█" * full + "░" * (WIDTH - full)
 
 
-def _renew_line(text: str, done: float) -> None:
+def _rewrite_line(text: str, done: float) -> None:
     sys.stderr.write(f"\r\x1b[2K{_bar(done)}  {text}")
     sys.stderr.flush()
 
@@ -123,8 +111,8 @@ def _write_line(text: str, done: float) -> None:
     sys.stderr.flush()
 
 
-def _notebook() -> Any:
-    """IPython's display module inside of a notebook's kernel; None elsewhere."""
+def _notebook_display() -> Any:
+    """Return IPython's display module in a notebook; None elsewhere."""
     shell = sys.modules.get("IPython")
     if shell is None or "ipykernel" not in sys.modules:
         return None
@@ -135,7 +123,7 @@ def _notebook() -> Any:
 
 
 class _NotebookBar:
-    """One output that is written anew."""
+    """One output cell that is updated in place."""
 
     def __init__(self, display: Any):
         self.display = display
@@ -153,8 +141,8 @@ class _NotebookBar:
             self.handle.update(shown)
 
 
-def _left(rows: list[tuple[float, float]], tol: float) -> str:
-    """Time left, from the slope of the logarithm of the gap over the last checks."""
+def _time_left(rows: list[tuple[float, float]], tol: float) -> str:
+    """Return the time left, from the slope of the logarithm of the gap over the last rows."""
     usable = [(s, g) for s, g in rows[-5:] if 0 < g < np.inf]
     if len(usable) < 2 or usable[-1][1] <= tol or tol <= 0:
         return ""

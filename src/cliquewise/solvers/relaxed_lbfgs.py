@@ -1,16 +1,25 @@
 """L-BFGS on weights and messages together: the relaxed objective of graphs, hinge loss included.
 
-For fixed messages between cliques the relaxed loss falls apart into maxima over single cliques, and
-its bound is convex in weights and messages together (Eq. 4 and Prop. 5 of idal; Meshi et al. 2010
-alternate between the two). With an entropy the maxima are smooth. A structural SVM has none: it is
-given one, of a weight that is lowered (Johnson, Malioutov and Willsky 2007) whenever what is not
-yet solved costs less than what smoothing does. Certificates are of the problem itself.
+For fixed messages between cliques the relaxed loss is a sum of maxima over single cliques, and
+this upper bound is convex in weights and messages (Eq. 4 and Prop. 5 of idal)::
+
+    F(w, delta) = lam/2 ||w||^2
+                  + 1/n sum_c max_{mu_c} <theta_c(w) + cost_c + A_c' delta, mu_c> + gamma h_c(mu_c)
+
+    repeat:
+        (w, delta) <- an iteration of L-BFGS on F
+        now and then: repair mu into the local polytope for a lower bound
+        hinge loss: gamma <- 0.3 gamma if the unsolved part of the gap is below that of smoothing
+
+Meshi et al. 2010 alternate between w and delta. A structural SVM has no entropy; it is given one
+with a decreasing weight (Johnson, Malioutov and Willsky 2007). Certificates are of the original
+problem.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,33 +29,33 @@ from cliquewise.problems.graph import GraphProblem
 from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats
 from cliquewise.solvers.array_checks import check, checked, number_of
-from cliquewise.solvers.backends.graph.costs import prefers_cliques
 from cliquewise.solvers.backends.graph.messages import Reparametrized
-from cliquewise.solvers.base import Arrays, Info, Solver, Start, State, at_least, register
-from cliquewise.solvers.lbfgs import LBFGS, Iterate
+from cliquewise.solvers.base import Arrays, Capabilities, Info, Solver, Start, State, Warm
+from cliquewise.solvers.lbfgs import Iterate, minimize_once
+from cliquewise.solvers.parameters import at_least
+from cliquewise.solvers.registry import register
 
-#: The first smoothing of a hinge loss, relative to the mean cost of a wrong label, and by what it
-#: is lowered each time.
-FIRST, LOWER = 0.3, 0.3
-#: Below this share of the first one, smoothing changes nothing that float64 can see.
+#: Initial smoothing of the hinge loss relative to the mean cost of a wrong label, and its factor.
+FIRST, DECAY = 0.3, 0.3
+#: Smoothing below this share of the initial one has no effect in float64.
 LAST = 1e-7
-#: Share of the gap that an unsolved smooth problem may have before it is made less smooth.
+#: Share of the gap that the unsolved smooth problem may have when smoothing is lowered.
 UNSOLVED = 0.5
-#: Iterations before the first certificate, and between two: at most, and as a share.
-EARLY, SELDOM, GROWTH = 10, 40, 0.2
+#: Iterations between two certificates: at least, at most, and as a share of all so far.
+MIN_INTERVAL, MAX_INTERVAL, INTERVAL_SHARE = 10, 40, 0.2
 
 
 @dataclass
 class Descent(State):
-    """The iterate, the smoothed problem it belongs to, and what was proved so far."""
+    """The iterate, the smoothed problem that it belongs to, and the best bound so far."""
 
     view: Reparametrized
     iterate: Iterate
-    joint: Floats  # beliefs that agree, those of the best bound
+    joint: Floats  # the locally consistent beliefs of the best bound
     bound: Bound = field(default_factory=lambda: Bound(-np.inf))
-    first: float = 1.0  # smoothing at the start
+    first: float = 1.0  # the initial smoothing
     steps: int = 0
-    next_look: int = EARLY
+    next_check: int = MIN_INTERVAL
     disagreement: float = float("nan")
 
     @property
@@ -57,22 +66,22 @@ class Descent(State):
 
 @register
 @dataclass(frozen=True)
-class RelaxedLBFGS(Solver):
+class RelaxedLBFGS(Solver[GraphProblem, Descent]):
     """L-BFGS on the weights and the messages of the relaxed problem.
 
     Parameters
     ----------
     history : int, default=10
-        Number of corrections kept, each as long as weights and messages.
+        Number of corrections that are kept, each as long as weights and messages.
     """
 
     name: ClassVar[str] = "relaxed_lbfgs"
-    works_on: ClassVar[dict[str, frozenset[str]]] = {
-        "graph": frozenset({"log", "softmax_margin", "hinge"})
-    }
-    rank: ClassVar[int] = 9
-    precision: ClassVar[float] = 1e-3
-    relaxed_on: ClassVar[frozenset[str]] = frozenset({"graph"})
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        {"graph": frozenset({"log", "softmax_margin", "hinge"})},
+        rank=9,
+        relaxed_on=frozenset({"graph"}),
+        precision=1e-3,
+    )
     columns: ClassVar[tuple[str, ...]] = ("disagreement", "smoothing")
     history: int = 10
 
@@ -80,19 +89,17 @@ class RelaxedLBFGS(Solver):
         super().__post_init__()
         at_least(self, 1, "history")
 
-    def refuses(self, problem: Any) -> str | None:
-        """Refuse also the entropy whose maxima are no projections."""
+    def refuses(self, problem: Problem) -> str | None:
+        """Reject also the entropy whose maxima are not projections."""
         reason = super().refuses(problem)
-        if reason is None and problem.gamma > 0 and problem.entropy != "gini":
-            return f'knows the entropy "gini" only, not {problem.entropy!r}'
-        return reason
-
-    def suits(self, problem: Problem) -> bool:
-        """Structural SVMs of which whole graphs are dear to ask."""
-        return problem.loss == "hinge" and prefers_cliques(problem)
+        if reason is not None or not isinstance(problem, GraphProblem):
+            return reason
+        if problem.gamma > 0 and problem.entropy != "gini":
+            return f'supports the entropy "gini" only, not {problem.entropy!r}'
+        return None
 
     def memory(self, problem: GraphProblem) -> float:
-        """The corrections, the iterate and scratch; beliefs and their repaired copies."""
+        """Return the bytes of the corrections, the iterate, the beliefs and repaired copies."""
         g = problem.cliques
         messages = float(g.degree @ np.diff(g.offsets[: len(g.degree) + 1]))
         vectors = (2 * self.history + 9) * (problem.dimension + messages)
@@ -100,8 +107,8 @@ class RelaxedLBFGS(Solver):
 
     # ---- state
 
-    def init(self, problem: GraphProblem, warm: Any = None) -> Descent:
-        """Weights and messages of zero, or those of ``warm``."""
+    def init(self, problem: GraphProblem, warm: Warm = None) -> Descent:
+        """Start with weights and messages of zero, or with those of ``warm``."""
         first = problem.gamma
         if problem.gamma == 0:
             costs = problem.cliques.cost
@@ -120,44 +127,42 @@ class RelaxedLBFGS(Solver):
 
     def _at(self, view: Reparametrized, w: Floats, messages: Floats, first: float) -> Descent:
         u = view.joined(w, messages)
-        iterate = Iterate(u, *view.primal_and_gradient(u), [], [])
+        iterate = Iterate(u, *view.primal_and_gradient(u))
         return Descent(view, iterate, view.problem.truth.copy(), first=first)
 
-    def _soften(self, state: Descent) -> None:
-        """Less smooth, from the same weights and messages; what was learned of bends is lost."""
+    def _smooth_less(self, state: Descent) -> None:
+        """Lower the smoothing at the same weights and messages; corrections are discarded."""
         old = state.view
         w, messages = old.split(state.iterate.w)
-        state.view = new = Reparametrized(old.problem, LOWER * old.smoothing)
+        state.view = new = Reparametrized(old.problem, DECAY * old.smoothing)
         new.best, new.best_w = old.best, old.best_w
         u = new.joined(w, messages)
-        state.iterate = Iterate(u, *new.primal_and_gradient(u), [], [])
+        state.iterate = Iterate(u, *new.primal_and_gradient(u))
 
     # ---- one step
 
-    def step(
-        self, problem: GraphProblem, state: Descent, rng: np.random.Generator
-    ) -> tuple[Descent, Info]:
-        """One iteration of L-BFGS; now and then a certificate and, of a hinge, less smoothing."""
-        view: Any = state.view
-        state.iterate, info = LBFGS(self.history).step(view, state.iterate, rng)
+    def step(self, problem: GraphProblem, state: Descent, rng: np.random.Generator) -> Info:
+        """Make an iteration of L-BFGS; at intervals, certify and smooth the hinge loss less."""
+        evaluations, moved = minimize_once(state.view, state.iterate, self.history)
         state.steps += 1
-        finished, passes = info.finished, info.epochs
-        if state.steps < state.next_look and not finished:
-            return state, Info(passes, 0, np.inf)
+        finished, passes = not moved, float(evaluations)
+        if state.steps < state.next_check and not finished:
+            return Info(passes, 0, np.inf)
         unsolved = self._prove(state)
         proof = self._certificate(state)
-        state.next_look = state.steps + int(np.clip(GROWTH * state.steps, EARLY, SELDOM))
+        interval = np.clip(INTERVAL_SHARE * state.steps, MIN_INTERVAL, MAX_INTERVAL)
+        state.next_check = state.steps + int(interval)
         if problem.gamma == 0:
             solved = unsolved <= UNSOLVED * (proof.primal - proof.dual)
             if state.smoothing > LAST * state.first and (finished or solved):
-                self._soften(state)
+                self._smooth_less(state)
                 finished, passes = False, passes + 1.0
-        return state, Info(passes, 0, np.inf, proof, finished)
+        return Info(passes, 0, np.inf, proof, finished)
 
-    # ---- what it proves
+    # ---- certificate
 
     def _prove(self, state: Descent) -> float:
-        """Look at the iterate: a new bound, and the gap of the smoothed problem."""
+        """Update the bound from the iterate; return the gap of the smoothed problem."""
         view = state.view
         value, _ = view.primal_and_gradient(state.iterate.w)
         bound, own, added = view.dual(state.joint)
@@ -169,37 +174,33 @@ class RelaxedLBFGS(Solver):
         return Certificate(state.view.best, state.bound.value, "bound", state.bound.rounding)
 
     def certify(self, problem: GraphProblem, state: Descent) -> Certificate:
-        """The best weights so far against the best beliefs that agree."""
+        """Return the objective of the best weights and the bound of the best consistent beliefs."""
         self._prove(state)
         return self._certificate(state)
 
     def extras(self, problem: GraphProblem, state: Descent) -> dict[str, float]:
-        """``||A mu||^2`` of all examples together, and the weight of the entropy."""
+        """Return ``||A mu||^2`` of all examples together, and the weight of the entropy."""
         return {"disagreement": state.disagreement, "smoothing": state.smoothing}
 
     def weights(self, problem: GraphProblem, state: Descent) -> Floats:
-        """The weights that were best so far."""
+        """Return the best weights so far."""
         return state.view.best_w
 
     def pack(self, state: Descent) -> Arrays:
-        """Weights, those that were best, messages and smoothing; corrections are learned again."""
+        """Return weights, the best weights, messages and smoothing, but not the corrections."""
         w, messages = state.view.split(state.iterate.w)
         return {"w": w, "best": state.view.best_w, "messages": messages,
                 "smoothing": np.array([state.smoothing])}  # fmt: skip
 
-    def resume_paths(self, state: Descent) -> tuple[str, ...]:
-        """The iterate and the corrections, too."""
-        return ("iterate", "joint", "bound", "steps", "next_look", "disagreement", "view.best")
-
     def unpack(self, problem: GraphProblem, arrays: Arrays) -> Descent:
-        """Back from :meth:`pack`."""
+        """Return a state from :meth:`pack`; bounds are computed again."""
         first = self.init(problem).first
         smoothing = number_of(arrays, "smoothing")
         check(1e-3 * LAST * first <= smoothing <= 1e30, "its 'smoothing' is not in range")
         view = Reparametrized(problem, smoothing if problem.gamma == 0 else problem.gamma)
         d, n = problem.dimension, view.n_messages
         messages = checked(arrays, "messages", (n,), low=-1e100, high=1e100)
-        # The best weights last: their objective is that of the messages at hand.
+        # First the best weights: `view` then knows their objective at these messages.
         self._at(view, checked(arrays, "best", (d,), low=-1e100, high=1e100), messages, first)
         w = checked(arrays, "w", (d,), low=-1e100, high=1e100)
         return self._at(view, w, messages, first)

@@ -1,202 +1,230 @@
-"""The only training loop: stopping, time, trace, progress, checkpoints and Ctrl-C.
+"""The training loop: stopping, time, the trace, progress, checkpoints and Ctrl-C.
 
-Cadence of the certificate: a solver that proves its state for nothing is recorded at every
-step. For others a check costs less than a pass over the data (a solver may say otherwise). It is
-made when the solver's own estimate says that it is done, after the first pass, at the end, and in
-between as often as keeps all checks below a tenth of the passes. No clock decides: the same seed
-gives the same bits.
+How often a certificate is computed: a solver that proves its state at no cost is recorded after
+every step. For others a certificate costs most of a pass over the data. It is computed when the
+solver's own estimate of the gap is small enough, after the first pass, at the end, and in between
+as often as keeps all certificates below a tenth of the passes. The clock has no influence, so a
+run with a given seed is reproducible to the bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Protocol
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from cliquewise._kernels import clock
 from cliquewise.certificate import Certificate
-from cliquewise.errors import CliquewiseError, warn_user
+from cliquewise.errors import CliquewiseError, UnsupportedError, warn_user
 from cliquewise.persistence import check_target, write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats
-from cliquewise.solvers.base import Info, Solver, Start
+from cliquewise.solvers.base import (
+    AnySolver,
+    Checkpointing,
+    HasCertificateCost,
+    HasColumns,
+    Info,
+    Start,
+    State,
+    Warm,
+)
 from cliquewise.solvers.interrupts import BetweenSteps
-from cliquewise.solvers.progress import TrainingLine
+from cliquewise.solvers.warm_start import begin
 from cliquewise.trace import COLUMNS, Trace
 
-#: Share of the passes that certificates may take before the solver itself claims to be done.
+#: Largest share of the passes that certificates may take while the solver itself expects more.
 CHECK_SHARE = 0.1
-#: Passes before a solver may be called slow.
-PATIENCE = 30
-#: Estimates of the gap that make a trend.
-TREND = 10
+#: Cost of a certificate in passes: for most solvers 0.5 to 0.8 (`benchmarks.certificate_cost`).
+CERTIFICATE_PASSES = 0.75
+#: Epochs before a solver may be called slow.
+MIN_EPOCHS = 30
+#: Estimates of the gap needed to fit a trend.
+MIN_ESTIMATES = 10
+
+#: Called with every new row of the trace.
+RowCallback = Callable[[dict[str, float]], object]
+#: Called with epochs and weights after every step; the run ends when it returns True.
+StopCondition = Callable[[float, Floats], bool]
+
+
+class Progress(Protocol):
+    """A display of a running solver."""
+
+    def row(self, row: dict[str, float]) -> None:
+        """Show a new row of the trace."""
+
+    def step(self, epochs: float, seconds: float, estimate: float) -> None:
+        """Show a step without a certificate, with the solver's estimate of the gap."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What a run returns."""
+    """The result of a run."""
 
     weights: Floats
     certificate: Certificate
     trace: Trace
-    state: Any
+    state: State
     converged: bool
     interrupted: bool
     epochs: float
     solver: str
 
 
-class Watch(NamedTuple):
-    """Who looks on: called with every row of the trace; with passes and weights after every step.
-
-    The run ends where the second one says True.
-    """
-
-    rows: Callable[[dict[str, float]], Any] | None = None
-    weights: Callable[[float, Floats], bool] | None = None
-
-
+@dataclass(kw_only=True)
 class Run:
-    """One training run; see :func:`run`."""
+    """One training run and its options; see :func:`run`."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        solver: Solver,
-        *,
-        tol: float,
-        max_epochs: float,
-        max_seconds: float,
-        rng: np.random.Generator,
-        callback: Callable[[dict[str, float]], Any] | None,
-        checkpoint: Path | None,
-        checkpoint_seconds: float,
-        fallback: Solver | None = None,
-    ):
-        self.fallback = fallback
-        self.problem, self.solver, self.rng = problem, solver, rng
-        self.tol, self.max_epochs, self.max_seconds = tol, max_epochs, max_seconds
-        self.callback, self.checkpoint = callback, checkpoint
-        self.checkpoint_seconds = checkpoint_seconds
-        self.trace = Trace((*COLUMNS, *solver.columns))
-        self.started = clock.now()
-        self.epochs, self.calls = 0.0, 0
-        self.saved = self.started
-        # No objective is below the costs of the truth, whatever rounding does to other bounds.
-        self.lower_bound = problem.lower_bound if problem.is_convex else -np.inf
+    problem: Problem
+    solver: AnySolver
+    tol: float
+    max_epochs: float
+    max_seconds: float
+    rng: np.random.Generator
+    callback: RowCallback | None = None
+    progress: Progress | None = None
+    stop_when: StopCondition | None = None
+    checkpoint: Path | None = None
+    checkpoint_seconds: float = 60.0
+    fallback: AnySolver | None = None
+    earlier_seconds: float = 0.0  # of the runs that this one resumes
+    epochs: float = 0.0
+    calls: int = 0
+    finished: bool = False  # the solver reports that another step would change nothing
+    estimates: list[tuple[float, float]] = field(default_factory=list)  # (epochs, gap) by step
+
+    def __post_init__(self) -> None:
+        columns = self.solver.columns if isinstance(self.solver, HasColumns) else ()
+        self.trace = Trace((*COLUMNS, *columns))
+        self.started = self.saved = clock.now()
+        # The costs of the true outputs bound every objective, and are not affected by rounding.
+        self.lower_bound = self.problem.lower_bound if self.problem.is_convex else -np.inf
         self.best = Bound(self.lower_bound)
-        self.estimates: list[tuple[float, float]] = []  # of the gap, by the solver, after each step
-        self.before = 0.0  # seconds of earlier runs that this one goes on from
-        self.monitor: Callable[[float, Floats], bool] | None = None
-        self.finished = False  # the solver says so: another step would change nothing
 
     @property
     def seconds(self) -> float:
-        """Since the solver started, checks included and compiling not."""
-        return clock.now() - self.started
+        """Seconds since the start, with certificates and without compilation."""
+        return self.earlier_seconds + clock.now() - self.started
 
-    def check(self, state: Any, certificate: Certificate | None = None) -> Certificate:
-        """Certify the state and record it; a dual value once reached stays proved."""
+    def check(self, state: State, certificate: Certificate | None = None) -> Certificate:
+        """Certify the state and record it; the best dual value so far remains proven."""
         if certificate is None:
             certificate = self.solver.certify(self.problem, state)
         if certificate.status != "none":
             rounding = certificate.rounding
             self.best = best = max(self.best, Bound(certificate.dual, rounding))
-            # An objective below the costs of the truth is rounding, too.
+            # A primal value below the costs of the true outputs can only be a rounding error.
             primal = max(certificate.primal, self.lower_bound)
             certificate = Certificate(primal, best.value, certificate.status, rounding)
+        solver = self.solver
+        extras = solver.extras(self.problem, state) if isinstance(solver, HasColumns) else {}
         self.trace.append(
-            seconds=self.before + self.seconds, epochs=self.epochs, oracle_calls=self.calls,
-            primal=certificate.primal, dual=certificate.dual, gap=certificate.gap,
-            **self.solver.extras(self.problem, state),
+            seconds=self.seconds, epochs=self.epochs, oracle_calls=self.calls,
+            primal=certificate.primal, dual=certificate.dual, gap=certificate.gap, **extras,
         )  # fmt: skip
+        if self.progress is not None:
+            self.progress.row(self.trace[-1])
         if self.callback is not None:
             self.callback(self.trace[-1])
         return certificate
 
     @property
     def is_over(self) -> bool:
-        """Whether no step is to follow, whatever the certificate says."""
-        late = self.epochs >= self.max_epochs - 1e-9 or self.seconds >= self.max_seconds
-        return self.finished or late
+        """Whether a limit is reached, or the solver has finished."""
+        late = clock.now() - self.started >= self.max_seconds
+        return self.finished or late or self.epochs >= self.max_epochs - 1e-9
 
-    def is_due(self, info: Info, state: Any) -> bool:
-        """Whether to spend a pass on a certificate now."""
+    def is_due(self, info: Info, state: State) -> bool:
+        """Whether to spend most of a pass on a certificate now."""
         if info.estimate <= self.tol:
             return True
         if len(self.trace) == 0:
             return self.epochs >= 1
-        cost = self.solver.check_cost(state)
+        solver, cost = self.solver, CERTIFICATE_PASSES
+        if isinstance(solver, HasCertificateCost):
+            cost = solver.check_cost(state)
         return (len(self.trace) + 1) * cost <= CHECK_SHARE * self.epochs
 
     def is_slow(self) -> bool:
-        """Whether the trend foretells more than twice the passes made so far.
+        """Whether the trend predicts more than twice the epochs made so far.
 
-        The trend is that of the solver's own estimates over the last half of its passes: two
-        certificates are too few, since gaps are noisy.
+        The trend is that of the solver's estimates over the last half of the epochs. Two
+        certificates would not be enough, because gaps are noisy.
         """
-        if len(self.trace) == 0 or self.epochs < PATIENCE:
+        if len(self.trace) == 0 or self.epochs < MIN_EPOCHS:
             return False
-        passes, estimates = np.array(self.estimates).T
-        recent = (passes >= 0.5 * self.epochs) & np.isfinite(estimates) & (estimates > 0)
-        if np.count_nonzero(recent) < TREND:
+        epochs, estimates = np.array(self.estimates).T
+        recent = (epochs >= 0.5 * self.epochs) & np.isfinite(estimates) & (estimates > 0)
+        if np.count_nonzero(recent) < MIN_ESTIMATES:
             return False
-        fall = -float(np.polyfit(passes[recent], np.log(estimates[recent]), 1)[0])
+        rate = -float(np.polyfit(epochs[recent], np.log(estimates[recent]), 1)[0])
         needed = np.log(max(self.trace[-1]["gap"], 1e-300) / max(self.tol, 1e-300))
-        return bool(needed > 2 * self.epochs * max(fall, 0.0))
+        return bool(needed > 2 * self.epochs * max(rate, 0.0))
 
-    def change(self, state: Any) -> Any:
-        """Go on with the other solver, from the weights of this one; its dual bound stays."""
+    def switch_to_fallback(self, state: State) -> State:
+        """Continue with the fallback from the current weights; the dual bound remains proven."""
         assert self.fallback is not None
         start = Start(self.solver.weights(self.problem, state))
-        begun = self.fallback.begin(self.problem, start)
-        self.solver, self.fallback = self.fallback, None  # last: an interrupt leaves the old pair
-        return begun
+        new = begin(self.fallback, self.problem, start)
+        self.solver, self.fallback = self.fallback, None  # last: an interrupt keeps the old pair
+        return new
 
-    def save(self, state: Any) -> None:
-        """Write a checkpoint if the interval is over."""
+    def save(self, state: State) -> None:
+        """Write a checkpoint if the interval has passed."""
         if self.checkpoint is None or clock.now() - self.saved < self.checkpoint_seconds:
             return
-        from cliquewise.solvers.checkpoints import content
+        from cliquewise.solvers.checkpoints import to_file
 
         try:
-            write_arrays(self.checkpoint, *content(self, state))
+            write_arrays(self.checkpoint, *to_file(self, state))
         except OSError as error:
             warn_user(
-                f"the checkpoint {self.checkpoint} could not be written ({error}). Training goes "
-                f"on; the next try is in {self.checkpoint_seconds:g} s, and a file written before "
-                "stays as it is"
+                f"could not write the checkpoint {self.checkpoint} ({error}). Training continues; "
+                f"the next attempt is in {self.checkpoint_seconds:g} s. An earlier checkpoint is "
+                "left unchanged"
             )
         self.saved = clock.now()
 
-    def _recovered(self, state: Any) -> tuple[Any, Certificate]:
-        """A state again after an interrupt within a step; proved is what was before it."""
+    def _recover(self, state: State) -> tuple[State, Certificate]:
+        """Return a consistent state after an interrupt within a step, and its certificate."""
+        solver = self.solver
         try:
-            state = self.solver.unpack(self.problem, self.solver.pack(state))
+            if not isinstance(solver, Checkpointing):
+                raise UnsupportedError(f"{solver.name} has no checkpoints")
+            state = solver.unpack(self.problem, solver.pack(state))
         except CliquewiseError:
-            state = self.solver.begin(self.problem)
-        reached = self.solver.certify(self.problem, state)
-        before = Certificate(reached.primal, self.best.value, reached.status, self.best.rounding)
-        return state, self.check(state, before)
+            state = begin(solver, self.problem)
+        found = solver.certify(self.problem, state)
+        proven = Certificate(found.primal, self.best.value, found.status, self.best.rounding)
+        return state, self.check(state, proven)
 
-    def _is_enough(self, state: Any) -> bool:
-        """Whether whoever looks on has seen enough."""
-        if self.monitor is None:
+    def _should_stop(self, state: State) -> bool:
+        """Whether the user's condition for stopping holds."""
+        if self.stop_when is None:
             return False
-        return self.monitor(self.epochs, np.array(self.solver.weights(self.problem, state)))
+        return self.stop_when(self.epochs, np.array(self.solver.weights(self.problem, state)))
 
-    def go(self, state: Any) -> Fit:
-        """Step until the certificate, the epochs or the clock say stop."""
+    def _step(self, state: State) -> Info:
+        """Make one step and count it."""
+        info = self.solver.step(self.problem, state, self.rng)
+        self.epochs += info.epochs
+        self.calls += info.oracle_calls
+        self.estimates.append((self.epochs, info.estimate))
+        return info
+
+    def train(self, state: State) -> Fit:
+        """Step until the gap is small enough, a limit is reached, or the user interrupts."""
         with BetweenSteps() as ctrl_c:
-            return self._go(state, ctrl_c)
+            return self._train(state, ctrl_c)
 
-    def _go(self, state: Any, ctrl_c: BetweenSteps) -> Fit:
+    def _train(self, state: State, ctrl_c: BetweenSteps) -> Fit:
         certificate: Certificate | None = None
         interrupted = stepping = False
         try:
@@ -206,108 +234,112 @@ class Run:
                     interrupted = True
                     break
                 stepping = True
-                state, info = self.solver.step(self.problem, state, self.rng)
+                info = self._step(state)
                 stepping = False
-                self.epochs += info.epochs
-                self.calls += info.oracle_calls
-                self.estimates.append((self.epochs, info.estimate))
-                if isinstance(self.callback, TrainingLine):
-                    self.callback.step(self.epochs, self.before + self.seconds, info.estimate)
-                certificate = None
-                proved = False
+                if self.progress is not None:
+                    self.progress.step(self.epochs, self.seconds, info.estimate)
+                certificate, converged = None, False
                 if info.certificate is not None or self.is_due(info, state):
                     certificate = self.check(state, info.certificate)
-                    proved = bool(certificate.gap <= self.tol)
-                    if not proved and self.fallback is not None and self.is_slow():
-                        state, certificate = self.change(state), None
+                    converged = bool(certificate.gap <= self.tol)
+                    if not converged and self.fallback is not None and self.is_slow():
+                        state, certificate = self.switch_to_fallback(state), None
                 self.finished = info.finished
-                if not proved:
+                if not converged:
                     self.save(state)
-                if self._is_enough(state) or proved:
+                if self._should_stop(state) or converged:
                     break
             ctrl_c.is_urgent = False
         except KeyboardInterrupt:
             ctrl_c.is_urgent, interrupted, certificate = False, True, None
         if stepping:
-            state, certificate = self._recovered(state)
+            state, certificate = self._recover(state)
         elif certificate is None:
             certificate = self.check(state)
+        return self._result(state, certificate, interrupted)
+
+    def _result(self, state: State, certificate: Certificate, interrupted: bool) -> Fit:
         done = self.finished and certificate.status == "none"
-        converged = done or bool(certificate.gap <= self.tol)
         weights = np.array(self.solver.weights(self.problem, state))
         state.origin, state.reached = self.problem.fingerprint(), Start(weights)
         return Fit(
-            weights, certificate, self.trace, state, converged, interrupted, self.epochs,
-            self.solver.name,
+            weights, certificate, self.trace, state, done or bool(certificate.gap <= self.tol),
+            interrupted, self.epochs, self.solver.name,
         )  # fmt: skip
 
 
 @cache
 def _blas() -> ThreadpoolController:
-    """BLAS, which takes milliseconds to find."""
+    """Return the controller of BLAS threads; finding the libraries takes milliseconds."""
     return ThreadpoolController()
 
 
 def run(
     problem: Problem,
-    solver: Solver,
+    solver: AnySolver,
     *,
     tol: float = 1e-3,
     max_epochs: float = 100,
     max_seconds: float = float("inf"),
-    random_state: Any = None,
-    warm: Any = None,
-    callback: Callable[[dict[str, float]], Any] | Watch | None = None,
+    random_state: int | np.random.Generator | None = None,
+    warm: Warm = None,
+    callback: RowCallback | None = None,
+    progress: Progress | None = None,
+    stop_when: StopCondition | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     resume: bool = False,
-    fallback: Solver | None = None,
+    fallback: AnySolver | None = None,
 ) -> Fit:
-    """Drive a solver until the relative duality gap is below ``tol``.
+    """Run a solver until the relative duality gap is at most ``tol``.
 
     Parameters
     ----------
     problem, solver
-        What to solve, and how.
+        The objective, and the algorithm that minimizes it.
     tol : float
         Relative gap ``(primal - dual) / |primal|`` to stop at.
     max_epochs, max_seconds : float
-        Stop earlier after so many passes or seconds.
+        Limits at which the run stops even if the gap is larger.
     random_state : int or Generator, optional
-        The same seed gives the same bits.
-    warm : state, optional
-        State of a similar problem to start from.
-    callback : callable or Watch, optional
-        Called with every new row of the trace; or what is called with these and with weights.
+        A given seed makes the run reproducible to the bit.
+    warm : State or Start, optional
+        State of a similar problem, or weights, to start from.
+    callback : callable, optional
+        Called with every new row of the trace.
+    progress : Progress, optional
+        A display that is updated after every step.
+    stop_when : callable, optional
+        Called with epochs and weights after every step; the run ends when it returns True.
     checkpoint : path, optional
-        File to keep the state in, written every ``checkpoint_seconds``.
+        File to save the state in, written every ``checkpoint_seconds``.
     resume : bool
-        Go on from that file if it exists, as if there had been no interruption.
+        Continue from that file if it exists.
     fallback : Solver, optional
-        Goes on from the weights of ``solver`` once that has become slow: after 30 passes, if
-        the trend foretells more than twice as many again.
+        Continues from the weights of ``solver`` if that has become slow: if after 30 epochs the
+        trend predicts more than twice as many again.
 
     Returns
     -------
     Fit
-        Ctrl-C ends the run early and returns what there is (``interrupted``).
+        Ctrl-C ends the run early; the result is then the current state (``interrupted``).
     """
-    rng = np.random.default_rng(random_state)
     path = None if checkpoint is None else Path(checkpoint)
-    watch = callback if isinstance(callback, Watch) else Watch(callback)
-    r = Run(
-        problem, solver, tol=tol, max_epochs=max_epochs, max_seconds=max_seconds, rng=rng,
-        callback=watch.rows, checkpoint=path, checkpoint_seconds=checkpoint_seconds,
-        fallback=fallback,
-    )  # fmt: skip
-    r.monitor = watch.weights
     if path is not None:
         check_target(path, "the checkpoint")
+        if not isinstance(solver, Checkpointing):
+            raise UnsupportedError(f"solver {solver.name!r} does not support checkpoints")
+    r = Run(
+        problem=problem, solver=solver, tol=tol, max_epochs=max_epochs, max_seconds=max_seconds,
+        rng=np.random.default_rng(random_state), callback=callback, progress=progress,
+        stop_when=stop_when, checkpoint=path, checkpoint_seconds=checkpoint_seconds,
+        fallback=fallback,
+    )  # fmt: skip
     if resume and path is not None and path.exists():
-        from cliquewise.solvers.checkpoints import resume as resume_from
+        from cliquewise.solvers.checkpoints import resume_run
 
-        state = resume_from(r, path)
+        state = resume_run(r, path)
     else:
-        state = solver.begin(problem, warm)
+        state = begin(solver, problem, warm)
     with _blas().limit(limits=problem.blas_threads, user_api="blas"):
-        return r.go(state)
+        return r.train(state)

@@ -1,50 +1,53 @@
-"""Which example comes next."""
+"""The order in which examples are visited."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.array_checks import MOST, check, check_order
+from cliquewise.solvers.array_checks import MAX_COUNT, check, check_order, checked
+from cliquewise.solvers.base import Arrays
 
-#: Ways to draw; solvers say which of them they take.
+#: Sampling schemes; each solver accepts some of them.
 SAMPLINGS = ("gap", "permuted", "uniform", "cyclic")
-#: Stands for an example that a kernel draws by itself, in proportion to the gaps of the moment.
-DRAW = -1
+#: Stands for an example that the kernel samples itself, in proportion to the current gaps.
+BY_GAP = -1
 
 
 @dataclass
 class Order:
-    """The order of the pass under way, and how many visits there were."""
+    """The order of the current epoch, and the number of visits so far."""
 
     visits: int = 0
     order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @classmethod
-    def unpacked(cls, visits: float, order: Any, n: int) -> Order:
-        """Back from the numbers of a checkpoint."""
-        check(0 <= visits <= MOST and visits == int(visits), "its counts are not in range")
+    def from_arrays(cls, arrays: Arrays, visits: float, n: int) -> Order:
+        """Return the order in the arrays of a checkpoint; older ones have none."""
+        check(0 <= visits <= MAX_COUNT and visits == int(visits), "its counts are not in range")
+        if "order" not in arrays:
+            return cls(int(visits))
+        order = checked(arrays, "order", (None,), np.int64)
         check_order(order, n)
         return cls(int(visits), order)
 
     def count(self, n: int, max_step_examples: int) -> int:
-        """Examples of the next step: equal parts of a pass that do not reach beyond its end."""
+        """Return the size of the next step: an epoch is divided into equal parts."""
         parts = -(-n // max(min(max_step_examples, n), 1))
         return min(-(-n // parts), n - self.visits % n)
 
     def is_whole(self, n: int) -> bool:
-        """Whether the visits make whole passes."""
+        """Whether the visits so far are whole epochs."""
         return self.visits % n == 0
 
-    def ends_pass(self, n: int, count: int) -> bool:
-        """Whether the last ``count`` visits ended a pass."""
+    def ends_epoch(self, n: int, count: int) -> bool:
+        """Whether the last ``count`` visits completed an epoch."""
         return self.visits % n < count
 
     def is_due(self, n: int, count: int) -> bool:
-        """Whether the gap may be estimated now; a certificate may follow."""
+        """Whether the gap can be estimated now."""
         return True
 
     def next(
@@ -56,10 +59,10 @@ class Order:
         uniform_share: float = 0.2,
         gaps: Floats | None = None,
     ) -> Ints:
-        """The examples of the next step; see :meth:`draw`."""
-        return self.draw(n, self.count(n, max_step_examples), rng, sampling, uniform_share, gaps)
+        """Return the examples of the next step; see :meth:`sample`."""
+        return self.sample(n, self.count(n, max_step_examples), rng, sampling, uniform_share, gaps)
 
-    def draw(
+    def sample(
         self,
         n: int,
         count: int,
@@ -68,10 +71,10 @@ class Order:
         uniform_share: float = 0.2,
         gaps: Floats | None = None,
     ) -> Ints:
-        """The examples of the next ``count`` visits, which are counted.
+        """Return the examples of the next ``count`` visits, and count them.
 
-        With ``sampling="gap"``, after one pass over all, a share is drawn uniformly and the rest
-        in proportion to ``gaps``, or left to the kernel (`DRAW`) if there are none.
+        With ``sampling="gap"``, after one epoch, a share is sampled uniformly and the rest in
+        proportion to ``gaps``, or by the kernel (`BY_GAP`) if ``gaps`` is None.
         """
         before = self.visits
         self.visits += count
@@ -82,7 +85,7 @@ class Order:
         if sampling == "gap" and before >= n:
             order = rng.integers(0, n, count)
             chosen = rng.random(count) >= uniform_share
-            order[chosen] = DRAW if gaps is None else _in_proportion(gaps, int(chosen.sum()), rng)
+            order[chosen] = BY_GAP if gaps is None else _in_proportion(gaps, int(chosen.sum()), rng)
             return order
         parts, at = [], before % n
         while count > 0:
@@ -95,9 +98,9 @@ class Order:
 
 
 def _in_proportion(gaps: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """Places drawn in proportion to the gaps; uniformly where all of them are zero."""
+    """Return random positions in proportion to the gaps; uniform if all are zero."""
     total = np.cumsum(gaps)
     if not total[-1] > 0:
         return rng.integers(0, len(gaps), count)
-    drawn = np.searchsorted(total, rng.random(count) * total[-1], "right")
-    return np.asarray(np.minimum(drawn, len(gaps) - 1))
+    sampled = np.searchsorted(total, rng.random(count) * total[-1], "right")
+    return np.asarray(np.minimum(sampled, len(gaps) - 1))

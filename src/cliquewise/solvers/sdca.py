@@ -1,196 +1,219 @@
-"""SDCA: dual coordinate ascent for conditional random fields, with a duality gap.
+"""SDCA: stochastic dual coordinate ascent for conditional random fields, with a duality gap.
 
-One step visits examples one at a time; each visit moves that example's dual distribution
-towards the model's own and the weights with it. See ``_kernels/chain/sdca.py`` for
-the path, the line search and why neither needs a logarithm per edge.
+Algorithms 1 and 2 of Le Priol 2017 (sdca_crf). The dual (Eq. 9) has a distribution ``q_i`` over
+labelings for each example; its weights are expectations of features (Eq. 12)::
 
-The hinge loss is smoothed by gamma times the entropy, which makes its dual one of the same
-kind, and gamma falls as training goes on. What is certified is the hinge loss itself: any dual
-distributions, their entropy left out, give a lower bound of it.
+    D(q) = 1/n sum_i c_i H(q_i) - lam/2 ||w(q)||^2,   w(q) = C sum_i c_i (F(x_i, y_i) - E_q_i F)
 
-With an L1 norm in the penalty the weights are those of the dual point, shrunk
-(``problems/penalty.py``); the vectors here are those before that.
+    repeat:
+        sample an example i, in proportion to gap_i or uniformly
+        s     <- scores of x_i at w, so that p_i ~ exp(s)
+        gap_i <- KL(q_i || p_i)                                                     (Eq. 16)
+        eta   <- argmax over [0, 1] of D(q with q_i(eta) in place of q_i)           (line search)
+        q_i   <- q_i(eta);  w <- w(q)
+
+The paper moves along ``q_i + eta (p_i - q_i)``, a mixture of marginals. Here the scores ``theta``
+of ``q_i`` move to ``theta + eta (s - theta)``, the path of exponentiated gradients:
+``_kernels/chain/sdca.py`` derives why this needs neither marginals per edge nor logarithms.
+
+The hinge loss is smoothed by gamma times the entropy, which makes its dual one of the same form.
+Gamma decreases during training. The certificate is that of the hinge loss itself: without their
+entropy, any dual distributions give a lower bound of it.
+
+With an L1 part in the penalty, the weights are those of the dual point after soft thresholding
+(``problems/penalty.py``); vectors in the state are those before it.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.graph import GraphProblem
+from cliquewise.problems.shards import ShardedChainProblem
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.array_checks import checked, count_of
-from cliquewise.solvers.backends.base import Distributions, scaled
+from cliquewise.solvers.backends.base import (
+    BackendClass,
+    BackendTable,
+    Distributions,
+    DualSettings,
+    scaled,
+)
 from cliquewise.solvers.backends.chain.duals import ChainDuals
-from cliquewise.solvers.backends.chain.float32_duals import SingleDuals
+from cliquewise.solvers.backends.chain.float32_duals import Float32Duals
 from cliquewise.solvers.backends.chain.shards import ShardedDuals
 from cliquewise.solvers.backends.graph.duals import GraphDuals
-from cliquewise.solvers.base import Arrays, Info, Solver, State, one_of, register, share
-from cliquewise.solvers.lbfgs import LBFGS, PAIRS_OF_LOG
+from cliquewise.solvers.base import AnySolver, Arrays, Capabilities, Info, Solver, State, Warm
+from cliquewise.solvers.lbfgs import LBFGS, PAIRS_NEED_LOG
 from cliquewise.solvers.owlqn import OWLQN
+from cliquewise.solvers.parameters import one_of, share
+from cliquewise.solvers.registry import register
 from cliquewise.solvers.sampling import SAMPLINGS, Order
 
-BLOCKS: dict[str, Any] = {"chain": ChainDuals, "graph": GraphDuals, "shards": ShardedDuals}
-#: The entropy of the hinge loss is never weighted less.
-LEAST_GAMMA = 1e-9
-#: Scores beyond this leave nothing but the truth.
-MOST_START = 1000
-#: The hinge loss is smoothed less, by this factor, once the gap of the smoothed problem is below
-#: this part of the entropy term. Faster falls lose more passes than they save (WSJ, CoNLL-2003).
-FALL, SETTLED = 0.7, 0.3
-#: Share of a pass's weights in the running average.
-FRESH = 0.2
+BACKENDS = (
+    BackendTable[DualSettings, Distributions]()
+    .add(ChainProblem, ChainDuals)
+    .add(GraphProblem, GraphDuals)
+    .add(ShardedChainProblem, ShardedDuals)
+)
+FLOAT32_BACKENDS = BackendTable[DualSettings, Distributions]().add(ChainProblem, Float32Duals)
+#: Smallest weight of the entropy that smooths the hinge loss.
+MIN_GAMMA = 1e-9
+#: Largest initial score: beyond it exp leaves nothing but the true labels.
+MAX_START = 1000
+#: The smoothing of the hinge loss is multiplied by DECAY once the gap of the smoothed problem is
+#: below SETTLED times the entropy term. Faster decay costs more epochs than it saves.
+DECAY, SETTLED = 0.7, 0.3
+#: Weight of the newest epoch in the running average of the weights.
+AVERAGE_WEIGHT = 0.2
 
 
 @dataclass
 class DualAscent(State):
-    """Where `sdca` stands."""
+    """Dual distributions, the order of visits, and an average of the weights."""
 
-    blocks: Distributions
+    duals: Distributions
     order: Order = field(default_factory=Order)
-    average: Floats = field(default_factory=lambda: np.empty(0))  # of the weights of passes
-    averaged: bool = False  # whether the average is the better one of the two
+    average: Floats = field(default_factory=lambda: np.empty(0))  # of the weights after epochs
+    is_average_better: bool = False  # at the last certificate
 
 
-class Ascent(Solver):
-    """What the solvers share that move one example's dual distribution at a time."""
+@dataclass(frozen=True)
+class Ascent(Solver[Problem, DualAscent]):
+    """Base of the solvers that move one example's dual distribution at a time."""
 
     sampling: str
-    uniform_share: float = 0.0
     step_length: float
     start: float
-    tolerates_changes_in: ClassVar[frozenset[str]] = frozenset({"C", "model", "weights"})
+    uniform_share: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.step_length <= 1:
             raise DataError(f"step_length = {self.step_length}; it must be in (0, 1]")
-        if not abs(self.start) <= MOST_START:
+        if not abs(self.start) <= MAX_START:
             raise DataError(
-                f"start = {self.start}; it must be between -{MOST_START} and {MOST_START}"
+                f"start = {self.start}; it must be between -{MAX_START} and {MAX_START}"
             )
 
     def refuses(self, problem: Problem) -> str | None:
-        """Refuse other losses, and labels that are not known."""
+        """Reject other losses and unknown labels."""
         reason = super().refuses(problem)
         if reason is None and not problem.is_convex:
             return "needs every label: with partial labels the problem is not convex"
         return reason
 
-    def _blocks(self, problem: Any) -> Distributions:
-        """The dual variables at the start."""
-        raise NotImplementedError
+    @abstractmethod
+    def _make_duals(self, problem: Problem) -> Distributions:
+        """Return dual variables close to the truth."""
 
-    def _visit(self, blocks: Any, chosen: Ints, rng: np.random.Generator) -> int:
-        """Move the distributions of these examples; the inferences made."""
-        raise NotImplementedError
+    @abstractmethod
+    def _visit(self, duals: Distributions, chosen: Ints, rng: np.random.Generator) -> int:
+        """Move the distributions of these examples; return the number of inferences."""
 
     # ---- state
 
-    def init(self, problem: Any, warm: Any = None) -> DualAscent:
-        """Distributions close to the truth, or those of ``warm`` for the examples it has."""
-        state = self._empty(problem)
-        if isinstance(warm, DualAscent) and type(warm.blocks) is type(state.blocks):
-            state.blocks.continue_from(warm.blocks)
-            # With more examples the gaps of the old ones are others: all are visited first.
+    def init(self, problem: Problem, warm: Warm = None) -> DualAscent:
+        """Start close to the truth, or at the distributions of ``warm``."""
+        state = self._fresh(problem)
+        if isinstance(warm, DualAscent) and type(warm.duals) is type(state.duals):
+            state.duals.continue_from(warm.duals)
+            # With more examples, the stored gaps are out of date: visit all of them first.
             if warm.origin is None or warm.origin.n_examples == problem.n_examples:
                 state.order.visits = warm.order.visits
-        state.blocks.refresh()
+        state.duals.refresh()
         return state
 
-    def _empty(self, problem: Any) -> DualAscent:
-        blocks = self._blocks(problem)
-        return DualAscent(blocks, blocks.order())
+    def tolerated_changes(self, problem: Problem) -> frozenset[str]:
+        """Return what may change: any dual distributions give a bound for any model."""
+        return frozenset({"C", "model", "weights"})
+
+    def _fresh(self, problem: Problem) -> DualAscent:
+        duals = self._make_duals(problem)
+        return DualAscent(duals, duals.order())
 
     # ---- one step
 
-    def step(
-        self, problem: Any, state: DualAscent, rng: np.random.Generator
-    ) -> tuple[DualAscent, Info]:
-        """Visit a pass of examples, or as many as keep one call below about two seconds."""
-        n, blocks, order = problem.n_examples, state.blocks, state.order
+    def step(self, problem: Problem, state: DualAscent, rng: np.random.Generator) -> Info:
+        """Visit all examples once, or as many as take about two seconds."""
+        n, duals, order = problem.n_examples, state.duals, state.order
         if n == 0:
-            return state, Info(1.0, 0, 0.0)
-        gaps = None if blocks.draws else blocks.gaps
+            return Info(1.0, 0, 0.0)
+        gaps = None if duals.samples_by_gap else duals.gaps
         chosen = order.next(
             n, problem.max_step_examples, rng, self.sampling, self.uniform_share, gaps
         )
         count = len(chosen)
-        calls = self._visit(blocks, chosen, rng)
-        state.averaged = False
+        calls = self._visit(duals, chosen, rng)
+        state.is_average_better = False
         estimate = np.nan
         if order.visits >= n and order.is_due(n, count):
-            (dual, slack), gap = blocks.dual(), blocks.gap()
+            (dual, slack), gap = duals.dual(), duals.gap()
             estimate = (gap + slack) / max(abs(dual + gap), 1e-12)
-            blocks.watch(dual + slack)
-            if problem.loss == "hinge" and order.ends_pass(n, count):
+            duals.watch(dual + slack)
+            if problem.loss == "hinge" and order.ends_epoch(n, count):
                 self._anneal(state, gap, slack)
-        return state, Info(count / n, calls, estimate)
+        return Info(count / n, calls, estimate)
 
     def _anneal(self, state: DualAscent, gap: float, slack: float) -> None:
-        """After a pass: average the weights, and smooth less once that is the larger error."""
-        blocks = state.blocks
+        """After an epoch: average the weights, and smooth less if smoothing is the larger error."""
+        duals = state.duals
         if not len(state.average):
-            state.average = np.zeros_like(blocks.w)
-        state.average += FRESH * (blocks.gamma * blocks.w - state.average)
-        if gap < SETTLED * slack and blocks.gamma > LEAST_GAMMA:
-            blocks.gamma = max(FALL * blocks.gamma, LEAST_GAMMA)
-            blocks.refresh()
+            state.average = np.zeros_like(duals.w)
+        state.average += AVERAGE_WEIGHT * (duals.gamma * duals.w - state.average)
+        if gap < SETTLED * slack and duals.gamma > MIN_GAMMA:
+            duals.gamma = max(DECAY * duals.gamma, MIN_GAMMA)
+            duals.refresh()
 
-    # ---- what it proves
+    # ---- certificate
 
-    def certify(self, problem: Any, state: DualAscent) -> Certificate:
-        """Exact primal and dual values in float64, of the better of weights and average."""
-        blocks = state.blocks
-        blocks.refresh()
-        bound = blocks.bound()
-        primal, _ = blocks.primal(scaled(blocks))
-        state.averaged = False
+    def certify(self, problem: Problem, state: DualAscent) -> Certificate:
+        """Return the dual value and the better primal value of the weights and their average."""
+        duals = state.duals
+        duals.refresh()
+        bound = duals.bound()
+        primal, _ = duals.primal(scaled(duals))
+        state.is_average_better = False
         if len(state.average):
-            other, _ = blocks.primal(state.average)
-            state.averaged = other < primal
+            other, _ = duals.primal(state.average)
+            state.is_average_better = other < primal
             primal = min(primal, other)
         return Certificate(primal, bound.value, "exact", bound.rounding)
 
-    def weights(self, problem: Any, state: DualAscent) -> Floats:
-        """Weights of the dual point, or their average if that was certified."""
-        blocks = state.blocks
-        return blocks.unpacked(state.average if state.averaged else scaled(blocks))
+    def weights(self, problem: Problem, state: DualAscent) -> Floats:
+        """Return the weights of the dual point, or their average if that was certified."""
+        duals = state.duals
+        return duals.unpacked(state.average if state.is_average_better else scaled(duals))
+
+    # ---- checkpoints
 
     def pack(self, state: DualAscent) -> Arrays:
-        """The dual distributions and the average; the rest follows from them."""
+        """Return the scores of the distributions and the average; all else follows from them."""
         return {
-            **state.blocks.pack(),
+            **state.duals.pack(),
             "visits": np.array([state.order.visits]),
+            "order": state.order.order,
             "average": state.average,
         }
 
-    def recompute_untrusted(self, problem: Any, state: DualAscent) -> DualAscent:
-        """Scores are exact whatever they are; what follows from them is computed here.
-
-        Marginals and partition functions that are nearly right would prove what is nearly true:
-        where scores are large, a share of 1e-9 of a partition function is no rounding.
-        """
-        state.blocks.infer()
-        state.blocks.refresh()
-        return state
-
-    def resume_paths(self, state: DualAscent) -> tuple[str, ...]:
-        """The running weights and the order."""
-        return ("order", "averaged", *(f"blocks.{name}" for name in state.blocks.resume_paths))
-
-    def unpack(self, problem: Any, arrays: Arrays) -> DualAscent:
-        """Back from :meth:`pack`."""
-        state = self._empty(problem)
-        state.blocks.unpack(arrays)
-        state.blocks.refresh()
-        state.order.visits = count_of(arrays, "visits")
+    def unpack(self, problem: Problem, arrays: Arrays) -> DualAscent:
+        """Return a state from :meth:`pack`; marginals and weights are recomputed."""
+        state = self._fresh(problem)
+        state.duals.unpack(arrays)
+        state.duals.refresh()
+        saved = Order.from_arrays(arrays, count_of(arrays, "visits"), problem.n_examples)
+        state.order.visits, state.order.order = saved.visits, saved.order
         if problem.loss == "hinge" and len(arrays.get("average", ())):
-            state.average = checked(arrays, "average", state.blocks.w.shape, state.blocks.w.dtype)
+            w = state.duals.w
+            state.average = checked(arrays, "average", w.shape, w.dtype)
         return state
 
 
@@ -222,17 +245,19 @@ class SDCA(Ascent):
     """
 
     name: ClassVar[str] = "sdca"
-    works_on: ClassVar[dict[str, frozenset[str]]] = {
-        "chain": frozenset({"log", "softmax_margin", "hinge"}),
-        "graph": frozenset({"log", "softmax_margin"}),
-        "shards": frozenset({"log", "hinge"}),
-    }
-    rank: ClassVar[int] = 20
-    precision: ClassVar[float] = 1e-4
-    takes_pair_attributes: ClassVar[bool] = True
-    takes_l1: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        {
+            "chain": frozenset({"log", "softmax_margin", "hinge"}),
+            "graph": frozenset({"log", "softmax_margin"}),
+            "shards": frozenset({"log", "hinge"}),
+        },
+        rank=20,
+        pair_attributes=True,
+        l1=True,
+        precision=1e-4,
+    )
     sampling: str = "gap"
-    uniform_share: float = 0.2
+    uniform_share: float = 0.2  # type: ignore[misc]
     line_search: bool = True
     step_length: float = 0.1
     start: float = 10.0
@@ -244,60 +269,72 @@ class SDCA(Ascent):
         one_of(self, "sampling", *SAMPLINGS)
         one_of(self, "dtype", "float64", "float32")
         share(self, "uniform_share")
-        if not LEAST_GAMMA <= self.gamma < np.inf:
-            raise DataError(f"gamma = {self.gamma}; it must be at least {LEAST_GAMMA}")
+        if not MIN_GAMMA <= self.gamma < np.inf:
+            raise DataError(f"gamma = {self.gamma}; it must be at least {MIN_GAMMA}")
 
     def refuses(self, problem: Problem) -> str | None:
-        """Refuse what all refuse, no L2 penalty, and exact inference out of reach."""
+        """Reject also a penalty without an L2 part, and exact inference that is out of reach."""
         reason = super().refuses(problem)
         if reason is None and problem.has_pair_attributes and problem.loss != "log":
-            return PAIRS_OF_LOG
+            return PAIRS_NEED_LOG
         if reason is None and problem.l1_ratio == 1:
             return "needs an L2 part in the penalty: l1_ratio must be below 1"
         single = self.dtype == "float32"
         if reason is None and single and (problem.kind != "chain" or problem.has_pair_attributes):
             return (
-                'knows dtype "float32" on chains in memory, without attributes of token pairs, only'
+                'supports dtype "float32" only on chains in memory without attributes of token '
+                "pairs"
             )
         return reason or problem.refuses_call("exp")
 
-    def suits(self, problem: Problem) -> bool:
-        """Not on graphs: a step asks one of them in Python, and L-BFGS needs fewer questions."""
-        return problem.kind != "graph" or problem.loss != "log"
+    def unsuitable(self, problem: Problem) -> str | None:
+        """Reject graphs with the log loss: visits are in Python, and L-BFGS makes fewer calls."""
+        if problem.kind == "graph" and problem.loss == "log":
+            return "makes more inferences than lbfgs"
+        return None
 
-    def successor(self, problem: Problem) -> Solver | None:
-        """L-BFGS: dual ascent is slow where the penalty is weak or features are badly scaled."""
-        if problem.loss not in LBFGS.works_on[problem.kind]:
+    def fallback(self, problem: Problem) -> AnySolver | None:
+        """Return L-BFGS: dual ascent is slow if C is large or features are badly scaled."""
+        if problem.loss not in LBFGS.capabilities.losses[problem.kind]:
             return None
         return OWLQN() if problem.l1_ratio > 0 else LBFGS()
 
-    def memory(self, problem: Any) -> float:
-        """Two numbers per state of each clique of the model, and the weights."""
-        return float(self._kind_of_blocks(problem).memory(problem))
+    def memory(self, problem: Problem) -> float:
+        """Return two numbers per state of each clique of the model, and the weights, in bytes."""
+        return self._backend(problem).memory(problem, self._settings(problem))
 
-    def _kind_of_blocks(self, problem: Any) -> Any:
-        return SingleDuals if self.dtype == "float32" else BLOCKS[problem.kind]
+    def _backend(self, problem: Problem) -> BackendClass[Problem, DualSettings, Distributions]:
+        return (FLOAT32_BACKENDS if self.dtype == "float32" else BACKENDS)[problem]
 
-    def _blocks(self, problem: Any) -> Distributions:
+    def _settings(self, problem: Problem) -> DualSettings:
         gamma = self.gamma if problem.loss == "hinge" else 1.0
-        kind, by_gap = self._kind_of_blocks(problem), self.sampling == "gap"
-        return kind(problem, self.start, gamma, by_gap)  # type: ignore[no-any-return]
+        return DualSettings(self.start, gamma, self.sampling == "gap")
 
-    def _visit(self, blocks: Any, chosen: Ints, rng: np.random.Generator) -> int:
+    def _make_duals(self, problem: Problem) -> Distributions:
+        return self._backend(problem)(problem, self._settings(problem))
+
+    def _visit(self, duals: Distributions, chosen: Ints, rng: np.random.Generator) -> int:
         step = 0.0 if self.line_search else self.step_length
-        return int(blocks.visit(chosen, rng.random(len(chosen)), step))
+        return duals.visit(chosen, rng.random(len(chosen)), step)
 
-    def adopted(self, problem: Any, warm: DualAscent, own: Ints, old: Ints) -> DualAscent | None:
-        """A state of this problem that has, for examples ``own``, what ``warm`` has for ``old``.
+    def adopt(self, problem: Problem, warm: DualAscent, own: Ints, old: Ints) -> DualAscent | None:
+        """Return a state with the distributions that ``warm`` has for some of the examples.
 
-        Whatever the scores of a dual distribution are, its value bounds the objective: so the
-        examples need not be proved to be the same.
+        Any dual distribution gives a bound of the objective, whatever its scores are. So the
+        examples need not be the same as in ``warm``.
+
+        Parameters
+        ----------
+        problem : Problem
+        warm : DualAscent
+        own, old : int arrays
+            Numbers of the examples in ``problem``, and of the same examples in ``warm``.
         """
-        state = self._empty(problem)
-        blocks, others = state.blocks, warm.blocks
-        if not isinstance(blocks, ChainDuals) or not isinstance(others, type(blocks)):
+        state = self._fresh(problem)
+        duals, others = state.duals, warm.duals
+        if not isinstance(duals, ChainDuals) or not isinstance(others, type(duals)):
             return None
-        blocks.adopt(others, own, old, self.start)
-        blocks.refresh()
+        duals.adopt(others, own, old, self.start)
+        duals.refresh()
         state.origin = problem.fingerprint()
         return state

@@ -1,11 +1,17 @@
-"""SoftBCFW: cliquewise Frank-Wolfe steps with a penalty for disagreement (Meshi et al. 2015)."""
+"""SoftBCFW: cliquewise Frank-Wolfe steps with a penalty for disagreement (Meshi et al. 2015).
+
+The outer loop is that of `soft_sdca`. A visit moves the beliefs of a clique toward its best state::
+
+    y    <- argmax over y of the clique's scores and messages
+    mu_c <- mu_c + t (y - mu_c), with the exact t in [0, 1]
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cliquewise.solvers.base import register
+from cliquewise.solvers.registry import register
 from cliquewise.solvers.soft_sdca import SoftSDCA
 
 

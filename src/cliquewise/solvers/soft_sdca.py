@@ -1,13 +1,18 @@
-"""SoftSDCA: IDAL without multipliers; agreement is only encouraged by a penalty."""
+"""SoftSDCA: IDAL without multipliers; a penalty only encourages cliques to agree.
+
+It maximizes ``D_rho(mu, 0)`` of idal by the block steps of `idal`, with ``xi = 0`` throughout.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cliquewise.solvers.backends.graph.cliques import CliqueAscent
-from cliquewise.solvers.base import at_least, register
+from cliquewise.solvers.base import Capabilities
 from cliquewise.solvers.idal import Cliquewise
+from cliquewise.solvers.parameters import at_least
+from cliquewise.solvers.registry import register
 
 
 @register
@@ -15,8 +20,8 @@ from cliquewise.solvers.idal import Cliquewise
 class SoftSDCA(Cliquewise):
     """Cliquewise SDCA with a penalty for disagreement.
 
-    It maximizes ``D_rho(mu, 0)``, another objective than the relaxed dual: the true gap ends
-    on a plateau that is lower with a smaller rho.
+    It maximizes ``D_rho(mu, 0)``, which is not the relaxed dual: the true gap ends on a plateau,
+    which is lower for a smaller rho.
 
     Parameters
     ----------
@@ -27,7 +32,7 @@ class SoftSDCA(Cliquewise):
     """
 
     name: ClassVar[str] = "soft_sdca"
-    precision: ClassVar[float] = float("inf")
+    capabilities: ClassVar[Capabilities] = replace(Cliquewise.capabilities, precision=float("inf"))
     inner_tol: float = 1e-7
 
     def __post_init__(self) -> None:
@@ -35,5 +40,5 @@ class SoftSDCA(Cliquewise):
         at_least(self, 0, "inner_tol")
 
     def _is_finished(self, state: CliqueAscent) -> bool:
-        """The penalized problem is solved; the true gap will not get smaller."""
+        """Whether the penalized problem is solved; the true gap will not decrease further."""
         return bool(state.inner_gap <= self.inner_tol * abs(state.primal))

@@ -1,59 +1,74 @@
 """Subgradient: stochastic steps on the primal objective of a structural support vector machine.
 
-Steps of length ``1 / (lam s)`` at time ``s`` make the weights a plain average of subgradients
-(Shalev-Shwartz et al. 2011), ``z / s`` with s in passes. After whole passes every example has its
-share in that average, so that the outputs met are a point of the dual, and its value is a true
-lower bound.
+Pegasos (Shalev-Shwartz et al. 2011), with time s in epochs and ``psi_i(y)`` as in `bcfw`::
+
+    z <- 0
+    for every visit, of example i at time s:
+        w <- z / s
+        y <- argmax over y of L_i(y) - <w, psi_i(y)>                # the MAP oracle
+        z <- z + C psi_i(y)                                         # a step of size 1 / (lam s)
+
+So the weights are an average of subgradients. After whole epochs every example has the same share
+in it, and the outputs found are a point of the dual, whose value is a lower bound of the objective.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from cliquewise.certificate import Certificate
+from cliquewise.problems.base import Problem
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.examples import ExampleProblem
 from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats
 from cliquewise.solvers.array_checks import check, checked
-from cliquewise.solvers.backends.base import Sums
+from cliquewise.solvers.backends.base import BackendTable, MapSettings, Subgradients
 from cliquewise.solvers.backends.chain.sums import ChainSums
 from cliquewise.solvers.backends.examples import ExampleSums
-from cliquewise.solvers.base import EXAMPLES, Arrays, Info, State, at_least, register
+from cliquewise.solvers.base import EXAMPLES, Arrays, Capabilities, Info, State, Warm
 from cliquewise.solvers.bcfw import MapCalls
+from cliquewise.solvers.parameters import at_least
+from cliquewise.solvers.registry import register
 from cliquewise.solvers.sampling import Order
 
-BACKENDS: dict[str, Any] = {"chain": ChainSums} | dict.fromkeys(("graph", *EXAMPLES), ExampleSums)
+BACKENDS = (
+    BackendTable[MapSettings, Subgradients]()
+    .add(ChainProblem, ChainSums)
+    .add(ExampleProblem, ExampleSums, "graph", *EXAMPLES)
+)
 
 
 @dataclass
 class Steps(State):
-    """Sums of subgradients and what they prove."""
+    """Sums of subgradients, and the bound that they prove."""
 
-    backend: Sums
+    backend: Subgradients
     z: Floats  # the weights are z / time
-    sums: Floats  # visits before a change times that change; empty if no average is wanted
+    sums: Floats  # of changes times the visits before them; empty without average
     strength: float  # the problem's C
     examples: int
     order: Order = field(default_factory=Order)
-    mistakes: float = 0.0  # sum of the costs of the outputs of all visits
-    dual: Bound = field(default_factory=lambda: Bound(0.0))  # the best after a whole pass
-    averaged: bool = False
+    mistakes: float = 0.0  # sum of the costs of all outputs found
+    dual: Bound = field(default_factory=lambda: Bound(0.0))  # the best after a whole epoch
+    is_average_better: bool = False  # at the last certificate
 
 
 @register
 @dataclass(frozen=True)
-class Subgradient(MapCalls):
-    """Stochastic subgradient descent in reshuffled passes (Pegasos).
+class Subgradient(MapCalls[Steps]):
+    """Stochastic subgradient descent in shuffled epochs (Pegasos).
 
     Parameters
     ----------
     delay : float, default=1.0
-        Passes by which time is ahead at the start: the first step is ``1 / (lam delay n)``.
+        Time at the start, in epochs: the first step size is ``1 / (lam delay n)``.
     average : bool, default=True
-        Keep the average of all iterates, weighted by time, and return it where its objective
-        is lower.
+        Also maintain the average of all iterates, weighted by time, and return it if its
+        objective is lower.
     map_method, map_options
         See :class:`~cliquewise.solvers.bcfw.MapCalls`.
 
@@ -70,9 +85,9 @@ class Subgradient(MapCalls):
     """
 
     name: ClassVar[str] = "subgradient"
-    works_on: ClassVar[dict[str, frozenset[str]]] = dict.fromkeys(BACKENDS, frozenset({"hinge"}))
-    rank: ClassVar[int] = 90
-    precision: ClassVar[float] = 0.03
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        dict.fromkeys(BACKENDS.kinds, frozenset({"hinge"})), rank=90, precision=0.03
+    )
     delay: float = 1.0
     average: bool = True
 
@@ -80,16 +95,15 @@ class Subgradient(MapCalls):
         super().__post_init__()
         at_least(self, 0.0, "delay")
 
-    def memory(self, problem: Any) -> float:
-        """Four weight vectors and, of every example, its place in the order and its bound."""
-        each = 40 if problem.kind == "chain" else 500
-        return float(32 * BACKENDS[problem.kind].size(problem) + each * problem.n_examples + 128)
+    def memory(self, problem: Problem) -> float:
+        """Return the bytes of four weight vectors, and of some numbers per example."""
+        return BACKENDS[problem].memory(problem, self.map_call) + 128.0
 
     # ---- state
 
-    def init(self, problem: Any, warm: Any = None) -> Steps:
-        """Zero weights; or the sums of ``warm``, if it ended with a whole pass."""
-        backend = BACKENDS[problem.kind](problem, self)
+    def init(self, problem: Problem, warm: Warm = None) -> Steps:
+        """Start at zero; or at the sums of ``warm``, if it ended with a whole epoch."""
+        backend = BACKENDS[problem](problem, self.map_call)
         sums = backend.zeros() if self.average else np.empty(0)
         state = Steps(backend, backend.zeros(), sums, problem.C, problem.n_examples)
         if isinstance(warm, Steps) and warm.z.shape == state.z.shape:
@@ -97,11 +111,11 @@ class Subgradient(MapCalls):
         state.dual = self._dual(problem, state)
         return state
 
-    def _continue_from(self, problem: Any, state: Steps, warm: Steps) -> None:
+    def _continue_from(self, problem: Problem, state: Steps, warm: Steps) -> None:
         old, n = warm.examples, problem.n_examples
         if old == 0 or not warm.order.is_whole(old):
             return
-        # New examples count as if every pass had found them right.
+        # New examples count as if the truth had been their best output in every epoch.
         ratio = problem.C / warm.strength
         state.z[:] = ratio * warm.z
         state.backend.sizes = warm.backend.sizes.copy()
@@ -111,39 +125,39 @@ class Subgradient(MapCalls):
 
     # ---- one step
 
-    def step(self, problem: Any, state: Steps, rng: np.random.Generator) -> tuple[Steps, Info]:
-        """Visit a pass of examples, or as many as keep one call below about two seconds."""
+    def step(self, problem: Problem, state: Steps, rng: np.random.Generator) -> Info:
+        """Visit all examples once, or as many as take about two seconds."""
         n, before = problem.n_examples, state.order.visits
         if n == 0:
-            return state, Info(1.0, 0, 0.0)
+            return Info(1.0, 0, 0.0)
         count = state.order.count(n, problem.max_step_examples)
         calls, mistakes = state.backend.visit(
-            state.order.draw(n, count, rng), state.z, state.sums, before, self.delay * n
+            state.order.sample(n, count, rng), state.z, state.sums, before, self.delay * n
         )
         state.mistakes += mistakes
-        state.averaged = False
-        if state.order.is_whole(n) and count < n:  # certificates may miss the end of a pass
+        state.is_average_better = False
+        if state.order.is_whole(n) and count < n:  # certificates may miss the end of an epoch
             state.dual = max(state.dual, self._dual(problem, state))
-        return state, Info(count / n, calls)
+        return Info(count / n, calls)
 
-    def _time(self, problem: Any, state: Steps) -> float:
-        """The time s, in passes."""
+    def _time(self, problem: Problem, state: Steps) -> float:
+        """Return the time s, in epochs."""
         return float(self.delay + state.order.visits / max(problem.n_examples, 1))
 
-    def _current(self, problem: Any, state: Steps) -> Floats:
+    def _current(self, problem: Problem, state: Steps) -> Floats:
         time = self._time(problem, state)
         return state.z / time if time > 0 else state.z
 
-    def _mean(self, problem: Any, state: Steps) -> Floats:
-        """The average of the iterates after each visit, weighted by their times."""
+    def _mean(self, problem: Problem, state: Steps) -> Floats:
+        """Return the average of the iterates after each visit, weighted by their times."""
         visits, n = float(state.order.visits), problem.n_examples
         total = visits * self.delay * n + 0.5 * visits * (visits + 1)
-        return n * (visits * state.z - state.sums) / total  # type: ignore[no-any-return]
+        return np.asarray(n * (visits * state.z - state.sums) / total)
 
-    # ---- what it proves
+    # ---- certificate
 
-    def _dual(self, problem: Any, state: Steps) -> Bound:
-        """Value of the dual point that the outputs of all visits make, after whole passes."""
+    def _dual(self, problem: Problem, state: Steps) -> Bound:
+        """Return the value of the dual point of all outputs found, after whole epochs."""
         n, time = max(problem.n_examples, 1), self._time(problem, state)
         if time == 0:
             return Bound(problem.lower_bound)
@@ -151,33 +165,32 @@ class Subgradient(MapCalls):
         costs = (state.mistakes / n + self.delay * problem.lower_bound) / time
         rounding_error = UNIT * visits * abs(costs)
         weight_error_scale = state.backend.weight_error_scale(visits) / time
-        bound: Bound = problem.bound(costs, state.z / time, rounding_error, weight_error_scale)
-        return bound
+        return problem.bound(costs, state.z / time, rounding_error, weight_error_scale)
 
     def check_cost(self, state: Steps) -> float:
-        """A pass each for the iterate and for the average."""
+        """Return one pass for the iterate and one for the average."""
         return 2.0 if self.average else 1.0
 
-    def certify(self, problem: Any, state: Steps) -> Certificate:
-        """Objective of the better of iterate and average, and the best dual value met."""
+    def certify(self, problem: Problem, state: Steps) -> Certificate:
+        """Return the better objective of iterate and average, and the best dual value so far."""
         if problem.n_examples and state.order.is_whole(problem.n_examples):
             state.dual = max(state.dual, self._dual(problem, state))
         primal, exact = state.backend.primal(self._current(problem, state))
-        state.averaged = False
+        state.is_average_better = False
         if self.average and state.order.visits > 0:
-            other, also = state.backend.primal(self._mean(problem, state))
+            other, is_exact = state.backend.primal(self._mean(problem, state))
             if other < primal:
-                state.averaged, primal, exact = True, other, also
+                state.is_average_better, primal, exact = True, other, is_exact
         status = "exact" if exact else "bound"
         return Certificate(primal, state.dual.value, status, state.dual.rounding)
 
-    def weights(self, problem: Any, state: Steps) -> Floats:
-        """The iterate, or the average if that was certified."""
-        mean = state.averaged
-        return state.backend.unpacked((self._mean if mean else self._current)(problem, state))
+    def weights(self, problem: Problem, state: Steps) -> Floats:
+        """Return the iterate, or the average if that was certified."""
+        which = self._mean if state.is_average_better else self._current
+        return state.backend.unpacked(which(problem, state))
 
     def pack(self, state: Steps) -> Arrays:
-        """The sums, the order of the pass under way, and the numbers."""
+        """Return the sums, the order of the epoch, and the numbers."""
         numbers = [state.strength, state.order.visits, state.mistakes, *state.dual]
         return {
             "z": state.z,
@@ -187,16 +200,12 @@ class Subgradient(MapCalls):
             "numbers": np.array(numbers),
         }
 
-    def resume_paths(self, state: Steps) -> tuple[str, ...]:
-        """Whether the average was the better one."""
-        return ("averaged",)
-
-    def recompute_untrusted(self, problem: Any, state: Steps) -> Steps:
-        """Sums of outputs that nobody can find again prove nothing."""
+    def without_sums(self, problem: Problem, state: Steps) -> Steps:
+        """Return a new start: the weights and the bound are both made of the sums."""
         return self.init(problem)
 
-    def unpack(self, problem: Any, arrays: Arrays) -> Steps:
-        """Back from :meth:`pack`; under another C the sums are scaled."""
+    def unpack(self, problem: Problem, arrays: Arrays) -> Steps:
+        """Return a state from :meth:`pack`; under another C the sums are scaled."""
         state = self.init(problem)
         numbers = checked(arrays, "numbers", (5,)).tolist()
         strength, visits, state.mistakes = numbers[:3]
@@ -207,8 +216,7 @@ class Subgradient(MapCalls):
         for name in ("z", "sums"):
             target = getattr(state, name)
             target[:] = ratio * checked(arrays, name, target.shape)
-        order = checked(arrays, "order", (None,), np.int64)
-        state.order = Order.unpacked(visits, order, problem.n_examples)
+        state.order = Order.from_arrays(arrays, visits, problem.n_examples)
         if ratio == 1.0:
             state.dual = dual
         elif problem.n_examples and state.order.is_whole(problem.n_examples):

@@ -1,23 +1,26 @@
 """SVRG: stochastic gradients of the smoothed hinge loss, with reduced variance.
 
-Casimir is this with prox centers and less and less smoothing; see ``casimir.py``.
+Johnson and Zhang 2013, with the smoothed losses ``h_i`` of Section 2.3 of casimir. `casimir` adds
+prox centers ``z`` and decreasing smoothing ``mu`` (here kappa = 0)::
 
-An outer step makes an epoch of steps of
+    min over w of  lam/2 ||w||^2 + 1/n sum_i h_i(w; mu) + kappa/2 ||w - z||^2
 
-    min over w of  lam/2 ||w||^2 + mean of the smoothed losses + kappa/2 ||w - z||^2
+    repeat:
+        g_i <- gradient of h_i at the anchor w~, for all i;  g <- mean of g_i
+        for n examples i, in shuffled order:
+            w <- w - a (gradient of h_i at w - g_i + g + lam w + kappa (w - z))
+        w~ <- the average of these iterates
 
-with reduced variance: each step's gradient less the same example's at an anchor, plus the mean of
-those. The anchor is a point whose full gradient an outer step begins with (Johnson and Zhang 2013;
-Algorithm 4 of casimir); or each example's is its visit in the epoch before, without a call of its
-own (Defazio et al. 2014; De and Goldstein 2016). Either way the distributions over outputs behind
-the mean are a point of the dual; combinations of such points, with the best share of the newest,
-give the lower bound. It never needs an oracle call of its own.
+With ``anchor="visits"`` the ``g_i`` are those of the visits in the epoch before, without full
+gradients (Defazio et al. 2014; De and Goldstein 2016). In both cases the distributions over outputs
+behind g are a point of the dual; an exact line search mixes the newest point into the previous
+ones. So the lower bound needs no oracle calls.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,77 +28,86 @@ from cliquewise._kernels import clock
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.base import Problem
+from cliquewise.problems.chain import ChainProblem
+from cliquewise.problems.examples import ExampleProblem
 from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.smoothers import get_smoother
-from cliquewise.solvers.backends.base import LEAST, Pass, Smoothing, kind_of_call
+from cliquewise.solvers.backends.base import (
+    MIN_SMOOTHING,
+    BackendTable,
+    Pass,
+    Smoothing,
+    SmoothingSettings,
+    kind_of_call,
+)
 from cliquewise.solvers.backends.chain.smooth import ChainSmoothing
 from cliquewise.solvers.backends.examples import ExampleSmoothing
 from cliquewise.solvers.base import (
     ALL_BUT_MODEL,
     EXAMPLES,
     Arrays,
+    Capabilities,
     Info,
     Solver,
     Start,
-    one_of,
-    register,
+    Warm,
 )
 from cliquewise.solvers.iterates import COUNTS, Iterates
+from cliquewise.solvers.parameters import one_of
+from cliquewise.solvers.registry import register
 
-#: Outer steps without a relative fall of PROGRESS after which the learning rate is halved; where
-#: steps along the full gradient would make less, a part EXPECTED of what they would make is enough.
-#: It never falls by more than the factor LARGEST.
-STALL, PROGRESS, EXPECTED, LARGEST = 2, 0.02, 0.1, 128
-
-#: A slack of this part of the least so far is progress, too: at an anchor, and where visits are
-#: kept (True), whose losses are of many weights, so that their noise hides small falls.
-FALL = {False: 0.9, True: 0.96}
-
-#: The first learning rate is this part of an estimate of 1 / L where epochs renew the anchor: that
-#: of SAGA (Defazio et al. 2014), whose tables these are.
+#: The learning rate is halved after STALL outer steps without progress: a relative decrease of
+#: PROGRESS, or of EXPECTED times what steps along the full gradient would achieve. All halvings
+#: together are at most a factor of MAX_DECREASE.
+STALL, PROGRESS, EXPECTED, MAX_DECREASE = 2, 0.02, 0.1, 128
+#: A slack below this factor of the lowest so far is also progress: at an anchor (False), and with
+#: ``anchor="visits"`` (True), where losses at many different weights make the slack noisier.
+SLACK_FACTOR = {False: 0.9, True: 0.96}
+#: First learning rate with ``anchor="visits"``, in units of an estimate of 1 / L: that of SAGA.
 SAGA = 1.0 / 3.0
-
-#: Share of the penalty's pull below which the losses are said to pull too little; the factors
-#: that are tried then.
+#: If the losses pull with less than PULL times the force of the penalty, all weights are too large
+#: and these factors are tried.
 PULL, SCALES = 0.5, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 
-BACKENDS: dict[str, Any] = {"chain": ChainSmoothing} | dict.fromkeys(
-    ("graph", *EXAMPLES), ExampleSmoothing
+BACKENDS = (
+    BackendTable[SmoothingSettings, Smoothing]()
+    .add(ChainProblem, ChainSmoothing)
+    .add(ExampleProblem, ExampleSmoothing, "graph", *EXAMPLES)
 )
 
 
 @register
 @dataclass(frozen=True)
-class SVRG(Solver):
+class SVRG(Solver[Problem, Iterates]):
     """Stochastic variance-reduced gradient (Johnson and Zhang 2013).
 
-    Each step of the run is a full gradient (counted as a pass of its own, and apart in the
-    column ``full_passes`` of the trace) and a reshuffled pass of single steps. With loss
-    ``smooth_hinge`` smoothing and its amount are the problem's; with ``hinge`` they are the
-    solver's, and the certificate is that of the hinge loss itself.
+    Each step of the run is a full gradient (which counts as a pass, and is also counted in the
+    column ``full_passes`` of the trace) and a shuffled pass of single steps. With the loss
+    ``smooth_hinge`` the smoothing is the problem's; with ``hinge`` it is the solver's, and the
+    certificate is that of the hinge loss itself.
 
     Parameters
     ----------
     smoother : {"l2", "entropy", "none"}, default="l2"
-        ``l2`` asks for the ``k`` best outputs, ``entropy`` for marginals.
+        ``l2`` needs the ``k`` best outputs, ``entropy`` needs marginals.
     mu : float, default=1.0
         Amount of smoothing, in units of the task loss; 0 is none.
     k : int, default=5
-        Outputs per oracle call, at most.
+        Largest number of outputs per oracle call.
     learning_rate : float, optional
-        By default it is ``1 / max ||x||^2`` over the tokens (candidates: the mean of their
-        greatest differences), a third of it with ``anchor="visits"``, and halved when two epochs
-        in a row have not found the objective 2 % lower, or as much lower as steps of that
-        length can make it.
+        By default ``1 / max ||x||^2`` over the tokens (candidates: the mean of their largest
+        differences), and a third of it with ``anchor="visits"``. It is halved when two
+        consecutive epochs have not lowered the objective by 2 %, or by a tenth of what steps of
+        this size can achieve.
     average : bool, default=True
-        Go on from the average of an epoch's iterates, not from the last.
+        Continue from the average of an epoch's iterates, not from the last one.
     anchor : {"full", "visits"}, default="full"
-        Which gradients of the examples reduce the variance of an epoch: those of a full gradient
-        at its start, or those that the visits of the epoch before have found (smoothers ``l2``
-        and ``none``), as in SAGA; then no call is made but those of steps.
+        The gradients that reduce the variance of an epoch: those of a full gradient at its start,
+        or those of the visits in the epoch before (smoothers ``l2`` and ``none``), as in SAGA,
+        which needs no full gradients.
     warm_up : int, default=1
-        Passes of plain stochastic gradients to begin with.
+        Initial passes of plain stochastic gradient descent.
 
     Examples
     --------
@@ -110,12 +122,12 @@ class SVRG(Solver):
     """
 
     name: ClassVar[str] = "svrg"
-    works_on: ClassVar[dict[str, frozenset[str]]] = {
-        "chain": frozenset({"hinge", "smooth_hinge"})
-    } | dict.fromkeys(("graph", *EXAMPLES), frozenset({"hinge"}))
-    rank: ClassVar[int] = 80
-    tolerates_changes_in: ClassVar[frozenset[str]] = ALL_BUT_MODEL  # a start takes its weights
-    precision: ClassVar[float] = float("inf")  # smoothed as it is from start to end
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        {"chain": frozenset({"hinge", "smooth_hinge"})}
+        | dict.fromkeys(("graph", *EXAMPLES), frozenset({"hinge"})),
+        rank=80,
+        precision=float("inf"),  # constant smoothing leaves a plateau
+    )
     columns: ClassVar[tuple[str, ...]] = (
         "full_passes", "exact_share", "mu", "learning_rate", *COUNTS
     )  # fmt: skip
@@ -133,7 +145,7 @@ class SVRG(Solver):
         if self.k < 1:
             raise DataError(f"k = {self.k}; at least one output is needed")
         if not (np.isfinite(self.mu) and self.mu >= 0):
-            raise DataError(f"mu = {self.mu}; it must be a number that is not negative")
+            raise DataError(f"mu = {self.mu}; it must be a number >= 0")
         rate = self.learning_rate
         if rate is not None and not (np.isfinite(rate) and rate > 0):
             raise DataError(f"learning_rate = {rate}; it must be a positive number, or None")
@@ -142,52 +154,53 @@ class SVRG(Solver):
             raise DataError(f"warm_up = {self.warm_up}; it must not be negative")
 
     def refuses(self, problem: Problem) -> str | None:
-        """As all solvers; and what is asked of the oracles must be within their reach."""
+        """Reject also problems whose oracles cannot answer the calls of the smoother."""
         reason = super().refuses(problem)
         if reason is not None:
             return reason
         smoother = self._smoother(problem)
         if self.anchor == "visits" and smoother == "entropy":
-            return 'few outputs can be kept, not marginals: take anchor="full" or smoother="l2"'
+            return 'can store few outputs, but not marginals: use anchor="full" or smoother="l2"'
         mu = 0.0 if smoother == "none" else self.mu
         return problem.refuses_call(kind_of_call(smoother, self.k, mu))
 
-    def memory(self, problem: Any) -> float:
-        """Ten weight vectors, and the distributions at the anchor."""
-        return float(BACKENDS[problem.kind].memory(problem, self._smoother(problem), self.k))
+    def memory(self, problem: Problem) -> float:
+        """Return the bytes of ten weight vectors, and of the distributions at the anchor."""
+        return BACKENDS[problem].memory(problem, self._settings(problem))
+
+    def tolerated_changes(self, problem: Problem) -> frozenset[str]:
+        """Return what may change: only the weights are reused."""
+        return ALL_BUT_MODEL
 
     # ---- the smoothing
 
     def _smoother(self, problem: Problem) -> str:
         return problem.smoother if problem.loss == "smooth_hinge" else self.smoother
 
-    def _backend(self, problem: Problem) -> Smoothing:
+    def _settings(self, problem: Problem) -> SmoothingSettings:
         smoother = self._smoother(problem)
         k = problem.top if problem.loss == "smooth_hinge" else self.k
-        backend: Smoothing = BACKENDS[problem.kind](
-            problem, "l2" if smoother == "none" else smoother, k
-        )
-        return backend
+        return SmoothingSettings("l2" if smoother == "none" else smoother, k)
 
-    def _mu(self, problem: Any, state: Iterates, outer: int) -> float:
-        """Amount of smoothing of an outer step (from 1 on)."""
+    def _mu(self, problem: Problem, state: Iterates, outer: int) -> float:
+        """Return the amount of smoothing in an outer step (from 1 on)."""
         if problem.loss == "smooth_hinge":
             return float(problem.gamma)
         mu = 0.0 if self.smoother == "none" else self._schedule(problem, state, outer)
         mu *= state.cool
-        return mu if mu >= LEAST else 0.0
+        return mu if mu >= MIN_SMOOTHING else 0.0
 
-    def _schedule(self, problem: Any, state: Iterates, outer: int) -> float:
+    def _schedule(self, problem: Problem, state: Iterates, outer: int) -> float:
         return self.mu
 
-    def _kappa(self, problem: Any, state: Iterates, outer: int) -> float:
+    def _kappa(self, problem: Problem, state: Iterates, outer: int) -> float:
         return 0.0
 
     # ---- state
 
-    def init(self, problem: Any, warm: Any = None) -> Iterates:
-        """Zero weights, or those of ``warm`` where it has as many."""
-        backend, old = self._backend(problem), None
+    def init(self, problem: Problem, warm: Warm = None) -> Iterates:
+        """Start at zero, or at the weights of ``warm``."""
+        backend, old = BACKENDS[problem](problem, self._settings(problem)), None
         w = backend.zeros()
         if isinstance(warm, Start):
             old = warm.w
@@ -202,36 +215,34 @@ class SVRG(Solver):
             problem.lam, problem.gamma, cost=problem.lower_bound, dual=problem.lower_bound,
         )  # fmt: skip
         if old is not None:
-            state.outer = self.warm_up  # plain steps would only lose what is there
-        # A rate that stalls have halved on fewer examples would be too small for good.
+            state.outer = self.warm_up  # plain stochastic gradients would lose the start
+        # A rate that was halved on fewer examples would remain too small.
         if isinstance(warm, Iterates) and warm.examples == problem.n_examples:
             state.rate = warm.rate
         return state
 
     # ---- one step
 
-    def _start(self, problem: Any, state: Iterates) -> Floats:
-        """Where the steps of the next subproblem begin."""
+    def _start(self, problem: Problem, state: Iterates) -> Floats:
+        """Return where the steps of the next subproblem begin."""
         return state.w
 
     def _renews(self, problem: Problem) -> bool:
-        """Whether epochs keep what their visits find."""
+        """Whether the gradients of visits replace those of the anchor."""
         return self.anchor == "visits"
 
-    def step(
-        self, problem: Any, state: Iterates, rng: np.random.Generator
-    ) -> tuple[Iterates, Info]:
-        """An epoch of steps; where no earlier one has kept gradients, after a full gradient."""
+    def step(self, problem: Problem, state: Iterates, rng: np.random.Generator) -> Info:
+        """Make an epoch of steps, after a full gradient if no earlier epoch has stored one."""
         n = problem.n_examples
         if n == 0:
-            return state, Info(1.0, 0, 0.0)
+            return Info(1.0, 0, 0.0)
         k = state.outer + 1
         state.rate = self._rate(problem, state)
         mu, kappa = self._mu(problem, state, k), self._kappa(problem, state, k)
         start = state.inner if len(state.inner) else self._start(problem, state)
         at, renew, passes, calls = start, self._renews(problem), 1.0, 0
         state.mu, state.proved = mu, False
-        # What is kept is half renewed if an epoch is cut short: then it is not used.
+        # An interrupt in an epoch leaves a half-updated mean, which must not be used.
         mean, state.mean = state.mean, np.empty(0)
         plain, found = state.outer < self.warm_up and not len(state.inner), None
         if plain:
@@ -244,7 +255,7 @@ class SVRG(Solver):
                 self._watch(problem, state, start, found)
             if self._is_solved(problem, state, start, mean, kappa):
                 self._move(problem, state, start, kappa)
-                return state, Info(1.0, calls)
+                return Info(1.0, calls)
         order = rng.permutation(n)
         new, asked = self._epoch(problem, state, start, mean, kappa, order, renew)
         self._count(state, mu, asked)
@@ -262,10 +273,10 @@ class SVRG(Solver):
                 self._count(state, mu, int(more * n), whole=True)
         else:
             state.inner, state.rounds = new, state.rounds + 1
-        return state, Info(passes, calls + asked)
+        return Info(passes, calls + asked)
 
-    def _full_gradient(self, problem: Any, state: Iterates, w: Floats, mu: float) -> Pass:
-        """At ``w``, which becomes the anchor; counted, and a bound."""
+    def _full_gradient(self, problem: Problem, state: Iterates, w: Floats, mu: float) -> Pass:
+        """Return the full gradient at ``w``, the new anchor; count it, and update the bound."""
         begin = clock.now()
         found = state.backend.full_gradient(w, mu)
         state.full_seconds += clock.now() - begin
@@ -274,21 +285,21 @@ class SVRG(Solver):
         state.full_passes, state.exact = state.full_passes + 1, found.exact
         return found
 
-    def _pulls_too_little(self, problem: Any, found: Pass, w: Floats) -> bool:
-        """Whether the losses count and pull less than the penalty: all weights are too large."""
+    def _pulls_too_little(self, problem: Problem, found: Pass, w: Floats) -> bool:
+        """Whether the losses pull much less than the penalty, so all weights are too large."""
         norm = problem.lam * float(w @ w)
         return bool(found.loss < 0.5 * norm and -float(found.gradient @ w) < PULL * norm)
 
     def _count(self, state: Iterates, mu: float, calls: int, whole: bool = False) -> None:
-        """Oracle calls by kind; those of whole passes apart, too."""
+        """Count oracle calls by kind, and those of full passes separately."""
         name = f"{state.backend.kind(mu)}_calls"
         setattr(state, name, getattr(state, name) + calls)
         state.full_calls += calls if whole else 0
 
-    def _shrink(self, problem: Any, state: Iterates, mu: float) -> float:
-        """Scale the weights down while that lowers the smoothed objective; passes made.
+    def _shrink(self, problem: Problem, state: Iterates, mu: float) -> float:
+        """Scale the weights down while that lowers the smoothed objective; return the passes made.
 
-        Steps along the penalty alone would take ``1 / (lam learning_rate)`` visits.
+        Steps along the gradient of the penalty would take ``1 / (lam learning_rate)`` visits.
         """
         low, passes = np.inf, 0.0
         scale = 1.0
@@ -304,16 +315,16 @@ class SVRG(Solver):
         return passes
 
     def _is_last(self, state: Iterates) -> bool:
-        """Whether a subproblem gets no more epochs."""
+        """Whether this is the last epoch on a subproblem."""
         return True
 
     def _is_solved(
-        self, problem: Any, state: Iterates, w: Floats, gradient: Floats, kappa: float
+        self, problem: Problem, state: Iterates, w: Floats, gradient: Floats, kappa: float
     ) -> bool:
-        """Whether the full gradient at ``w`` says that its subproblem is solved well enough."""
+        """Whether the full gradient at ``w`` shows that the subproblem is solved well enough."""
         return False
 
-    def _move(self, problem: Any, state: Iterates, new: Floats, kappa: float) -> None:
+    def _move(self, problem: Problem, state: Iterates, new: Floats, kappa: float) -> None:
         """End an outer step at ``new``."""
         state.w, state.z = new, new
         self._close(state)
@@ -324,8 +335,8 @@ class SVRG(Solver):
 
     # ---- learning rates
 
-    def _rate(self, problem: Any, state: Iterates) -> float:
-        """The user's learning rate; or an estimate of 1 / L, until steps no longer help."""
+    def _rate(self, problem: Problem, state: Iterates) -> float:
+        """Return the user's learning rate, or the current estimate of 1 / L."""
         if self.learning_rate is not None:
             return self.learning_rate
         if state.rate == 0.0:
@@ -333,38 +344,38 @@ class SVRG(Solver):
             return float(part / max(state.backend.curvature, problem.lam, 1e-300))
         return state.rate
 
-    def _watch(self, problem: Any, state: Iterates, w: Floats, found: Pass) -> None:
-        """Halve the learning rate where the objective at the anchors no longer falls."""
+    def _watch(self, problem: Problem, state: Iterates, w: Floats, found: Pass) -> None:
+        """Halve the learning rate if the objective at the anchors no longer decreases."""
         slope = found.gradient + problem.lam * w
         size, lam = float(slope @ slope), problem.lam
-        # How far the smoothed objective is from its own optimum, at most.
+        # An upper bound of the suboptimality of the smoothed objective.
         slack = size / (2 * lam) if lam > 0 else np.inf
         value = found.loss + 0.5 * lam * float(w @ w)
         smoothed = 0.0 if problem.loss == "smooth_hinge" else -found.omega
-        # As much as can be asked of an epoch of few or short steps.
+        # The decrease that an epoch of few or short steps can achieve.
         expected = EXPECTED * problem.n_examples * state.rate * size
         if self._cools(state, slack, smoothed):
             state.cool, state.stalled = 0.5 * state.cool, 0
             state.lowest = state.least_slack = np.inf
             return
-        fall = FALL[self._renews(problem)]
+        factor = SLACK_FACTOR[self._renews(problem)]
         needed = min(PROGRESS * state.lowest, expected) if np.isfinite(state.lowest) else 0.0
-        if value < state.lowest - needed or slack < fall * state.least_slack:
+        if value < state.lowest - needed or slack < factor * state.least_slack:
             state.lowest, state.stalled = min(value, state.lowest), 0
             state.least_slack = min(slack, state.least_slack)
             return
         state.stalled += 1
-        least = 1.0 / max(state.backend.curvature, 1e-300) / LARGEST
+        least = 1.0 / max(state.backend.curvature, 1e-300) / MAX_DECREASE
         if state.stalled >= STALL and self.learning_rate is None and state.rate > least:
             state.rate, state.stalled = 0.5 * state.rate, 0
             state.lowest, state.least_slack = value, slack
 
     def _cools(self, state: Iterates, slack: float, smoothed: float) -> bool:
-        """Whether the smoothing is now the greater part of the error."""
+        """Whether the smoothing is the larger part of the error."""
         return False
 
     def _epoch(
-        self, problem: Any, state: Iterates, start: Floats, gradient: Floats, kappa: float,
+        self, problem: Problem, state: Iterates, start: Floats, gradient: Floats, kappa: float,
         order: Ints, renew: bool = False,
     ) -> tuple[Floats, int]:  # fmt: skip
         strong = problem.lam + kappa
@@ -373,10 +384,10 @@ class SVRG(Solver):
         shrink = 1.0 - a * strong
         return state.backend.epoch(start, c, state.mu, order, a, shrink, self.average, renew)
 
-    # ---- what it proves
+    # ---- certificate
 
-    def _bound(self, problem: Any, state: Iterates, found: Pass) -> None:
-        """Mix the newest dual point into the old one, by an exact line search."""
+    def _bound(self, problem: Problem, state: Iterates, found: Pass) -> None:
+        """Mix the newest dual point into the previous one, by an exact line search."""
         lam = problem.lam
         cost = found.cost - (found.omega if problem.loss == "smooth_hinge" else 0.0)
         step = found.gradient - state.slope
@@ -387,7 +398,7 @@ class SVRG(Solver):
             state.slope = state.slope + share * step
             state.cost += share * (cost - state.cost)
         state.rounding_error = max(state.rounding_error, found.rounding_error)
-        # Without a penalty only a point of slope zero proves anything: the truth's.
+        # Without a penalty, only a point of slope zero proves a bound: the truth.
         if lam > 0:
             bound = problem.bound(
                 state.cost,
@@ -397,8 +408,8 @@ class SVRG(Solver):
             )
             state.dual, state.rounding = max(Bound(state.dual, state.rounding), bound)
 
-    def certify(self, problem: Any, state: Iterates) -> Certificate:
-        """Exact objective of the best weights so far, and the value of the dual point."""
+    def certify(self, problem: Problem, state: Iterates) -> Certificate:
+        """Return the objective of the best weights so far, and the value of the dual point."""
         total = state.backend.total_loss(state.w)
         value = problem.ridge_objective(float(state.w @ state.w), total)
         if value < state.best_value:
@@ -406,12 +417,12 @@ class SVRG(Solver):
         state.proved = True
         return Certificate(state.best_value, state.dual, "exact", state.rounding)
 
-    def weights(self, problem: Any, state: Iterates) -> Floats:
-        """The best certified weights, or the newest if they were not certified yet."""
+    def weights(self, problem: Problem, state: Iterates) -> Floats:
+        """Return the best certified weights, or the newest if they were not certified yet."""
         return state.backend.unpacked(state.best if state.proved else state.w)
 
-    def extras(self, problem: Any, state: Iterates) -> dict[str, float]:
-        """Full gradients asked for, share of exact calls in the last, smoothing, rate, calls."""
+    def extras(self, problem: Problem, state: Iterates) -> dict[str, float]:
+        """Return the full gradients so far, share of exact calls, smoothing, rate, and calls."""
         counts = {name: float(getattr(state, name)) for name in COUNTS}
         return {
             "full_passes": state.full_passes, "exact_share": state.exact, "mu": state.mu,
@@ -419,18 +430,13 @@ class SVRG(Solver):
         }  # fmt: skip
 
     def pack(self, state: Iterates) -> Arrays:
-        """The vectors and the numbers; distributions at the anchor are found again."""
+        """Return the vectors and the numbers; the anchor is recomputed by a full gradient."""
         return state.packed()
 
-    def resume_paths(self, state: Iterates) -> tuple[str, ...]:
-        """A subproblem under way, and what the last epoch has kept."""
-        kept = () if self.anchor == "full" else state.backend.resume_paths
-        return ("inner", "rounds", "proved", "mean", *(f"backend.{name}" for name in kept))
-
-    def recompute_untrusted(self, problem: Any, state: Iterates) -> Iterates:
-        """The weights are a start; a dual point whose outputs are gone proves nothing."""
+    def without_sums(self, problem: Problem, state: Iterates) -> Iterates:
+        """Return a start from the weights, without the dual point."""
         return self.init(problem, Start(self.weights(problem, state)))
 
-    def unpack(self, problem: Any, arrays: Arrays) -> Iterates:
-        """Back from :meth:`pack`."""
+    def unpack(self, problem: Problem, arrays: Arrays) -> Iterates:
+        """Return a state from :meth:`pack`."""
         return self.init(problem).restored(arrays)

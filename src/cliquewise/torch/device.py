@@ -7,7 +7,7 @@ float32 gets no further, float64 goes on. ``device="cpu"`` takes the same way in
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -17,10 +17,22 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import UnsupportedError
 from cliquewise.models.chain import ChainModel
 from cliquewise.problems.base import Problem
+from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats
 from cliquewise.solvers.array_checks import check, checked
-from cliquewise.solvers.base import ALL_BUT_MODEL, Info, Solver, Start, State, at_least, one_of
+from cliquewise.solvers.base import (
+    ALL_BUT_MODEL,
+    AnySolver,
+    Arrays,
+    Capabilities,
+    Info,
+    Solver,
+    Start,
+    State,
+    Warm,
+)
 from cliquewise.solvers.lbfgs import LBFGS
+from cliquewise.solvers.parameters import at_least, one_of
 from cliquewise.torch._descent import Descent
 from cliquewise.torch._device_chains import MAX_LABELS, current, fits
 from cliquewise.torch._device_data import DeviceData, Needs, device_of
@@ -45,9 +57,14 @@ class DeviceIterate(State):
     value: float = np.inf  # of the objective, when it was last clearly lower
     idle: int = 0  # steps since either got better
 
+    def continue_from(self, other: DeviceIterate) -> None:
+        """Take the descent of another state, and its weights and values."""
+        self.descent, self.best = other.descent, other.best
+        self.dual, self.value, self.idle = other.dual, other.value, other.idle
+
 
 @dataclass(frozen=True)
-class DeviceLBFGS(Solver):
+class DeviceLBFGS(Solver[ChainProblem, DeviceIterate]):
     """L-BFGS with all vectors on a GPU (or on the CPU, by PyTorch).
 
     Parameters
@@ -64,8 +81,7 @@ class DeviceLBFGS(Solver):
     """
 
     name: ClassVar[str] = "lbfgs"
-    works_on: ClassVar[dict[str, frozenset[str]]] = {"chain": frozenset({"log"})}
-    tolerates_changes_in: ClassVar[frozenset[str]] = ALL_BUT_MODEL
+    capabilities: ClassVar[Capabilities] = Capabilities({"chain": frozenset({"log"})})
     device: str = "cuda"
     history: int = 10
     start: str = "float32"
@@ -84,7 +100,7 @@ class DeviceLBFGS(Solver):
         reason = super().refuses(problem)
         if reason is not None:
             return f"on device {self.device!r} {reason}"
-        labels = problem.model.n_labels  # type: ignore[attr-defined]
+        labels = cast(ChainProblem, problem).model.n_labels
         if labels > MAX_LABELS:
             return (
                 f"on device {self.device!r} takes at most {MAX_LABELS} labels, and there are "
@@ -94,7 +110,11 @@ class DeviceLBFGS(Solver):
             return f"on device {self.device!r} needs every label to be known; leave device out"
         return None
 
-    def memory(self, problem: Any) -> float:
+    def tolerated_changes(self, problem: ChainProblem) -> frozenset[str]:
+        """Return what may change: only the weights are reused."""
+        return ALL_BUT_MODEL
+
+    def memory(self, problem: ChainProblem) -> float:
         """In main memory: the weights, and what PyTorch on a CPU takes there, too."""
         host = 3 * 8.0 * problem.dimension
         if device_of(self.device).type == "cuda" or self.memory_gib is not None:
@@ -103,12 +123,13 @@ class DeviceLBFGS(Solver):
 
     # ---- the algorithm
 
-    def init(self, problem: Any, warm: Any = None) -> DeviceIterate:
+    def init(self, problem: ChainProblem, warm: Warm = None) -> DeviceIterate:
         """Zero weights, or those of ``warm``, and all data on the device."""
-        fits = isinstance(warm, Start) and len(warm.w) == problem.dimension
-        return self._begin(problem, warm.w if fits else None)
+        if isinstance(warm, Start) and len(warm.w) == problem.dimension:
+            return self._begin(problem, warm.w)
+        return self._begin(problem, None)
 
-    def _begin(self, problem: Any, w: Floats | None) -> DeviceIterate:
+    def _begin(self, problem: ChainProblem, w: Floats | None) -> DeviceIterate:
         free = None if self.memory_gib is None else self.memory_gib * 2**30
         device = device_of(self.device)
         with current(device):
@@ -139,14 +160,12 @@ class DeviceLBFGS(Solver):
             state.dual, state.idle = dual, 0
             state.best.copy_(state.descent.evaluator.weights)
 
-    def step(
-        self, problem: Any, state: DeviceIterate, rng: np.random.Generator
-    ) -> tuple[DeviceIterate, Info]:
-        """One iteration: a direction and a line search along it."""
+    def step(self, problem: ChainProblem, state: DeviceIterate, rng: np.random.Generator) -> Info:
+        """Make one iteration: a direction and a line search along it."""
         with current(state.data.device):
             return self._step(problem, state)
 
-    def _step(self, problem: Any, state: DeviceIterate) -> tuple[DeviceIterate, Info]:
+    def _step(self, problem: ChainProblem, state: DeviceIterate) -> Info:
         before = state.descent.evaluations
         fine = state.descent.step()
         spent = state.descent.evaluations - before
@@ -154,21 +173,21 @@ class DeviceLBFGS(Solver):
         if not fine or state.idle >= PATIENCE:
             if state.descent.evaluator.dtype == torch.float32:
                 weights = state.descent.evaluator.weights.double()
-                state = self._descend(state.data, weights, torch.float64)
+                state.continue_from(self._descend(state.data, weights, torch.float64))
                 spent += state.descent.evaluations
             else:
                 calls = spent * problem.n_examples
                 proof = self._certify(state)
-                return state, Info(float(spent), calls, certificate=proof, finished=True)
+                return Info(float(spent), calls, certificate=proof, finished=True)
         value = state.descent.now.value
         estimate = (value - state.dual) / max(abs(value), 1e-12)
-        return state, Info(float(spent), spent * problem.n_examples, estimate)
+        return Info(float(spent), spent * problem.n_examples, estimate)
 
     def check_cost(self, state: DeviceIterate) -> float:
         """Two passes in float64, which takes twice as long."""
         return 4.0
 
-    def certify(self, problem: Any, state: DeviceIterate) -> Certificate:
+    def certify(self, problem: ChainProblem, state: DeviceIterate) -> Certificate:
         """The objective at the weights, and the best of what two gradients prove; in float64."""
         with current(state.data.device):
             return self._certify(state)
@@ -187,17 +206,17 @@ class DeviceLBFGS(Solver):
             weights.copy_(here)
         return Certificate(value, bound.value, "exact", bound.rounding)
 
-    def weights(self, problem: Any, state: DeviceIterate) -> Floats:
+    def weights(self, problem: ChainProblem, state: DeviceIterate) -> Floats:
         """The iterate."""
         return state.data.download(state.descent.evaluator.weights)
 
     # ---- files
 
-    def pack(self, state: DeviceIterate) -> dict[str, np.ndarray[Any, Any]]:
+    def pack(self, state: DeviceIterate) -> Arrays:
         """The iterate; corrections are learned again."""
-        return {"w": self.weights(None, state)}
+        return {"w": state.data.download(state.descent.evaluator.weights)}
 
-    def unpack(self, problem: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> DeviceIterate:
+    def unpack(self, problem: ChainProblem, arrays: Arrays) -> DeviceIterate:
         """Back from :meth:`pack`."""
         w = checked(arrays, "w", (problem.dimension,))
         state = self._begin(problem, w)
@@ -224,7 +243,7 @@ def curvature_scale(data: DeviceData) -> Tensor:
 # ---- what a tagger asks for
 
 
-def solver_on(device: str, solver: Any) -> Solver:
+def solver_on(device: str, solver: Any) -> AnySolver:
     """The solver that a tagger wants, on its device."""
     if isinstance(solver, DeviceLBFGS):
         return replace(solver, device=device)

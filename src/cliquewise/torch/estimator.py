@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError, FormatError, UnsupportedError
 from cliquewise.persistence import read_arrays, write_arrays
-from cliquewise.solvers.base import Info, Solver
+from cliquewise.ragged import Floats
+from cliquewise.solvers.base import (
+    AnySolver,
+    Arrays,
+    Capabilities,
+    Checkpointing,
+    HasColumns,
+    Info,
+    Solver,
+    State,
+    Warm,
+)
 from cliquewise.solvers.progress import training_line
 from cliquewise.solvers.run import run
 from cliquewise.torch._scores import IGNORED
 from cliquewise.torch.heads import Scorer, make_head
+from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import DeepProblem
 from cliquewise.torch.prox_linear import ProxLinear
 from cliquewise.torch.stochastic import SGD, Adam
@@ -26,8 +39,8 @@ _SOLVERS: dict[str, Any] = {"adam": Adam, "sgd": SGD, "prox_linear": ProxLinear}
 Inputs: TypeAlias = "Tensor | Sequence[Tensor]"
 
 
-def deep_solver(solver: str | Solver) -> Solver:
-    """A solver for networks by its name, or itself.
+def deep_solver(solver: str | AnySolver) -> AnySolver:
+    """Return a solver for networks by its name, or itself.
 
     Examples
     --------
@@ -40,75 +53,88 @@ def deep_solver(solver: str | Solver) -> Solver:
         raise UnsupportedError(
             f"unknown solver {solver!r} for networks; they are: {', '.join(_SOLVERS)}"
         )
-    return _SOLVERS[solver]()
+    found: AnySolver = _SOLVERS[solver]()
+    return found
 
 
 @dataclass
-class _Watched:
-    """A state of the solver inside, and the best weights on the validation set so far."""
+class _Watched(State):
+    """A state of another solver, and the best weights on the validation set so far."""
 
     inner: Any
-    best: Any = None
+    best: Tensor | None = None
     score: float = -np.inf
     waited: int = 0
 
     @property
-    def w(self) -> Any:
-        return self.inner.w
+    def w(self) -> Tensor:
+        """The weights that the other solver continues from."""
+        w: Tensor = self.inner.w
+        return w
 
 
-class EarlyStopping(Solver):
+@dataclass(frozen=True)
+class EarlyStopping(Solver[DeepProblem, _Watched]):
     """Another solver, stopped when a validation score has not risen for some steps."""
 
-    solver: Solver
-    score: Any
+    capabilities: ClassVar[Capabilities] = Capabilities({"deep": frozenset(LOSSES)})
+    solver: AnySolver
+    score: Callable[[Tensor], float]
     patience: int
 
-    def __init__(self, solver: Solver, score: Any, patience: int) -> None:
-        # The base is a frozen dataclass, and its class attributes belong to the solver inside.
-        own = {"solver": solver, "score": score, "patience": patience, "name": solver.name}
-        for name, value in (own | {"columns": (*solver.columns, "validation")}).items():
-            object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.solver.name)
 
-    def init(self, problem: Any, warm: Any = None) -> _Watched:
-        """A state of the solver inside."""
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those of the other solver, and the validation score."""
+        own = self.solver.columns if isinstance(self.solver, HasColumns) else ()
+        return (*own, "validation")
+
+    def init(self, problem: DeepProblem, warm: Warm = None) -> _Watched:
+        """Return a state of the other solver, without validation scores."""
         return _Watched(self.solver.init(problem, warm))
 
-    def step(self, problem: Any, state: _Watched, rng: Any) -> tuple[_Watched, Info]:
-        """A step of the solver inside, then the validation score."""
-        inner, info = self.solver.step(problem, state.inner, rng)
-        # Which may be an average of those that it goes on from.
-        w = torch.as_tensor(self.solver.weights(problem, inner)).to(inner.w)
+    def step(self, problem: DeepProblem, state: _Watched, rng: np.random.Generator) -> Info:
+        """Make a step of the other solver, then compute the validation score."""
+        info = self.solver.step(problem, state.inner, rng)
+        # These may be an average of the iterates.
+        w = torch.as_tensor(self.solver.weights(problem, state.inner)).to(state.w)
         score = self.score(w)
         if score > state.score:
-            new = _Watched(inner, w.clone(), score, 0)
+            state.best, state.score, state.waited = w.clone(), score, 0
         else:
-            new = _Watched(inner, state.best, state.score, state.waited + 1)
-        info.finished = info.finished or new.waited >= self.patience
-        return new, info
+            state.waited += 1
+        info.finished = info.finished or state.waited >= self.patience
+        return info
 
-    def weights(self, problem: Any, state: _Watched) -> Any:
-        """The best ones."""
+    def weights(self, problem: DeepProblem, state: _Watched) -> Floats:
+        """Return the best weights on the validation set."""
         if state.best is None:
             return self.solver.weights(problem, state.inner)
-        return state.best.cpu().double().numpy()
+        return np.asarray(state.best.cpu().double().numpy())
 
-    def certify(self, problem: Any, state: _Watched) -> Any:
-        """What the solver inside says."""
+    def certify(self, problem: DeepProblem, state: _Watched) -> Certificate:
+        """Return the certificate of the other solver."""
         return self.solver.certify(problem, state.inner)
 
-    def extras(self, problem: Any, state: _Watched) -> dict[str, float]:
-        """Those of the solver inside, and the best validation score."""
-        return self.solver.extras(problem, state.inner) | {"validation": state.score}
+    def extras(self, problem: DeepProblem, state: _Watched) -> dict[str, float]:
+        """Return the columns of the other solver, and the best validation score."""
+        solver = self.solver
+        own = solver.extras(problem, state.inner) if isinstance(solver, HasColumns) else {}
+        return own | {"validation": state.score}
 
-    def pack(self, state: _Watched) -> dict[str, Any]:
-        """For a checkpoint."""
-        best = state.inner.w if state.best is None else state.best
+    def pack(self, state: _Watched) -> Arrays:
+        """Return the arrays of the other solver, and the best weights."""
+        assert isinstance(self.solver, Checkpointing)
+        best = state.w if state.best is None else state.best
         own = {"watched_best": best.cpu().numpy(), "watched": np.array([state.score, state.waited])}
-        return self.solver.pack(state.inner) | own
+        arrays: Arrays = self.solver.pack(state.inner)
+        return arrays | own
 
-    def unpack(self, problem: Any, arrays: dict[str, Any]) -> _Watched:
-        """Back from :meth:`pack`."""
+    def unpack(self, problem: DeepProblem, arrays: Arrays) -> _Watched:
+        """Return a state from :meth:`pack`."""
+        assert isinstance(self.solver, Checkpointing)
         score, waited = arrays["watched"]
         best = torch.as_tensor(arrays["watched_best"].copy()).to(problem.weights())
         return _Watched(self.solver.unpack(problem, arrays), best, float(score), int(waited))
@@ -166,7 +192,7 @@ class StructuredClassifier:
         module: nn.Module,
         structure: str = "chain",
         loss: str = "log",
-        solver: str | Solver = "adam",
+        solver: str | AnySolver = "adam",
         *,
         n_labels: int = 0,
         edges: Any = None,
@@ -231,7 +257,7 @@ class StructuredClassifier:
                 torch.manual_seed(self.random_state)  # for dropout
             fit = run(
                 problem, solver, tol=0.0, max_epochs=self.max_epochs,
-                max_seconds=self.max_seconds, random_state=self.random_state, callback=show,
+                max_seconds=self.max_seconds, random_state=self.random_state, progress=show,
                 checkpoint=checkpoint, resume=resume,
             )  # fmt: skip
         problem.set_weights(torch.as_tensor(fit.weights).to(problem.weights()))

@@ -21,10 +21,13 @@ from torch import Tensor
 
 from cliquewise.certificate import Certificate
 from cliquewise.solvers.array_checks import check, checked
-from cliquewise.solvers.base import Info, Solver, at_least, one_of, positive, register
+from cliquewise.solvers.base import Capabilities, Info, Solver, State, Warm
+from cliquewise.solvers.parameters import at_least, one_of, positive
+from cliquewise.solvers.registry import register
 from cliquewise.torch.heads import Scores
 from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import Batch, DeepProblem
+from cliquewise.torch.stochastic import start_of
 
 # PyTorch types them by their rarest form.
 jvp: Any = torch.func.jvp
@@ -52,7 +55,7 @@ class Held:
 
 
 @dataclass
-class ProxLinearState:
+class ProxLinearState(State):
     """Weights, how far the run has come, and what the last outer step found."""
 
     w: Tensor
@@ -143,7 +146,7 @@ def hold(problem: DeepProblem, w: Tensor, rng: np.random.Generator) -> tuple[flo
 
 @register
 @dataclass(frozen=True)
-class ProxLinear(Solver):
+class ProxLinear(Solver[DeepProblem, ProxLinearState]):
     """Prox-linear algorithm with Casimir-SVRG inside, for the scores of a network.
 
     Parameters
@@ -195,9 +198,9 @@ class ProxLinear(Solver):
     lipschitz: float | None = None
 
     name: ClassVar[str] = "prox_linear"
-    works_on: ClassVar[dict[str, frozenset[str]]] = {"deep": frozenset(LOSSES)}
-    takes_no_penalty: ClassVar[bool] = True
-    precision: ClassVar[float] = float("inf")
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        {"deep": frozenset(LOSSES)}, no_penalty=True, precision=float("inf")
+    )
     columns: ClassVar[tuple[str, ...]] = ("prox_gradient", "eta", "accepted", "inner")
 
     def __post_init__(self) -> None:
@@ -211,14 +214,12 @@ class ProxLinear(Solver):
         positive(self, "tolerance", None)
         positive(self, "lipschitz", None)
 
-    def init(self, problem: DeepProblem, warm: Any = None) -> ProxLinearState:
+    def init(self, problem: DeepProblem, warm: Warm = None) -> ProxLinearState:
         """Start from the network's weights, or those of another state."""
-        w = problem.weights() if warm is None else torch.as_tensor(warm.w).to(problem.weights())
+        w = start_of(problem, warm)
         return ProxLinearState(w.clone(), 0, self.eta, problem.objective(w))
 
-    def step(
-        self, problem: DeepProblem, state: ProxLinearState, rng: np.random.Generator
-    ) -> tuple[ProxLinearState, Info]:
+    def step(self, problem: DeepProblem, state: ProxLinearState, rng: np.random.Generator) -> Info:
         """One outer step: solve the model inexactly, take the result if it is no worse."""
         k = state.step + 1
         mu = self.mu / k if self.smoothing == "adaptive" else self.mu
@@ -236,20 +237,17 @@ class ProxLinear(Solver):
         value, there = hold(problem, w, rng)
         passes += anchors + inner + 1.0
         moved = float((state.w - w).norm()) / state.eta
-        inner += state.inner
+        state.inner += inner
+        state.step, state.prox_gradient = k, moved
         if value <= state.value:
-            new = ProxLinearState(
-                w, k, state.eta * LENGTHEN, value, moved, state.accepted + 1,
-                found * mu * EASE_OUTER, inner, there,
-            )  # fmt: skip
+            state.w, state.value, state.held = w, value, there
+            state.eta, state.lipschitz = state.eta * LENGTHEN, found * mu * EASE_OUTER
+            state.accepted += 1
         else:
-            new = ProxLinearState(
-                state.w, k, state.eta * SHORTEN, state.value, moved, state.accepted,
-                found * mu * TIGHTEN, inner, held,
-            )  # fmt: skip
+            state.held = held
+            state.eta, state.lipschitz = state.eta * SHORTEN, found * mu * TIGHTEN
         calls = round(passes * problem.n_examples)
-        certificate = self.certify(problem, new)
-        return new, Info(passes, calls, certificate=certificate)
+        return Info(passes, calls, certificate=self.certify(problem, state))
 
     def _lipschitz(self, model: LinearModel, rng: np.random.Generator) -> float:
         if self.lipschitz is not None:

@@ -12,7 +12,9 @@ from torch import Tensor
 from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.solvers.array_checks import checked, count_of
-from cliquewise.solvers.base import Info, Solver, one_of, positive, register
+from cliquewise.solvers.base import Capabilities, Info, Solver, State, Warm
+from cliquewise.solvers.parameters import one_of, positive
+from cliquewise.solvers.registry import register
 from cliquewise.torch.losses import LOSSES
 from cliquewise.torch.problem import DeepProblem
 
@@ -21,7 +23,7 @@ SCHEDULES = {"constant": 0.0, "sqrt": 0.5, "inverse": 1.0}
 
 
 @dataclass
-class StochasticState:
+class StochasticState(State):
     """Weights, the moments of Adam, the number of steps made, and the average of the weights."""
 
     w: Tensor
@@ -31,17 +33,24 @@ class StochasticState:
     mean: Tensor | None = None
 
 
+def start_of(problem: DeepProblem, warm: Warm) -> Tensor:
+    """Return the weights of ``warm``, or else those of the network."""
+    w = problem.weights()
+    given = getattr(warm, "w", None)
+    return w if given is None else torch.as_tensor(given).to(w)
+
+
 @dataclass(frozen=True)
-class _Stochastic(Solver):
+class _Stochastic(Solver[DeepProblem, StochasticState]):
     """One pass over shuffled mini-batches per step."""
 
     rate: float = 0.1
     schedule: str = "constant"
     t0: float = 100.0
     average: float = 0.0
-    works_on: ClassVar[dict[str, frozenset[str]]] = {"deep": frozenset(LOSSES)}
-    takes_no_penalty: ClassVar[bool] = True
-    precision: ClassVar[float] = float("inf")
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        {"deep": frozenset(LOSSES)}, no_penalty=True, precision=float("inf")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,9 +60,9 @@ class _Stochastic(Solver):
         if not 0 <= self.average < 1:
             raise DataError(f"average = {self.average}; it must be at least 0 and below 1")
 
-    def init(self, problem: DeepProblem, warm: Any = None) -> StochasticState:
+    def init(self, problem: DeepProblem, warm: Warm = None) -> StochasticState:
         """Start from the network's weights, or those of another state."""
-        w = problem.weights() if warm is None else torch.as_tensor(warm.w).to(problem.weights())
+        w = start_of(problem, warm)
         mean = w.clone() if self.average else None
         return StochasticState(w.clone(), torch.zeros_like(w), torch.zeros_like(w), mean=mean)
 
@@ -76,14 +85,12 @@ class _Stochastic(Solver):
         """The average of the weights if there is one."""
         return state.w if state.mean is None else state.mean
 
-    def step(
-        self, problem: DeepProblem, state: StochasticState, rng: np.random.Generator
-    ) -> tuple[StochasticState, Info]:
+    def step(self, problem: DeepProblem, state: StochasticState, rng: np.random.Generator) -> Info:
         """One pass over the data."""
         for batch in problem.batches(torch.from_numpy(rng.permutation(problem.n_examples))):
             grad, _ = problem.gradient(state.w, batch)
             self.advance(state, grad.add(state.w, alpha=problem.lam))
-        return state, Info(1.0, problem.n_examples, certificate=self.certify(problem, state))
+        return Info(1.0, problem.n_examples, certificate=self.certify(problem, state))
 
     def weights(self, problem: DeepProblem, state: StochasticState) -> Any:
         """As a numpy vector; the average if there is one."""

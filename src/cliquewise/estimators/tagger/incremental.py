@@ -17,7 +17,7 @@ from cliquewise.estimators.tagger.tables import SampleInputs
 from cliquewise.estimators.tagger.training_record import Examples, StoredRecord, TrainingRecord
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Ints
-from cliquewise.solvers.base import Solver, Start, State
+from cliquewise.solvers.base import AnySolver, Start, State
 from cliquewise.solvers.sdca import SDCA, DualAscent
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _partial_warm_start(
     return PartialWarmStart(state, own, old) if isinstance(state, DualAscent) else None
 
 
-def adopt_duals(problem: Problem, solver: Solver, start: PartialWarmStart) -> DualAscent | None:
+def adopt_duals(problem: Problem, solver: AnySolver, start: PartialWarmStart) -> DualAscent | None:
     """Return a solver state for the problem; None if the solver has no dual variables per example.
 
     Parameters
@@ -174,8 +174,7 @@ def adopt_duals(problem: Problem, solver: Solver, start: PartialWarmStart) -> Du
     """
     if not isinstance(solver, SDCA):
         return None
-    adopted: DualAscent | None = solver.adopted(problem, start.state, start.own, start.old)
-    return adopted
+    return solver.adopt(problem, start.state, start.own, start.old)
 
 
 def match_examples(data: Dataset, old: Dataset) -> tuple[Ints, Ints]:

@@ -75,9 +75,10 @@ from cliquewise.problems.pseudo_likelihood import token_by_token
 from cliquewise.ragged import Floats
 from cliquewise.report.blocks import Block
 from cliquewise.report.notebook import MarkedText
-from cliquewise.solvers.base import Solver, Start, choose
+from cliquewise.solvers.base import AnySolver, Start
 from cliquewise.solvers.lbfgs import LBFGS
 from cliquewise.solvers.owlqn import OWLQN
+from cliquewise.solvers.planner import choose
 from cliquewise.solvers.run import Fit
 from cliquewise.solvers.sdca import SDCA
 
@@ -472,14 +473,14 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
         problem = ChainProblem(model, data, self.C, partial, jobs, loss, self.gamma, self.smoother)
         return problem.elastic(self.l1_ratio)
 
-    def _wanted(self) -> str | Solver:
+    def _wanted(self) -> str | AnySolver:
         """Return the requested solver; a device and single precision have one solver each."""
         if self.dtype == "float32":
             return self._single_precision_solver()
         if self.device is not None:
-            on_device: Solver = torch_device().solver_on(self.device, self.solver)
+            on_device: AnySolver = torch_device().solver_on(self.device, self.solver)
             return on_device
-        wanted: str | Solver = self.solver
+        wanted: str | AnySolver = self.solver
         return wanted
 
     def _single_precision_solver(self) -> SDCA:
@@ -490,7 +491,7 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
             )
         return replace(given, dtype="float32")
 
-    def _most_epochs(self, solver: Solver, problem: Problem) -> float:
+    def _most_epochs(self, solver: AnySolver, problem: Problem) -> float:
         """Return ``max_epochs``, or ten times its default for solvers with cheap epochs."""
         is_default = self.max_epochs == SequenceTagger.max_epochs
         is_cheap = self.device is not None or isinstance(solver, LBFGS | OWLQN)

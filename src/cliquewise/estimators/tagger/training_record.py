@@ -17,7 +17,9 @@ from cliquewise.estimators._stored import Arrays, Header
 from cliquewise.estimators.tagger.chain_tagger import ChainTagger
 from cliquewise.problems.base import Problem
 from cliquewise.problems.fingerprint import Fingerprint
-from cliquewise.solvers.base import Start, State, get
+from cliquewise.solvers.base import Start, State
+from cliquewise.solvers.checkpoints import unpack_untrusted
+from cliquewise.solvers.registry import get
 from cliquewise.solvers.sdca import SDCA
 
 #: Arrays of a Dataset that files store, if it has them.
@@ -113,7 +115,7 @@ class StoredRecord:
         except (KeyError, TypeError, ValueError, AttributeError):
             raise DataError("the file does not state which problem its state belongs to") from None
         # The state is validated like that of a checkpoint; its bounds are computed again.
-        state = solver.recompute_untrusted(problem, solver.resume(problem, own, origin))
+        state = unpack_untrusted(solver, problem, own, origin)
         state.origin = problem.fingerprint()
         return TrainingRecord(data, None, state)
 
@@ -143,7 +145,7 @@ def pack_record(record: TrainingRecord, solver: str) -> tuple[Arrays, Header]:
     arrays = {f"data.{name}": getattr(data, name) for name in _FIELDS}
     if data.edges is not None:
         arrays |= {f"edges.{n}": getattr(data.edges, n) for n in ("indptr", "indices", "values")}
-    packed = get(solver, "chain").pack(state)
+    packed = get(solver, "chain").pack(state)  # type: ignore[attr-defined]
     arrays |= {f"duals.{name}": part for name, part in packed.items()}
     dtype = "float32" if any(part.dtype == np.float32 for part in packed.values()) else "float64"
     header = {"solver": solver, "dtype": dtype, "problem": state.origin.to_header()}

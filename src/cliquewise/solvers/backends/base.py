@@ -1,187 +1,262 @@
-"""What the algorithms ask of a kind of problem: small protocols.
+"""What each algorithm needs from one kind of problem: a protocol per algorithm.
 
-A backend keeps the weights in the form that suits its kind, and never loops over passes.
+A backend is built from a problem and the settings of its algorithm. It keeps the weights in the
+form that suits its kind, and performs steps in compiled kernels where possible. It has no loop
+over epochs. Its class also estimates its memory before it is built (:class:`BackendClass`). A
+solver finds the backend of a problem in its :class:`BackendTable`.
+
+To support a new kind of problem in an algorithm, write a class with the methods of the
+algorithm's protocol and add it to the table of the solver. The protocol of `gdmm` is in
+``backends/factors.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
-import numpy as np
-
-from cliquewise.certificate import Certificate
+from cliquewise.problems.base import Problem
 from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.base import Arrays, Info
+from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.sampling import Order
 
 #: Amounts of smoothing below this count as none.
-LEAST = 1e-12
+MIN_SMOOTHING = 1e-12
+
+P = TypeVar("P", bound=Problem)
+Settings = TypeVar("Settings")
+B = TypeVar("B")
+P_contra = TypeVar("P_contra", bound=Problem, contravariant=True)
+Settings_contra = TypeVar("Settings_contra", contravariant=True)
+B_co = TypeVar("B_co", covariant=True)
 
 
-class Blocks(Protocol):
-    """Dual variables of all examples, for `bcfw` and `sdca`; the weights follow from them."""
+# ---- finding a backend
 
-    draws: ClassVar[bool]  # whether `visit` draws examples by their gaps where it finds `DRAW`
+
+class BackendClass(Protocol[P_contra, Settings_contra, B_co]):
+    """A class of backends: its constructor, and the memory of an instance."""
+
+    def __call__(self, problem: P_contra, settings: Settings_contra) -> B_co:
+        """Build a backend."""
+
+    def memory(self, problem: P_contra, settings: Settings_contra) -> float:
+        """Return the bytes of a backend, estimated."""
+
+
+class BackendTable(Generic[Settings, B]):
+    """The backends of an algorithm, by kind of problem."""
+
+    def __init__(self) -> None:
+        self._classes: dict[str, BackendClass[Problem, Settings, B]] = {}
+
+    def add(self, problem: type[P], backend: BackendClass[P, Settings, B], *kinds: str) -> Self:
+        """Use a backend for problems of a class; ``kinds`` are those of its subclasses."""
+        for kind in kinds or (problem.kind,):
+            # Problems of this kind are instances of the class that the backend takes.
+            self._classes[kind] = cast(BackendClass[Problem, Settings, B], backend)
+        return self
+
+    def __getitem__(self, problem: Problem) -> BackendClass[Problem, Settings, B]:
+        return self._classes[problem.kind]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of problems that have a backend."""
+        return tuple(self._classes)
+
+
+# ---- parts of several protocols
+
+
+class Saved(Protocol):
+    """The part of a backend that warm starts and checkpoints need."""
+
+    def continue_from(self, warm: Self) -> None:
+        """Copy the variables of the examples that ``warm`` has; raise DataError for others."""
+
+    def pack(self) -> Arrays:
+        """Return the variables as named arrays."""
+
+    def unpack(self, arrays: Arrays) -> None:
+        """Take variables from :meth:`pack`, after checks; raise DataError for others."""
+
+
+class Weights(Protocol):
+    """The part of a backend that evaluates weights."""
+
+    def primal(self, w: Floats) -> tuple[float, bool]:
+        """Return an upper bound of the objective at ``w``, and whether it is the objective."""
+
+    def unpacked(self, w: Floats) -> Floats:
+        """Return weights in the problem's form."""
+
+
+# ---- sdca, oeg
+
+
+class DualSettings(NamedTuple):
+    """Settings of `sdca` and `oeg`."""
+
+    start: float  # score of the true labels in the first distributions
+    gamma: float  # weight of the entropy that smooths the hinge loss; 1 for other losses
+    by_gap: bool  # whether examples are sampled in proportion to their gaps
+    step_length: float = 0.5  # the first step size of `oeg`
+
+
+class Distributions(Saved, Weights, Protocol):
+    """Dual distributions, one per example.
+
+    With an L1 penalty ``w`` holds the weights before soft thresholding (`problems/penalty.py`), as
+    all vectors here do; ``primal`` and ``unpacked`` refer to the thresholded ones.
+
+    ``gamma`` weights an entropy that is not part of the loss. All is stored for the objective
+    divided by gamma, so the weights of the problem are ``gamma w``.
+    """
+
+    samples_by_gap: ClassVar[bool]  # whether `visit` samples examples where it finds `BY_GAP`
+    gamma: float
     w: Floats
 
     @property
     def gaps(self) -> Floats:
-        """What each example's gap was when it was last visited."""
+        """The gap of each example when it was last visited."""
+
+    def order(self) -> Order:
+        """Return the order of visits of a run."""
+
+    def infer(self) -> None:
+        """Compute marginals and log partition functions from the scores."""
+
+    def refresh(self) -> None:
+        """Recompute the weights from the distributions."""
+
+    def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
+        """Move the distributions of the examples, by ``step`` or (0) a line search.
+
+        Returns the number of inferences. ``uniforms`` are random numbers, one per visit.
+        """
+
+    def gap(self) -> float:
+        """Return the mean of the examples' gaps when they were last visited."""
+
+    def dual(self) -> tuple[float, float]:
+        """Return the dual value, and the entropy term that the loss does not have."""
+
+    def watch(self, dual: float) -> None:
+        """Observe the dual value after a step; use fewer threads if it decreased."""
+
+    def bound(self) -> Bound:
+        """Return the dual value less its rounding errors."""
+
+
+def scaled(duals: Distributions) -> Floats:
+    """Return the weights of the problem, ``gamma w``; they must not be changed."""
+    return duals.w if duals.gamma == 1.0 else duals.gamma * duals.w
+
+
+# ---- bcfw
+
+
+class MapSettings(NamedTuple):
+    """How MAP oracles are called, by `bcfw` and `subgradient`."""
+
+    method: str = "auto"
+    options: tuple[tuple[str, object], ...] = ()
+
+
+class Defaults(NamedTuple):
+    """Parameters of `bcfw` that depend on the kind of problem."""
+
+    cached_passes: int
+    inner_rounds: int
+    max_outputs: int
+    average: bool
+
+
+class CombinationSettings(NamedTuple):
+    """Settings of `bcfw`."""
+
+    segments: bool  # whether single segments move (on chains)
+    by_gap: bool
+    inner_rounds: int
+    max_outputs: int
+    map_call: MapSettings
+
+
+class Combinations(Saved, Weights, Protocol):
+    """Convex combinations of outputs, one per example."""
+
+    samples_by_gap: ClassVar[bool]
+    defaults: ClassVar[Defaults]
+    w: Floats
 
     @property
-    def resume_paths(self) -> tuple[str, ...]:
-        """See `Solver.resume_paths`."""
-
-    def continue_from(self, warm: Any) -> None:
-        """Take up the dual variables of the examples that ``warm`` has; refuse those of others."""
-
-    def pack(self) -> Arrays:
-        """The dual variables as named arrays."""
-
-    def unpack(self, arrays: Arrays) -> None:
-        """Back from :meth:`pack`; refuse those of others."""
-
-    def primal(self, w: Floats) -> tuple[float, bool]:
-        """An upper bound of the objective at ``w``, and whether it is the objective itself."""
-
-    def unpacked(self, w: Floats) -> Floats:
-        """Weights in the problem's form, a copy."""
-
-
-class Combinations(Blocks, Protocol):
-    """Convex combinations of outputs, one per example: what `bcfw` moves."""
-
-    cached_passes: ClassVar[int]
-    inner_rounds: ClassVar[int]
-    max_outputs: ClassVar[int]
-    average: ClassVar[bool]
+    def gaps(self) -> Floats:
+        """The gap of each example when it was last visited."""
 
     @property
     def max_step_examples(self) -> int:
-        """Examples to visit between two looks at the clock, about two seconds."""
-
-    def refresh(self) -> float:
-        """The weights from the outputs afresh; returns the mean of their costs."""
-
-    def visit(self, order: Ints, uniforms: Floats) -> tuple[int, float]:
-        """Ask for outputs and improve; the oracle calls, and the rise of n duals."""
-
-    def cached_pass(self, order: Ints) -> float:
-        """Improve with the outputs at hand; the rise of n duals."""
-
-    def bound(self) -> Bound:
-        """The dual value right after :meth:`refresh`, less what rounding may have added."""
-
-    def end_pass(self) -> bool:
-        """Tidy up; whether an inexact oracle will find no new output any more."""
+        """Number of examples whose visits take about two seconds."""
 
     @property
-    def unproved(self) -> float:
-        """The part of all gaps that an inexact oracle leaves between its values and its bounds."""
+    def unproven(self) -> float:
+        """Part of all gaps that an inexact oracle leaves between its values and its bounds."""
 
+    def refresh(self) -> float:
+        """Recompute the weights from the outputs; return the mean of the outputs' costs."""
 
-class Distributions(Blocks, Protocol):
-    """Dual distributions, one per example: what `sdca` moves.
+    def visit(self, order: Ints, uniforms: Floats) -> tuple[int, float]:
+        """Call oracles and improve; return the number of calls, and n times the dual's increase."""
 
-    With an L1 penalty ``w`` holds the weights before they are shrunk (`problems/penalty.py`), as
-    all vectors here do; ``primal`` and ``unpacked`` are those of the shrunk ones.
-
-    ``gamma`` weights an entropy that is not part of the loss: all is kept for the objective over
-    gamma, so that the weights are ``gamma w``.
-    """
-
-    gamma: float
-
-    def order(self) -> Order:
-        """The order of visits of a run."""
-
-    def infer(self) -> None:
-        """Marginals and log partitions from the scores, which alone say what a distribution is."""
-
-    def refresh(self) -> None:
-        """The weights from the distributions afresh."""
-
-    def visit(self, order: Ints, uniforms: Floats, step: float) -> int:
-        """Move the distributions of the examples, by ``step`` or (0) a line search; calls."""
-
-    def gap(self) -> float:
-        """Mean of the examples' gaps when they were last visited."""
-
-    def dual(self) -> tuple[float, float]:
-        """The dual value, and what the entropy would add to it where it does not count."""
-
-    def watch(self, dual: float) -> None:
-        """Hear of the dual value after a step; where threads have made it fall, use fewer."""
+    def cached_pass(self, order: Ints) -> float:
+        """Improve with the stored outputs; return n times the dual's increase."""
 
     def bound(self) -> Bound:
-        """The dual value, less what rounding may have added."""
+        """Return the dual value right after :meth:`refresh`, less its rounding errors."""
+
+    def end_epoch(self) -> bool:
+        """Remove unused outputs; return whether an inexact oracle will not find new ones."""
 
 
-def scaled(blocks: Distributions) -> Floats:
-    """The weights of the problem itself: ``gamma w``. Not to be changed."""
-    return blocks.w if blocks.gamma == 1.0 else blocks.gamma * blocks.w
+# ---- subgradient
 
 
-class Factors(Protocol):
-    """Beliefs of factors and multipliers that make them agree: what `gdmm` moves."""
+class Subgradients(Weights, Protocol):
+    """Steps along subgradients."""
 
-    check_cost: float  # of a certificate, in passes
-    resume_paths: ClassVar[tuple[str, ...]]  # see `Solver.resume_paths`
-
-    def sweep(self, rng: np.random.Generator) -> Info:
-        """One pass over all examples."""
-
-    def certify(self) -> Certificate:
-        """The primal of the weights, and the dual of beliefs that were made to agree."""
-
-    def weights(self) -> Floats:
-        """Weights in the problem's form."""
-
-    def extras(self) -> dict[str, float]:
-        """Columns of the trace."""
-
-    def continue_from(self, warm: Any) -> None:
-        """Take up what ``warm`` has, or refuse it."""
-
-    def pack(self) -> Arrays:
-        """The state as named arrays."""
-
-    def unpack(self, arrays: Arrays) -> None:
-        """Back from :meth:`pack`; refuse those of others."""
-
-
-class Sums(Protocol):
-    """What `subgradient` asks."""
-
-    sizes: Floats  # sums of |gradients| of all visits; empty if known beforehand
+    sizes: Floats  # sums of |subgradients| of all visits; empty if known beforehand
 
     def weight_error_scale(self, visits: int) -> Floats:
-        """What the sum of all gradients is made of, times its roundings, by row of weights."""
+        """Return the absolute sum of all subgradients times their roundings, by row of weights."""
 
     def zeros(self) -> Floats:
-        """A vector of weights, in the backend's own form."""
+        """Return a vector of weights, in the backend's form."""
 
     def visit(
         self, order: Ints, z: Floats, sums: Floats, visits: int, delay: float
     ) -> tuple[int, float]:
-        """Steps on ``z``, and on the ``sums`` of the average; oracle calls and costs met."""
+        """Make steps on ``z``, and on the ``sums`` of the average; return calls and costs."""
 
-    def primal(self, w: Floats) -> tuple[float, bool]:
-        """An upper bound of the objective at ``w``, and whether it is the objective itself."""
 
-    def unpacked(self, w: Floats) -> Floats:
-        """Weights in the problem's form."""
+# ---- svrg, casimir
+
+
+class SmoothingSettings(NamedTuple):
+    """Settings of `svrg` and `casimir`."""
+
+    smoother: str  # "l2" or "entropy"
+    k: int  # outputs per oracle call, at most
 
 
 @dataclass
 class Pass:
-    """What a full gradient, or an epoch, found; means over the examples, weighted with c_i.
+    """The result of a full gradient or an epoch: means over the examples, weighted with c_i.
 
-    The distributions u_i behind it are a point of the dual: ``cost - ||gradient||^2 / (2 lam)``
-    is a lower bound of the objective with the hinge loss, and with ``cost - omega`` for ``cost``
-    of that with the smoothed one.
+    The distributions u_i behind it are a point of the dual. ``cost - ||gradient||^2 / (2 lam)`` is
+    a lower bound of the objective with the hinge loss; with ``cost - omega`` in place of ``cost``
+    it is one of the objective with the smoothed loss.
     """
 
     loss: float
@@ -189,71 +264,69 @@ class Pass:
     omega: float  # mu omega(u): never positive
     gradient: Floats
     calls: int
-    exact: float  # share of the calls whose k outputs gave what all would
-    rounding_error: float  # by how much rounding may have made cost and omega wrong
+    exact: float  # share of the calls in which k outputs were enough
+    rounding_error: float  # rounding error of cost and omega
 
 
 class Smoothing(Protocol):
-    """What `svrg` and `casimir` ask: full gradients, and epochs of steps between them.
+    """Full gradients of smoothed losses, and epochs of steps between them.
 
-    The distributions over outputs at the anchor, the point of the last full gradient, are kept: a
-    step then needs one oracle call, not two.
+    The distributions over outputs at the anchor, the point of the last full gradient, are stored.
+    A step then needs one oracle call instead of two.
     """
 
-    #: Where the distributions are that an epoch with ``renew`` keeps.
-    resume_paths: ClassVar[tuple[str, ...]]
     sizes: Floats  # sums of |gradients| of all examples, the largest met; empty if known beforehand
 
     def zeros(self) -> Floats:
-        """A vector of weights, in the backend's own form."""
+        """Return a vector of weights, in the backend's form."""
 
     def full_gradient(self, w: Floats, mu: float) -> Pass:
-        """The mean gradient of the smoothed losses at ``w``, which becomes the anchor."""
+        """Return the mean gradient of the smoothed losses at ``w``, which becomes the anchor."""
 
     def epoch(
         self, w: Floats, c: Floats, mu: float, order: Ints, step: float, shrink: float,
         average: bool, renew: bool = False,
     ) -> tuple[Floats, int]:  # fmt: skip
-        """Steps on the examples of ``order``; the last iterate or their average, and calls.
+        """Make steps on the examples of ``order``; return the last iterate or the mean, and calls.
 
-        With ``renew`` the few outputs that a visit finds replace the example's at the anchor.
+        With ``renew`` the outputs that a visit finds replace the example's at the anchor.
         """
 
     def kept(self) -> Pass:
-        """What an epoch with ``renew`` on all examples has kept, without a call.
+        """Return the mean gradient that an epoch with ``renew`` has stored, without a call.
 
-        The losses are those that the visits met, each at weights of its own.
+        The losses are those of the visits, each at the weights of its time.
         """
 
     def kind(self, mu: float) -> str:
-        """What a call asks for: ``max``, ``top_k`` or ``exp``."""
+        """Return the question of a call: ``max``, ``top_k`` or ``exp``."""
 
     def forget(self) -> None:
-        """Make the truth the anchor, with gradients of zero: steps are then plain ones."""
+        """Make the truth the anchor, with gradients of zero: steps are then plain SGD."""
 
     def smooth_loss(self, w: Floats, mu: float) -> float:
-        """Mean of the smoothed losses."""
+        """Return the mean of the smoothed losses."""
 
     def total_loss(self, w: Floats) -> float:
-        """Weighted sum of the losses that the problem is about, not smoothed by the solver."""
+        """Return the weighted sum of the problem's losses, which the solver does not smooth."""
 
     @property
     def weight_error_scale(self) -> Floats:
-        """What full gradients over lam are the sum of, times its roundings, by row of weights."""
+        """Absolute sum of full gradients over lam, times its roundings, by row of weights."""
 
     @property
     def curvature(self) -> float:
-        """Squared norm by which gradients may differ where mass moves between neighbors."""
+        """Squared norm by which gradients may differ when mass moves between similar outputs."""
 
     def unpacked(self, w: Floats) -> Floats:
-        """The weights in the problem's form."""
+        """Return weights in the problem's form."""
 
     def packed(self, w: Floats) -> Floats:
-        """Back from :meth:`unpacked`."""
+        """Return weights in the backend's form."""
 
 
 def kind_of_call(smoother: str, k: int, mu: float) -> str:
-    """What an oracle is asked for: ``max``, ``top_k`` or ``exp``.
+    """Return the question of an oracle call: ``max``, ``top_k`` or ``exp``.
 
     Examples
     --------

@@ -1,21 +1,20 @@
-"""Problems that are asked example by example: outputs at hand, sums of subgradients, smoothing.
+"""Backends for problems with an oracle per example: `bcfw`, `subgradient`, `svrg` and `casimir`.
 
-Graphs, matchings and candidates are all driven through `ExampleProblem.best`, `top_k` and `exp`.
+Graphs, matchings and candidates are all handled by `ExampleProblem.best`, `top_k` and `exp`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.problems.examples import Best, ExampleProblem, Rows, stacked
+from cliquewise.problems.examples import Best, ExampleProblem, Rows
 from cliquewise.problems.rounding import SUM, UNIT, Bound
 from cliquewise.ragged import Floats, Ints
-from cliquewise.smoothers import get_smoother
+from cliquewise.smoothers import L2, Smoother, get_smoother
 from cliquewise.solvers.array_checks import (
     ROUNDING,
     check,
@@ -23,70 +22,71 @@ from cliquewise.solvers.array_checks import (
     checked,
     count_of,
     owners,
+    pack_gaps,
+    unpack_gaps,
 )
-from cliquewise.solvers.backends.base import Pass, kind_of_call
+from cliquewise.solvers.backends.base import (
+    CombinationSettings,
+    Defaults,
+    MapSettings,
+    Pass,
+    SmoothingSettings,
+    kind_of_call,
+)
 from cliquewise.solvers.base import Arrays
 
-#: An output need be proved best only up to this part of the gap that its example had last.
+#: The best output need only be found up to this share of the last gap of its example.
 ENOUGH = 0.1
 #: Arrays of the atoms with one entry per atom.
 PER_ATOM = ("next", "cost", "alpha")
 
 
-@dataclass(frozen=True)
-class Asking:
-    """Which way the best output of an example is found."""
+def best_output(
+    problem: ExampleProblem, w: Floats, i: int, call: MapSettings, enough: float = 0.0
+) -> Best:
+    """Return the best output of example ``i``, or one within ``enough`` of the best."""
+    return problem.best(w, i, call.method, call.options, enough)
 
-    method: str = "auto"
-    options: tuple[tuple[str, Any], ...] = ()
 
-    def best(self, problem: ExampleProblem, w: Floats, i: int, enough: float = 0.0) -> Best:
-        """The best output of example ``i`` at the weights, or one that comes near enough."""
-        return problem.best(w, i, self.method, self.options, enough)
-
-    def primal(self, problem: ExampleProblem, w: Floats) -> tuple[float, bool]:
-        bounds, exact = problem.bounds(w, self.method, self.options)
-        return problem.ridge_objective(float(w @ w), float(bounds.sum())), exact
+def objective_bound(problem: ExampleProblem, w: Floats, call: MapSettings) -> tuple[float, bool]:
+    """Return an upper bound of the objective, and whether it is the objective."""
+    bounds, exact = problem.bounds(w, call.method, call.options)
+    return problem.ridge_objective(float(w @ w), float(bounds.sum())), exact
 
 
 class WorkingSets:
-    """BCFW's blocks: the outputs found so far, what each counts, and the weights they give.
+    """The outputs found so far, their shares, and the weights that these give.
 
     See ``_kernels/common/working_sets.py``.
     """
 
-    draws: ClassVar[bool] = False
-    resume_paths: ClassVar[tuple[str, ...]] = ("w", "gaps", "slack", "taken", "loose")
-    cached_passes: ClassVar[int] = 200
-    inner_rounds: ClassVar[int] = 5
-    max_outputs: ClassVar[int] = 100
-    average: ClassVar[bool] = False
+    samples_by_gap: ClassVar[bool] = False
+    defaults: ClassVar[Defaults] = Defaults(
+        cached_passes=200, inner_rounds=5, max_outputs=100, average=False
+    )
 
-    def __init__(self, problem: ExampleProblem, solver: Any):
-        self.problem = problem
-        self.asking = Asking(solver.map_method, tuple(solver.map_options or ()))
-        self.rounds = solver.setting("inner_rounds", self)
-        self.most = solver.setting("max_outputs", self)
+    def __init__(self, problem: ExampleProblem, settings: CombinationSettings):
+        self.problem, self.settings = problem, settings
         n, d = problem.n_examples, problem.dimension
         self.atoms, self.used = _no_atoms(n), 0
         self.w, self.scratch = np.zeros(d), np.zeros(d)
         self.gaps = np.full(n, np.inf)
-        self.slack = np.zeros(n)  # the part of each gap that is between a bound and a value
-        self.taken, self.loose = 0, False  # outputs that joined in this pass; a bound was loose
+        self.slack = np.zeros(n)  # the part of each gap between the oracle's bound and value
+        self.taken, self.loose = 0, False  # outputs added in this epoch; whether a bound was loose
 
-    @staticmethod
-    def memory(problem: ExampleProblem, solver: Any) -> float:
-        """Weights and scratch, and about ten outputs per example."""
-        return float(16.0 * (problem.dimension + 10 * problem.row_entries * problem.n_examples))
+    @classmethod
+    def memory(cls, problem: ExampleProblem, settings: CombinationSettings) -> float:
+        """Return the bytes of two weight vectors, and of about ten outputs per example."""
+        return 16.0 * (problem.dimension + 10 * problem.row_entries * problem.n_examples)
 
     @property
     def max_step_examples(self) -> int:
-        """Examples whose oracles take about two seconds."""
+        """Number of examples whose oracle calls take about two seconds."""
         return self.problem.max_step_examples
 
-    # ---- from elsewhere
+    # ---- warm starts and checkpoints
 
-    def continue_from(self, warm: WorkingSets) -> None:
+    def continue_from(self, warm: Self) -> None:
         n, known = len(self.gaps), len(warm.gaps)
         if len(warm.w) != len(self.w) or known > n:
             raise DataError("a warm start needs the same features and at least the examples")
@@ -102,7 +102,7 @@ class WorkingSets:
             **{name: getattr(atoms, name)[:used] for name in PER_ATOM},
             "head": atoms.head, "rest": atoms.rest, "indptr": atoms.indptr[: used + 1],
             "indices": atoms.indices[:end], "values": atoms.values[:end],
-            "size": np.array([len(self.w)]),
+            "size": np.array([len(self.w)]), "gaps": pack_gaps(self.gaps),
         }  # fmt: skip
 
     def unpack(self, arrays: Arrays) -> None:
@@ -124,9 +124,10 @@ class WorkingSets:
         check(alpha[owner < 0] == 0, "it has outputs of no example")
         total = np.bincount(owner[owner >= 0], alpha[owner >= 0], minlength=n)
         check(np.abs(total + fields["rest"] - 1) <= ROUNDING, "its shares do not sum to one")
+        self.gaps = unpack_gaps(arrays, self.gaps)
         self.atoms, self.used = self.atoms._replace(**fields), used
 
-    # ---- the algorithm's questions
+    # ---- steps
 
     def refresh(self) -> float:
         from cliquewise._kernels.common.working_sets import weights_of_atoms
@@ -143,7 +144,7 @@ class WorkingSets:
         sums = np.bincount(atoms.indices[:end], sizes, minlength=len(self.w))
         total = float(alpha @ atoms.cost[:used]) / n
         rounding_error = UNIT * (used + SUM) * (float(alpha @ np.abs(atoms.cost[:used])) / n)
-        # Where an example's shares exceed 1, all of them are taken back: the truth has cost 0.
+        # If an example's shares exceed 1 by rounding, scale all of them: the truth has cost 0.
         excess = max(1.0, float(self._totals().max(initial=0.0)))
         linear = total / excess if total > 0 else total
         weight_error_scale = problem.weight_error_scale_for(
@@ -154,7 +155,7 @@ class WorkingSets:
         )
 
     def _totals(self) -> Floats:
-        """The sum of the shares of each example's outputs."""
+        """Return the sum of the shares of each example's outputs."""
         from cliquewise._kernels.common.working_sets import total_shares
 
         out = np.zeros(len(self.gaps))
@@ -168,17 +169,23 @@ class WorkingSets:
         for i in order.tolist():
             known = float(self.gaps[i])
             enough = ENOUGH * known if np.isfinite(known) else 0.0
-            best = self.asking.best(self.problem, self.w, i, enough)
+            best = best_output(self.problem, self.w, i, self.settings.map_call, enough)
             cost = best.cost(self.problem, self.w) - float(self.problem.truth_costs[i])
             self._append(cost, best.row)
-            # Counted before it may be taken: what is cut short here is still a state.
+            # Counted before the kernel may use it, so that an interrupt leaves a valid state.
             self.used += 1
             taken, more, gap = visit(
-                self.atoms, i, self.used - 1, self.problem.C, self.rounds, self.w, self.scratch
+                self.atoms,
+                i,
+                self.used - 1,
+                self.problem.C,
+                self.settings.inner_rounds,
+                self.w,
+                self.scratch,
             )
             self.used -= int(not taken)
             excess = max(best.bound - best.value, 0.0)
-            loose = not best.exact and excess > enough  # and not for want of asking
+            loose = not best.exact and excess > enough  # and not because `enough` was reached
             self.slack[i] = excess if loose else 0.0
             self.gaps[i] = gap + excess
             self.taken += int(taken)
@@ -190,13 +197,15 @@ class WorkingSets:
         from cliquewise._kernels.common.working_sets import cached_pass
 
         return float(
-            cached_pass(self.atoms, order, self.problem.C, self.rounds, self.w, self.scratch)
+            cached_pass(
+                self.atoms, order, self.problem.C, self.settings.inner_rounds, self.w, self.scratch
+            )
         )
 
-    def end_pass(self) -> bool:
+    def end_epoch(self) -> bool:
         from cliquewise._kernels.common.working_sets import compact, limit
 
-        limit(self.atoms, self.most, self.problem.C, self.w)
+        limit(self.atoms, self.settings.max_outputs, self.problem.C, self.w)
         if 2 * np.count_nonzero(self.atoms.alpha[: self.used]) < self.used:
             self.used = compact(self.atoms, self.used)
         idle = self.taken == 0 and self.loose
@@ -204,17 +213,17 @@ class WorkingSets:
         return idle
 
     @property
-    def unproved(self) -> float:
+    def unproven(self) -> float:
         return float(self.slack.sum())
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        return self.asking.primal(self.problem, w)
+        return objective_bound(self.problem, w, self.settings.map_call)
 
     def unpacked(self, w: Floats) -> Floats:
         return w
 
     def _append(self, cost: float, row: Rows) -> None:
-        """Write an output after those in use; whether it stays is the kernel's choice."""
+        """Store an output after those in use; the kernel decides whether to keep it."""
         atoms, at = self.atoms, self.used
         first, size = int(atoms.indptr[at]), int(row.indptr[1])
         room = min(len(atoms.cost), len(atoms.indptr) - 1)
@@ -249,20 +258,19 @@ def _longer(array: Any, size: int) -> Any:
 
 
 class ExampleSums:
-    """Subgradient's blocks: one best output per visit, in Python."""
+    """Subgradient steps with one best output per visit, in Python."""
 
-    def __init__(self, problem: ExampleProblem, solver: Any):
-        self.problem = problem
-        self.asking = Asking(solver.map_method, tuple(solver.map_options or ()))
-        self.sizes = self.zeros()  # of all rows that were added up
+    def __init__(self, problem: ExampleProblem, settings: MapSettings):
+        self.problem, self.call = problem, settings
+        self.sizes = self.zeros()  # sums of the |entries| of all rows
 
     def weight_error_scale(self, visits: int) -> Floats:
         return self.problem.weight_error_scale_for(self.sizes, visits)
 
-    @staticmethod
-    def size(problem: ExampleProblem) -> int:
-        """Length of a vector of weights."""
-        return problem.dimension
+    @classmethod
+    def memory(cls, problem: ExampleProblem, settings: MapSettings) -> float:
+        """Return the bytes of four weight vectors and of an output per example."""
+        return 32.0 * problem.dimension + 500.0 * problem.n_examples
 
     def zeros(self) -> Floats:
         return np.zeros(self.problem.dimension)
@@ -274,7 +282,7 @@ class ExampleSums:
         for count, i in enumerate(order.tolist(), visits):
             time = (delay + count) / n
             w = z / time if time > 0 else z
-            best = self.asking.best(self.problem, w, i)
+            best = best_output(self.problem, w, i, self.call)
             mistakes += best.cost(self.problem, w)
             self.sizes[best.row.indices] += np.abs(best.row.values)
             best.row.add_to(z, 0, -C)
@@ -283,14 +291,14 @@ class ExampleSums:
         return len(order), mistakes
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        return self.asking.primal(self.problem, w)
+        return objective_bound(self.problem, w, self.call)
 
     def unpacked(self, w: Floats) -> Floats:
         return w
 
 
 class Answer(NamedTuple):
-    """A smoothed maximum: the mean of psi and of its gradients, and whether k outputs sufficed."""
+    """A smoothed maximum, the means of psi and its gradients, and whether k outputs were enough."""
 
     value: float
     mean: float
@@ -298,36 +306,22 @@ class Answer(NamedTuple):
     exact: bool
 
 
-class Kept(NamedTuple):
-    """Fields of `Rows`, as checkpoints write them: a row for each example."""
-
-    indices: Ints
-    values: Floats
-    indptr: Ints
-
-
 class ExampleSmoothing:
-    """SVRG's and Casimir's backend: one smoothed maximum per call, in Python."""
+    """Full gradients and epochs with one smoothed maximum per call, in Python."""
 
-    resume_paths: ClassVar[tuple[str, ...]] = ("table", "met")
-
-    def __init__(self, problem: ExampleProblem, smoother: str, k: int):
-        self.problem, self.name, self.k = problem, smoother, k
-        self.smoother: Any = get_smoother(smoother)
+    def __init__(self, problem: ExampleProblem, settings: SmoothingSettings):
+        self.problem, self.name, self.k = problem, settings.smoother, settings.k
+        self.smoother: Smoother = get_smoother(settings.smoother)
         self.anchor: list[Rows] = []
-        self.table = Kept(*stacked([]))  # the same, where an epoch has renewed it
-        self.met = np.zeros((problem.n_examples, 5))  # loss, cost, omega, exact, doubt
+        # loss, cost, omega, whether it is exact, and rounding error of each example's last call
+        self.met = np.zeros((problem.n_examples, 5))
         self.sizes = self.zeros()
 
-    @staticmethod
-    def memory(problem: ExampleProblem, smoother: str, k: int) -> float:
-        """Ten weight vectors, and a row per example."""
-        n, entries = problem.n_examples, problem.row_entries
-        return float(8 * 10 * problem.dimension + 16.0 * k * entries * n + 400 * k * (n + 1))
-
-    @property
-    def lower_bound(self) -> float:
-        return self.problem.lower_bound
+    @classmethod
+    def memory(cls, problem: ExampleProblem, settings: SmoothingSettings) -> float:
+        """Return the bytes of ten weight vectors, and of k outputs per example."""
+        n, entries, k = problem.n_examples, problem.row_entries, settings.k
+        return 80.0 * problem.dimension + 16.0 * k * entries * n + 400.0 * k * (n + 1)
 
     def zeros(self) -> Floats:
         return np.zeros(self.problem.dimension)
@@ -339,7 +333,7 @@ class ExampleSmoothing:
         few = psi[: self.k if mu > 0 else 1]
         u = self.smoother.gradient(few, mu)
         enough = mu == 0 or len(psi) < asked or u[-1] == 0
-        if not enough and len(psi) > len(few):
+        if not enough and len(psi) > len(few) and isinstance(self.smoother, L2):
             enough = self.smoother.is_exact(few, float(psi[len(few)]), mu)
         value = self.smoother.value(few, mu)
         return Answer(value, float(u @ few), rows.combined(u), bool(enough))
@@ -351,7 +345,7 @@ class ExampleSmoothing:
         return self._smoothed(*self.problem.top_k(w, i, k), mu, k)
 
     def _answers(self, w: Floats, mu: float) -> list[Answer]:
-        """Of all examples; one output more than the k tells whether they were enough."""
+        """Return the smoothed maxima of all examples; output k + 1 shows whether k were enough."""
         if self.kind(mu) == "exp":
             return [self._answer(w, i, mu) for i in range(self.problem.n_examples)]
         k = self.k + 1 if mu > 0 else 1
@@ -368,13 +362,13 @@ class ExampleSmoothing:
         return self._summed()
 
     def _note(self, i: int, a: Answer, w: Floats) -> None:
-        """Remember what a call found, and by how much its cost may be wrong."""
+        """Store the result of a call, and the rounding error of its cost."""
         rounding_error = self.problem.cost_rounding_error(w, abs(a.value) + abs(a.mean), a.row)
         cost = a.mean - float(a.row.dot(w)[0])
         self.met[i] = a.value, cost, a.mean - a.value, a.exact, rounding_error
 
     def _summed(self) -> Pass:
-        """The distributions at the anchor, as a point of the dual."""
+        """Return the distributions at the anchor, as a point of the dual."""
         n = max(self.problem.n_examples, 1)
         gradient, sizes = self.zeros(), self.zeros()
         for row in self.anchor:
@@ -392,9 +386,6 @@ class ExampleSmoothing:
         average: bool, renew: bool = False,
     ) -> tuple[Floats, int]:  # fmt: skip
         w, total = w.copy(), self.zeros()
-        if renew and not self.anchor:
-            rows = Rows(*self.table)
-            self.anchor = [rows.row(i) for i in range(len(rows))]
         for i in order.tolist():
             answer, before = self._answer(w, i, mu), self.anchor[i]
             if renew:
@@ -405,8 +396,6 @@ class ExampleSmoothing:
             before.add_to(w, 0, step)
             if average:
                 total += w
-        if renew:
-            self.table = Kept(*stacked([(row.indices, row.values) for row in self.anchor]))
         return (total / len(order) if average and len(order) else w), len(order)
 
     def forget(self) -> None:

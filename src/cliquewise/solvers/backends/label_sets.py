@@ -1,13 +1,13 @@
-"""GDMM on sets of labels that all interact: only what is active is stored or looked at.
+"""GDMM on sets of labels that all interact: only active labels are stored and read.
 
-At each visit of an example the labels whose margin is violated most become active (Algorithm 3 of
-the paper), and its active labels and their pairs are updated. Pairs with a label that is not
-active have messages by rule, which are never stored.
+At each visit of an example the labels of largest margin violation become active (Algorithm 3 of
+gdmm), and its active labels and their pairs are updated. The messages of pairs with an inactive
+label follow from a rule and are not stored.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,60 +23,51 @@ from cliquewise.oracles.relaxed_label_sets import (
 from cliquewise.problems.label_sets import MultiLabelProblem
 from cliquewise.problems.rounding import SUM, UNIT, Bound, lowered
 from cliquewise.ragged import Floats, stretches
-from cliquewise.solvers.array_checks import MOST as MOST_COUNT
-from cliquewise.solvers.array_checks import ROUNDING, check, checked, number_of
-from cliquewise.solvers.base import Arrays, Info, State
+from cliquewise.solvers.array_checks import MAX_COUNT, ROUNDING, check, checked, number_of
+from cliquewise.solvers.backends.factors import SEARCHES, Factors, FactorSettings
+from cliquewise.solvers.base import Arrays, Info
 
-SEARCHES = ("sublinear", "full", "sampled")
-#: Labels, and pairs, that may join an example at one visit.
-MOST = 512
-#: Weights of pairs that count as zero in the search: a share of the gap per active label, and the
-#: largest.
+#: Largest number of labels, and of pairs, that may become active in an example at one visit.
+MAX_NEW = 512
+#: Pair weights below a threshold count as zero in the search: CUT times the gap per active label,
+#: at most COARSE.
 CUT, COARSE = 0.1, 0.01
-#: From one look to the next the gap should fall below this part of itself.
+#: Factor by which the gap should decrease between two certificates.
 SLOW = 0.8
-#: Share of the gap that is due to labels that are not active from which on the search looks at
-#: messages by rule.
-ALARM = 0.1
-#: Passes before that: at first the weights of pairs are large, and soon no more.
-PATIENCE = 10
-#: Multipliers of a pair that may be forgotten with it, in units of the weight that counts as zero.
+#: The search also reads messages by rule if inactive labels cause more than this share of the gap,
+#: but not in the first passes, when the weights of pairs are large for a short time.
+ALARM, ALARM_PASSES = 0.1, 10
+#: Largest multipliers of a pair that is removed, in units of the threshold of its weight.
 QUIET = 10.0
-#: The penalty at the start and at most, in units of C, and its growth.
-RHO, LARGEST, GROWTH = 0.3, 10.0, 1.5
-#: Passes between two looks, at least: a look costs as much as two thirds of a pass.
-PAUSE = 6
-#: Looks from one with fresh weights, and with both ways to repair, to the next.
-FRESH = 4
-#: How often a label's own belief counts beside those of its pairs when they are made to agree.
+#: Initial penalty, largest penalty (both in units of C), and factor of an increase.
+RHO, MAX_RHO, GROWTH = 0.3, 10.0, 1.5
+#: Least number of passes between two certificates; one costs two thirds of a pass.
+CHECK_PASSES = 6
+#: Every REFRESH-th certificate recomputes the weights and tries all repairs.
+REFRESH = 4
+#: Repairs: weights of a label's own belief in the mean with the beliefs of its pairs.
 WEIGHTS = (1.0, 1e6)
-#: Parts of the labels of which the sampled search looks at one.
+#: Parts of the labels, one of which the sampled search reads at a time.
 PARTS = 3
 
 
-class LabelSetFactors(State):
-    """Active labels of all examples, weights and what was proved about them."""
+class LabelSetFactors(Factors[MultiLabelProblem]):
+    """Active labels of all examples, and the weights of their beliefs."""
 
-    check_cost = 0.5
-    resume_paths: ClassVar[tuple[str, ...]] = (
-        "own", "outer", "next_look", "looks", "weight", "disagreement", "cut", "fineness",
-        "last_gap", "repair", "thorough",
-    )  # fmt: skip
-
-    def __init__(self, problem: MultiLabelProblem, solver: Any):
+    def __init__(self, problem: MultiLabelProblem, settings: FactorSettings):
         from cliquewise._kernels.label_sets.steps import start_at_truth
 
         self.problem = problem
-        self.search = SEARCHES.index(solver.factor_search)
-        self.parts, self.eta = solver.partition or PARTS, float(solver.eta)
-        automatic = isinstance(solver.rho, str)
-        self.adaptive = automatic if solver.adaptive is None else bool(solver.adaptive)
-        self.rho = RHO * problem.C if automatic else float(solver.rho)
+        self.search = SEARCHES.index(settings.factor_search)
+        self.parts, self.eta = settings.partition or PARTS, float(settings.eta)
+        rho, adaptive = settings.rho, settings.adaptive
+        self.adaptive = isinstance(rho, str) if adaptive is None else bool(adaptive)
+        self.rho = RHO * problem.C if isinstance(rho, str) else float(rho)
         start, label = problem.truth
         self.sets = empty_sets(np.diff(start))
         start_at_truth(self.sets, start, label)
         self.own = empty_weights(len(problem.used), problem.n_labels)
-        self.outer, self.next_look, self.looks = 0, 1, 0
+        self.outer, self.next_check, self.checks = 0, 1, 0
         self.weight = WEIGHTS[0]
         self.disagreement = float("nan")
         self.alarms = np.empty(0)
@@ -84,27 +75,30 @@ class LabelSetFactors(State):
         self.repair, self.thorough = 0.0, False
         self.refresh()
 
-    @staticmethod
-    def memory(problem: MultiLabelProblem) -> float:
-        """Weights four times; twice the true labels active and some more, thrice as arenas grow."""
+    @classmethod
+    def memory(cls, problem: MultiLabelProblem, settings: FactorSettings) -> float:
+        """Return the bytes of four copies of the weights, and of arenas for active labels.
+
+        Twice the true labels and some more are expected to be active; arenas grow in copies.
+        """
         n, labels = problem.n_examples, problem.n_labels
         active = np.minimum(2.0 * np.diff(problem.Y.indptr) + 16.0, labels)
         state = 13.0 * active.sum() + 24.0 * (active * (active - 1)).sum() + 48.0 * n
         return float(8.0 * (4 * labels * len(problem.used) + 5 * labels**2) + 3.0 * state)
 
-    @staticmethod
-    def refuses(problem: MultiLabelProblem, solver: Any) -> str | None:
-        """Step rules that would visit every pair of labels."""
-        if solver.step_rule in (None, "bgcd"):
+    @classmethod
+    def refuses(cls, problem: MultiLabelProblem, settings: FactorSettings) -> str | None:
+        """Reject step rules that would visit every pair of labels."""
+        if settings.step_rule in (None, "bgcd"):
             return None
         return (
-            f"with step_rule={solver.step_rule!r} would visit every pair of labels; use "
+            f"with step_rule={settings.step_rule!r} would visit every pair of labels; use "
             'step_rule="bgcd", or a graph of labels with fewer pairs'
         )
 
     @property
     def n_active(self) -> int:
-        """Active labels of all examples together."""
+        """Number of active labels of all examples together."""
         return int(self.sets.count[:, 0].sum())
 
     def refresh(self) -> None:
@@ -118,7 +112,7 @@ class LabelSetFactors(State):
 
         step = self.eta * self.rho
         return Plan(
-            self.problem.C, self.rho, step, 1.0, ROUNDS, SHARE, self.cut, MOST, self.search,
+            self.problem.C, self.rho, step, 1.0, ROUNDS, SHARE, self.cut, MAX_NEW, self.search,
             self.parts, self.thorough,
         )  # fmt: skip
 
@@ -134,36 +128,36 @@ class LabelSetFactors(State):
         )
         self.outer += 1
         proof = None
-        if self.outer == self.next_look:
-            fresh = self.looks % FRESH == 0
-            if fresh:
+        if self.outer == self.next_check:
+            thorough = self.checks % REFRESH == 0
+            if thorough:
                 self.refresh()
-            proof = self._prove(WEIGHTS if fresh else (self.weight,))
+            proof = self._prove(WEIGHTS if thorough else (self.weight,))
             self._adapt(proof.absolute_gap)
             tidy(self.own, self.sets, self.cut, QUIET * self.cut)
-            self.looks += 1
-            self.next_look = self.outer + min(max(PAUSE, self.outer // 4), 10)
+            self.checks += 1
+            self.next_check = self.outer + min(max(CHECK_PASSES, self.outer // 4), 10)
         return Info(1.0, visits, np.inf, proof)
 
     def _adapt(self, gap: float) -> None:
-        """How small a weight still counts; finer and finer if the gap hardly falls."""
+        """Choose the threshold of pair weights: lower it if the gap decreases slowly."""
         n = self.problem.n_examples
         if gap > SLOW * self.last_gap:
             self.fineness *= 0.5
         self.last_gap = gap
         self.cut = min(COARSE, CUT * self.fineness * gap * n / max(self.n_active, n))
         alarm = self.alarms.sum() / n > ALARM * gap
-        self.thorough = bool(alarm and self.outer >= PATIENCE)
+        self.thorough = bool(alarm and self.outer >= ALARM_PASSES)
         if self.adaptive and self.repair > 0.5 * gap:
-            self.rho = min(GROWTH * self.rho, LARGEST * self.problem.C)
+            self.rho = min(GROWTH * self.rho, MAX_RHO * self.problem.C)
 
-    # ---- what it proves
+    # ---- certificate
 
     def certify(self) -> Certificate:
         return self._prove(WEIGHTS)
 
     def _prove(self, weights: tuple[float, ...]) -> Certificate:
-        """With the better one of these ways to repair, which the state remembers."""
+        """Return a certificate by the best of some repairs, which the state remembers."""
         from cliquewise._kernels.label_sets.bounds import loss_bound
 
         problem = self.problem
@@ -188,9 +182,9 @@ class LabelSetFactors(State):
     def weights(self) -> Floats:
         return self.problem.pack(self.own.U, self.own.V)
 
-    # ---- from elsewhere
+    # ---- warm starts and checkpoints
 
-    def continue_from(self, warm: LabelSetFactors) -> None:
+    def continue_from(self, warm: Self) -> None:
         if not _fits(warm.sets, self.problem):
             raise DataError("a warm start needs the same rows with the same labels")
         self.sets = _copy(warm.sets)
@@ -212,7 +206,7 @@ def _copy(sets: Any) -> Any:
 
 
 def _checked_sets(arrays: Arrays, like: Any, problem: MultiLabelProblem) -> Any:
-    """Sets of a checkpoint whose arenas hold together, and whose truth is the problem's."""
+    """Return the sets of a checkpoint after checks of their arenas and their true labels."""
     n, k = problem.n_examples, problem.n_labels
     lengths: dict[str, int] = {}
     for name, others in (("label", ("truth", "p")), ("ends", ("pairs",))):
@@ -222,7 +216,7 @@ def _checked_sets(arrays: Arrays, like: Any, problem: MultiLabelProblem) -> Any:
     for name, part in like._asdict().items():
         shape = (lengths.get(name, len(part)), *part.shape[1:])
         low = 0 if name != "pairs" else -1e150
-        high = {"label": k - 1, "p": 1.0, "pairs": 1e150}.get(name, MOST_COUNT)
+        high = {"label": k - 1, "p": 1.0, "pairs": 1e150}.get(name, MAX_COUNT)
         parts[name] = checked(arrays, name, shape, part.dtype, low, high)
     sets = type(like)(**parts)
     for side, arena in enumerate((sets.label, sets.ends)):
@@ -251,7 +245,7 @@ def _checked_sets(arrays: Arrays, like: Any, problem: MultiLabelProblem) -> Any:
 
 
 def _places(sets: Any, side: int) -> Any:
-    """Places of all labels (0) or pairs (1) in their arena, by example."""
+    """Return the positions of all labels (0) or pairs (1) in their arena, by example."""
     return stretches(sets.start[:, side], sets.count[:, side])
 
 
@@ -270,12 +264,12 @@ def _fits(sets: Any, problem: MultiLabelProblem) -> bool:
 
 
 def squared_norm(w: Any) -> float:
-    """``||w||^2``: being off has minus the weights of being on; a pair is there once."""
+    """Return ``||w||^2``; V holds every pair twice, and U only the weights of being on."""
     return 2.0 * float(np.vdot(w.U, w.U)) + 0.5 * float(np.vdot(w.V, w.V))
 
 
 def _repaired_dual(problem: MultiLabelProblem, sets: Any, weight: float, w: Any) -> Bound:
-    """Dual value of beliefs that agree; ``w`` is overwritten."""
+    """Return the dual value of repaired beliefs; ``w`` is overwritten."""
     from cliquewise._kernels.label_sets.bounds import weights_of_sets
 
     n = max(problem.n_examples, 1)
@@ -283,6 +277,6 @@ def _repaired_dual(problem: MultiLabelProblem, sets: Any, weight: float, w: Any)
     active = int(sets.count.sum())
     penalty = 0.5 * problem.lam * squared_norm(w) * (1.0 + UNIT * (w.U.size + w.V.size))
     largest = np.append(np.abs(w.U).max(axis=1, initial=0.0), np.abs(w.V).max(initial=0.0))
-    # Being off has minus the weights of being on, so that a change of either counts twice.
+    # A label that is off has minus the weights of one that is on: changes count twice.
     sizes = 2.0 * problem.C * (n + SUM) * problem.sizes(cost)
     return lowered(cost / n, UNIT * active * cost / n, penalty, problem.lam, largest, sizes)

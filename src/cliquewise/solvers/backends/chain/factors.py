@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Self
 
 import numpy as np
 
@@ -14,38 +13,31 @@ from cliquewise.problems.rounding import UNIT, lowered
 from cliquewise.ragged import Floats
 from cliquewise.solvers.array_checks import check, number_of
 from cliquewise.solvers.backends.chain import active
-from cliquewise.solvers.base import Arrays, Info, State
+from cliquewise.solvers.backends.factors import RULES, SEARCHES, Factors, FactorSettings
+from cliquewise.solvers.base import Arrays, Info
 
-RULES = ("bcfw", "afw", "bgcd")
-SEARCHES = ("sublinear", "full", "sampled")
-#: Up to so many labels a whole Viterbi table is cheaper than a sparse one.
+#: Up to this number of labels a whole Viterbi table is faster than a sparse one.
 FEW_LABELS = 256
-#: Parts of the labels that the sampled search looks at one of.
+#: Parts of the labels, one of which the sampled search reads at a time.
 PARTS = 3
 
 
-class ChainFactors(State):
-    """Masses of active labels and pairs, multipliers, and the weights that the masses give."""
+class ChainFactors(Factors[ChainProblem]):
+    """Masses of active labels and pairs, multipliers, and the weights of the masses."""
 
-    resume_paths: ClassVar[tuple[str, ...]] = tuple(
-        f"sets.{field.name}" for field in fields(active.ActiveSets) if field.name != "chains"
-    )
-
-    def __init__(self, problem: ChainProblem, solver: Any):
-        self.problem = problem
-        self.rule = RULES.index(solver.step_rule or "bcfw")
-        self.search = SEARCHES.index(solver.factor_search)
-        sampled = solver.factor_search == "sampled"
-        self.parts = (solver.partition or PARTS) if sampled else 1
-        self.admit = solver.max_new_labels
-        self.eta, self.quiet = float(solver.eta), solver.shrink_below
-        self.adaptive = solver.adaptive is not False
-        self.sets = active.begin(problem, 1.0 if isinstance(solver.rho, str) else solver.rho)
+    def __init__(self, problem: ChainProblem, settings: FactorSettings):
+        self.problem, self.settings = problem, settings
+        self.rule = RULES.index(settings.step_rule or "bcfw")
+        self.search = SEARCHES.index(settings.factor_search)
+        sampled = settings.factor_search == "sampled"
+        self.parts = (settings.partition or PARTS) if sampled else 1
+        rho = settings.rho
+        self.sets = active.begin(problem, 1.0 if isinstance(rho, str) else rho)
         active.fill(problem, self.sets)
 
-    @staticmethod
-    def memory(problem: ChainProblem) -> float:
-        """Weights, tables of pairs, up to 24 active labels per token and as many pairs."""
+    @classmethod
+    def memory(cls, problem: ChainProblem, settings: FactorSettings) -> float:
+        """Return the bytes of weights, pair tables, and 24 active labels and pairs per token."""
         model, data = problem.model, problem.data
         k = model.n_labels
         weights = float(8 * problem.dimension + 26.0 * k * k)
@@ -54,21 +46,22 @@ class ChainFactors(State):
         lists = (140.0 * min(k, 24) + 700.0) * data.n_tokens
         return float(weights + per_attribute.sum() + lists + 100 * (len(data) + 1))
 
-    @staticmethod
-    def refuses(problem: ChainProblem, solver: Any) -> str | None:
-        """Forbidden transitions: edges could then not be rounded to agree with their tokens.
+    @classmethod
+    def refuses(cls, problem: ChainProblem, settings: FactorSettings) -> str | None:
+        """Reject forbidden transitions and costs.
 
-        And costs: the best label of thousands is found by its score alone.
+        With forbidden transitions, edges could not be repaired to agree with their tokens. With
+        costs, the best of thousands of labels could not be found by its score.
         """
         if len(problem.chains.costs):
-            return "counts wrong labels, and knows no other costs"
+            return "minimizes the number of wrong labels and supports no other costs"
         if len(problem.model.edge_allowed):
             return "cannot forbid transitions (a scheme or a mask)"
         return None
 
-    # ---- from elsewhere
+    # ---- warm starts and checkpoints
 
-    def continue_from(self, warm: ChainFactors) -> None:
+    def continue_from(self, warm: Self) -> None:
         arrays = warm.pack()
         if not active.continues(arrays, self.problem):
             raise DataError("a warm start needs the same labels and at least the same examples")
@@ -100,15 +93,16 @@ class ChainFactors(State):
         salt = int(rng.integers(1 << 30))
         limits = active.sequence_limits(state.chains)
         stats = np.zeros(kernels.N_STATS)
-        told = kernels.Pass(
-            self.problem.model.n_labels, state.rho, self.eta, self.rule, self.search, self.parts,
-            salt, self.admit, self.quiet * state.violations,
+        plan = kernels.Pass(
+            self.problem.model.n_labels, state.rho, float(self.settings.eta), self.rule,
+            self.search, self.parts, salt, self.settings.max_new_labels,
+            self.settings.shrink_below * state.violations,
         )  # fmt: skip
         at = 0
         while at < n:
             at += run_pass(
                 state.chains, state.rows, state.table, state.support, state.pairs, state.masses,
-                order[at:], state.schedule, told, stats,
+                order[at:], state.schedule, plan, stats,
             )  # fmt: skip
             if at < n or stats[kernels.FULL]:
                 active.grow(state, *limits)
@@ -119,12 +113,12 @@ class ChainFactors(State):
                 state.violations[which] = stats[gap] / stats[mass]
         state.work += 0.2 * (float(stats[kernels.WORK]) - state.work)
         state.disagreement = float(stats[kernels.RESIDUAL])
-        if self.adaptive and state.passes % 3 == 0:
+        if self.settings.adaptive is not False and state.passes % 3 == 0:
             self._balance(stats)
         return Info(1.0, int(stats[kernels.SEARCHES]), self._estimate(stats))
 
     def _balance(self, stats: Floats) -> None:
-        """Raise rho where tokens and edges disagree, lower it where they move too little."""
+        """Increase rho if tokens and edges disagree, decrease it if they move too little."""
         from cliquewise._kernels.gdmm import messages as kernels
 
         state, tiny = self.sets, 1e-300
@@ -136,7 +130,7 @@ class ChainFactors(State):
             state.rho = max(state.rho / 1.5, 1e-6)
 
     def _estimate(self, stats: Floats) -> float:
-        """Gaps of the factors and what their disagreement is worth, in terms of the last primal."""
+        """Return the gaps of the factors and of their disagreement, relative to the last primal."""
         from cliquewise._kernels.gdmm import messages as kernels
 
         state, problem = self.sets, self.problem
@@ -150,19 +144,19 @@ class ChainFactors(State):
 
     @property
     def check_cost(self) -> float:
-        """By what was read: a certificate searches every token, a pass only some.
+        """Cost of a certificate in passes, by the numbers read: it searches every token.
 
-        More than that, as it also makes all weights afresh (measured: a third to a half of it).
+        The factor 2.5 includes the recomputation of all weights (measured: a third to a half).
         """
         return max(1.0, 2.5 * self.sets.check_work / max(self.sets.work, 1.0))
 
-    # ---- what it proves
+    # ---- certificate
 
     def certify(self) -> Certificate:
-        """The primal of the weights by exact Viterbi, and the dual of the repaired masses.
+        """Return the primal of the weights by exact Viterbi, and the dual of the repaired masses.
 
-        Both in float64 from the masses. The truth is a dual point, too, so that the best of the
-        line from it through the repaired masses counts.
+        Both are computed in float64 from the masses. The truth is also a dual point, so the best
+        point between it and the repaired masses counts.
         """
         from cliquewise._kernels.gdmm.repair import repaired_pairs, wrong_mass
         from cliquewise._kernels.gdmm.rows import squared_norm
@@ -192,7 +186,7 @@ class ChainFactors(State):
         return Certificate(state.primal, bound.value, "exact", bound.rounding)
 
     def _summands(self, wrong: float, entries: float) -> Floats:
-        """As the problem's, with what masses miss or exceed that should sum to ``C c_i``."""
+        """Return the problem's scale, plus the error of masses that should sum to ``C c_i``."""
         problem, state = self.problem, self.sets
         total = active.token_masses(state)
         wanted = np.repeat(state.masses, np.diff(state.chains.offsets))
@@ -203,7 +197,7 @@ class ChainFactors(State):
         return drift + problem.weight_error_scale_for(wrong, problem.additions(most, entries))
 
     def _losses(self) -> Floats:
-        """Loss of every example, by the Viterbi that suits the number of labels."""
+        """Return the loss of every example, by the Viterbi that suits the number of labels."""
         from cliquewise._kernels.gdmm.viterbi import sparse_losses
 
         problem, state = self.problem, self.sets

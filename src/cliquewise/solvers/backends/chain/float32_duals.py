@@ -1,8 +1,8 @@
-"""SDCA's blocks on chains in single precision: half the memory, and certificates in double.
+"""SDCA on chains in single precision: half the memory, and certificates in double precision.
 
-A distribution is what its scores say, and these are exact numbers whatever their type: so weights,
-marginals and entropies are computed from them anew in float64, some sequences at a time, for every
-certificate. What rounding does to the marginals and weights of the visits costs steps, not truth.
+The scores define a distribution, and they are exact numbers in any type. For every certificate,
+weights, marginals and entropies are recomputed from them in float64, some sequences at a time.
+Rounding errors in the visits may cost more steps, but do not affect certificates.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from cliquewise.problems.rounding import Bound
 from cliquewise.solvers.backends.chain.duals import ChainDuals, between
 
 #: Tokens whose distributions are in memory in double precision at a time.
-TOKENS = 1 << 14
+SECTION_TOKENS = 1 << 14
 
 
-class SingleDuals(ChainDuals):
-    """Dual distributions of all sequences and the weights they give, in float32."""
+class Float32Duals(ChainDuals):
+    """Dual distributions of all sequences and their weights, in float32."""
 
-    number: ClassVar[Any] = np.float32
-    rounding: ClassVar[float] = 1e-3
+    dtype: ClassVar[type[np.floating]] = np.float32
 
-    _proved: Bound
+    _proven: Bound
 
     def refresh(self) -> None:
         from cliquewise._kernels.chain import sdca
 
-        self._draw_anew()
+        self._rebuild_trees()
         problem, w = self.problem, self.form.zeros()
         entropy, sizes, largest = np.zeros((3, problem.n_examples))
         masses: list[tuple[float, float]] = [(0.0, 0.0)]
@@ -56,19 +55,19 @@ class SingleDuals(ChainDuals):
         self.w[:] = w
         w *= self.gamma
         wrong, cost = (fsum(parts) for parts in zip(*masses, strict=True))
-        self._proved = self._bound(largest, (entropy, sizes), (wrong, cost), w)
+        self._proven = self._bound(largest, (entropy, sizes), (wrong, cost), w)
 
     def bound(self) -> Bound:
-        return self._proved
+        return self._proven
 
     def _sections(self) -> list[int]:
-        """Where to cut the sequences, so that few are in memory in double precision."""
+        """Return where to cut the sequences, so that few are in memory in double precision."""
         offsets, n = self.problem.data.offsets, self.problem.n_examples
-        marks = np.searchsorted(offsets, np.arange(TOKENS, offsets[-1], TOKENS))
+        marks = np.searchsorted(offsets, np.arange(SECTION_TOKENS, offsets[-1], SECTION_TOKENS))
         return sorted({0, *marks.tolist(), n})
 
     def _doubled(self, first: int, last: int) -> tuple[Any, Any]:
-        """Some of the sequences and the scores of their distributions in float64."""
+        """Return some of the sequences and the scores of their distributions in float64."""
         chains, duals, offsets = self.problem.chains, self.arrays, self.problem.chains.offsets
         tokens = slice(offsets[first], offsets[last])
         rows = duals.edge_row[first:last]

@@ -1,8 +1,8 @@
-"""SDCA on chains in several threads: who visits which sequences, and who has copies of what.
+"""SDCA on chains in several threads: the partition of the sequences, and copies of weights.
 
-See ``_kernels/chain/threads.py``. Threads race for rare weights alone. An update of one may be
-lost, and the weights then are not quite those of the duals; these give them afresh every few
-passes and for every certificate, which is as true as that of one thread.
+See ``_kernels/chain/threads.py``. Only rare weights are updated without locks (Hogwild). An update
+may be lost; the weights are recomputed from the duals every few epochs and for every certificate,
+so certificates are as valid as with one thread.
 """
 
 from __future__ import annotations
@@ -17,41 +17,42 @@ from cliquewise.models.thread_local_weights import Copies
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats, Ints
 
-#: Fewest sequences of a thread, and least work (products of numbers) in its part of a pass, some
-#: milliseconds: it would have done all before the others have begun.
-LEAST, LEAST_WORK = 16, 2e6
-#: Bytes of a thread's copies: they stay in the cache next to its processor.
-COPIES = 1 << 18
-#: Rows are copied if they occur, on average, once in this many sequences.
+#: Minimum sequences of a thread, and minimum multiplications per epoch (some milliseconds): with
+#: less work, threads would not pay off.
+MIN_SEQUENCES, MIN_WORK = 16, 2e6
+#: Bytes of a thread's copies of weights; they fit into the L2 cache.
+COPY_BYTES = 1 << 18
+#: Rows of weights are copied if they occur, on average, once in this many sequences.
 FREQUENT = 50
-#: How often, about, a thread meets a row from one exchange of its copies to the next.
+#: Visits of a row by a thread, about, between two exchanges of its copies.
 MEETINGS = 2
-#: More threads know too little of each other: on 16 processors 8 of them need 12 passes where one
-#: needs 9 (CoNLL-2000; 26 on CoNLL-2003), and 16 are slower than one (`benchmarks.threads`).
-MOST = 4
-#: Passes after which the weights are made afresh from the duals, which takes half a pass.
-FRESH = 8
-#: A dual value that is lower by this much, by bytes of its numbers, is no matter of rounding.
-FALL = {4: 1e-5, 8: 1e-11}
+#: Maximum number of threads. With more, the copies are too old: on 16 cores, 8 threads need 12
+#: epochs where one needs 9 (CoNLL-2000; 26 on CoNLL-2003), and 16 are slower than one
+#: (`benchmarks.threads`).
+MAX_THREADS = 4
+#: Epochs after which the weights are recomputed from the duals, which takes half an epoch.
+REFRESH_EPOCHS = 8
+#: Relative decrease of the dual value that is not a rounding error, by bytes per number.
+DECREASE = {4: 1e-5, 8: 1e-11}
 
 
 def threads_of(problem: ChainProblem) -> int:
-    """How many threads have enough to do."""
+    """Return the number of threads that have enough work."""
     k = problem.model.n_labels
     work = k * len(problem.chains.indices) + k * k * problem.data.n_tokens
-    enough = min(problem.n_examples // LEAST, int(work / LEAST_WORK))
-    return max(1, min(problem.n_jobs, enough, MOST))
+    enough = min(problem.n_examples // MIN_SEQUENCES, int(work / MIN_WORK))
+    return max(1, min(problem.n_jobs, enough, MAX_THREADS))
 
 
 def bytes_of(problem: ChainProblem) -> float:
-    """Memory that threads take: the attributes once more, and three sets of copies for each."""
+    """Return the bytes that threads take: the attributes again, and three sets of copies each."""
     jobs = threads_of(problem)
-    copies = COPIES + 8.0 * problem.model.n_labels**2
+    copies = COPY_BYTES + 8.0 * problem.model.n_labels**2
     return 0.0 if jobs == 1 else problem.chains.indices.nbytes + 3.0 * jobs * copies
 
 
-def alone(problem: ChainProblem) -> Any:
-    """The part of a thread that is the only one."""
+def single_part(problem: ChainProblem) -> Any:
+    """Return the part of a single thread, which has all sequences."""
     from cliquewise._kernels.chain.threads import Part
 
     none = np.empty(0, dtype=np.int64)
@@ -61,7 +62,7 @@ def alone(problem: ChainProblem) -> Any:
 
 
 class ThreadPartition:
-    """The sequences, dealt to threads, and their copies of weights.
+    """The sequences, distributed among threads, and the threads' copies of weights.
 
     Attributes
     ----------
@@ -70,17 +71,17 @@ class ThreadPartition:
     members : list of int arrays
         The sequences of each thread.
     visits : int
-        Since the weights were made afresh.
+        Visits since the weights were recomputed.
     """
 
-    def __init__(self, problem: ChainProblem, jobs: int, number: Any = np.float64):
+    def __init__(self, problem: ChainProblem, jobs: int, dtype: type[np.floating] = np.float64):
         from cliquewise._kernels.chain.threads import Part
 
         self.problem = problem
-        self.owner = dealt(problem.data.lengths, jobs)
+        self.owner = distribute(problem.data.lengths, jobs)
         self.members = [np.flatnonzero(self.owner == part) for part in range(jobs)]
-        rows, tier = frequent(problem)
-        self.copies = Copies(problem.form, rows, self.members, number)
+        rows, tier = frequent_rows(problem)
+        self.copies = Copies(problem.form, rows, self.members, dtype)
         self.w = self.copies.w
         place = np.empty(problem.n_examples, dtype=np.int64)
         for members in self.members:
@@ -101,13 +102,13 @@ class ThreadPartition:
     def visit(
         self, order: Ints, uniforms: Floats, work: Callable[[Any, Any, Any, Any, Any], int]
     ) -> int:
-        """Have every thread do ``work(number, chains, order, uniforms, part)``; sums what it says.
+        """Run ``work(number, chains, order, uniforms, part)`` in every thread; add the results.
 
-        Sequences that are to be drawn (-1) are shared equally.
+        Visits whose sequence the kernel samples (-1) are divided equally.
         """
         owner = np.where(order < 0, 0, self.owner[order])
-        drawn = np.flatnonzero(order < 0)
-        owner[drawn] = np.arange(len(drawn)) % len(self.parts)
+        sampled = np.flatnonzero(order < 0)
+        owner[sampled] = np.arange(len(sampled)) % len(self.parts)
         now = self.copies.spread()
         self.added[:] = 0.0
         self.added[0] = now
@@ -126,32 +127,32 @@ class ThreadPartition:
 
     @property
     def needs_refresh(self) -> bool:
-        """Whether, every few passes, lost updates are to be made up for."""
-        return bool(self.visits >= FRESH * self.problem.n_examples)
+        """Whether lost updates have to be repaired now."""
+        return bool(self.visits >= REFRESH_EPOCHS * self.problem.n_examples)
 
     def should_drop_threads(self, dual: float, gamma: float) -> bool:
-        """Whether the dual value has fallen though threads exchange copies at every visit.
+        """Return whether the dual value decreased although threads exchange copies at every visit.
 
-        They do so twice as often whenever it falls, which only a thread that does not know what
-        the others do can make it.
+        Each time it decreases, threads exchange copies twice as often: only outdated copies can
+        make it decrease.
         """
         before, self.reached = self.reached, (gamma, dual)
-        fall = FALL[self.w.itemsize] * (1.0 + abs(dual))
-        if gamma != before[0] or dual >= before[1] - fall:
+        decrease = DECREASE[self.w.itemsize] * (1.0 + abs(dual))
+        if gamma != before[0] or dual >= before[1] - decrease:
             return False
         every = self.parts[0].every
         self.parts = [part._replace(every=max(every // 2, 1)) for part in self.parts]
         return bool(every == 1)
 
 
-def dealt(lengths: Ints, jobs: int) -> Ints:
-    """A thread for each sequence: each gets as many, and as long ones, as any other.
+def distribute(lengths: Ints, jobs: int) -> Ints:
+    """Return a thread for each sequence; all get as many sequences of about the same lengths.
 
-    By chance and not in order, so that what is hard in the data is shared, too.
+    The distribution is random, so that difficult regions of the data are shared as well.
 
     Examples
     --------
-    >>> float(np.bincount(dealt(np.array([9, 1, 9, 1, 5]), 2), [9, 1, 9, 1, 5]).max())
+    >>> float(np.bincount(distribute(np.array([9, 1, 9, 1, 5]), 2), [9, 1, 9, 1, 5]).max())
     15.0
     """
     rng, n = np.random.default_rng(0), len(lengths)
@@ -163,15 +164,15 @@ def dealt(lengths: Ints, jobs: int) -> Ints:
     return owner
 
 
-def frequent(problem: ChainProblem) -> tuple[Ints, Ints]:
-    """The attributes that most visits meet, the rarest first, and the tier of each.
+def frequent_rows(problem: ChainProblem) -> tuple[Ints, Ints]:
+    """Return the most frequent attributes, the rarest first, and the tier of each.
 
-    As many as copies of their weights have room. A sequence has those of tier t with a chance of
-    at least two to the power of -t.
+    There are as many as COPY_BYTES can hold. A sequence has an attribute of tier t with
+    probability at least 2^-t.
     """
     counts = problem.features.counts[: problem.model.n_attributes] / problem.n_examples
     often = np.flatnonzero(counts * FREQUENT > 1)
     often = often[np.argsort(counts[often], kind="stable")]
     k = problem.model.n_labels
-    often = often[max(len(often) - max(COPIES // (8 * k) - k, 0), 0) :]
+    often = often[max(len(often) - max(COPY_BYTES // (8 * k) - k, 0), 0) :]
     return often, np.ceil(-np.log2(np.minimum(counts[often], 1.0))).astype(np.int64)

@@ -1,11 +1,11 @@
-"""BCFW's blocks on chains: segments of wrong labels, whose weights are those of labelings.
+"""BCFW on chains: combinations of labelings, stored as segments of wrong labels.
 
 See ``_kernels/chain/bcfw.py``.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from cliquewise.models.sparse_transitions import links_of_pairs, may_be_sparse
 from cliquewise.problems.chain import WORK, ChainProblem
 from cliquewise.problems.rounding import SUM, UNIT, Bound
 from cliquewise.ragged import Floats, Ints, stretches
-from cliquewise.solvers.array_checks import MOST, check, checked, owners
+from cliquewise.solvers.array_checks import MAX_COUNT, check, checked, owners
+from cliquewise.solvers.backends.base import CombinationSettings, Defaults
 from cliquewise.solvers.base import Arrays
 
 #: Arrays of the pool with one entry per segment.
@@ -22,32 +23,26 @@ PER_SEGMENT = ("next", "start", "begin", "length", "alpha", "norm", "idle")
 
 
 class ChainSegments:
-    """Convex combinations of labelings, one per sequence, and the weights they give."""
+    """Convex combinations of labelings, one per sequence, and their weights."""
 
-    draws: ClassVar[bool] = True
-    unproved: ClassVar[float] = 0.0  # its oracle is exact
-    resume_paths: ClassVar[tuple[str, ...]] = ("w", "pool")
-    cached_passes: ClassVar[int] = 10
-    inner_rounds: ClassVar[int] = 2
-    max_outputs: ClassVar[int] = 200
-    average: ClassVar[bool] = True
+    samples_by_gap: ClassVar[bool] = True
+    defaults: ClassVar[Defaults] = Defaults(
+        cached_passes=10, inner_rounds=2, max_outputs=200, average=True
+    )
 
-    def __init__(self, problem: ChainProblem, solver: Any):
-        self.problem, self.form = problem, problem.form
-        self.by_segments = solver.step_rule == "segments"
-        self.rounds = solver.setting("inner_rounds", self)
-        self.most = solver.setting("max_outputs", self)
-        self.leaves = _leaves(problem.n_examples) if solver.sampling == "gap" else 0
+    def __init__(self, problem: ChainProblem, settings: CombinationSettings):
+        self.problem, self.form, self.settings = problem, problem.form, settings
+        self.leaves = _leaves(problem.n_examples) if settings.by_gap else 0
         self.pool = self._empty(0, 0)
         self.w, self.direction = self.form.zeros(), self.form.zeros()
-        self.links: Any = None  # pairs of labels that have a transition weight, if few of many do
-        self.wrong = self.cost = 0.0  # expected wrong labels, weighted, and what they cost
+        self.links: Any = None  # label pairs that have a transition weight, if they are few
+        self.wrong = self.cost = 0.0  # weighted expected number of wrong labels, and their cost
 
-    @staticmethod
-    def memory(problem: ChainProblem, solver: Any) -> float:
-        """Five weight vectors; eight segments per token, twice while their pool grows."""
-        data, most = problem.data, solver.setting("max_outputs", ChainSegments)
-        segments = np.minimum(8 * data.lengths + 4, most).sum()
+    @classmethod
+    def memory(cls, problem: ChainProblem, settings: CombinationSettings) -> float:
+        """Return the bytes of five weight vectors, and of eight segments per token, twice."""
+        data = problem.data
+        segments = np.minimum(8 * data.lengths + 4, settings.max_outputs).sum()
         return float(40.0 * problem.form.size + 140.0 * segments + 100.0 * (len(data) + 1))
 
     def _empty(self, n_segments: int, n_labels: int) -> Any:
@@ -63,12 +58,17 @@ class ChainSegments:
 
     @property
     def gaps(self) -> Floats:
-        """What each example's gap was when it was last visited."""
+        """The gap of each example when it was last visited."""
         return self.pool.gaps  # type: ignore[no-any-return]
 
-    # ---- from elsewhere
+    @property
+    def unproven(self) -> float:
+        """Zero: the oracle is exact."""
+        return 0.0
 
-    def continue_from(self, warm: ChainSegments) -> None:
+    # ---- warm starts and checkpoints
+
+    def continue_from(self, warm: Self) -> None:
         old, new = warm.form.chains, self.form.chains
         n, tokens = len(old.offsets), len(old.labels)
         same = (
@@ -93,7 +93,7 @@ class ChainSegments:
         }  # fmt: skip
 
     def unpack(self, arrays: Arrays, first: int | None = None) -> None:
-        """``first``: only so many examples are there."""
+        """Take the variables of the ``first`` examples, or of all."""
         data = self.problem.data
         n = len(data) if first is None else first
         offsets = checked(arrays, "offsets", (n + 1,), np.int64)
@@ -105,7 +105,7 @@ class ChainSegments:
         for name in PER_SEGMENT:
             target = getattr(pool, name)
             low = -1 if name == "next" else 0
-            target[:] = checked(arrays, name, (size,), target.dtype, low, MOST)
+            target[:] = checked(arrays, name, (size,), target.dtype, low, MAX_COUNT)
         pool.labels[:], pool.used[:] = labels, (size, len(labels))
         pool.head[:n] = checked(arrays, "head", (n,), np.int64)
         pool.gaps[:n] = checked(arrays, "gaps", (n,), low=0.0)
@@ -113,11 +113,11 @@ class ChainSegments:
         self.pool = pool
 
     def _check_segments(self, pool: Any) -> None:
-        """Segments lie within their sequences; their labels are wrong, and possible there."""
+        """Raise an error for segments outside their sequences, or with labels impossible there."""
         chains, owner = self.form.chains, owners(pool.head, pool.next)
         kept = np.flatnonzero(owner >= 0)
         counts = np.bincount(owner[kept], minlength=1)
-        check(counts <= self.most, "it has more segments than max_outputs")
+        check(counts <= self.settings.max_outputs, "it has more segments than max_outputs")
         begin, length = pool.begin[kept], pool.length[kept]
         first, last = chains.offsets[owner[kept]], chains.offsets[owner[kept] + 1]
         check((length >= 1) & (begin + length <= last - first), "its segments lie outside")
@@ -132,7 +132,7 @@ class ChainSegments:
             check(chains.edge_allowed[left, right], "its segments are not allowed")
 
     def _pairs(self, pool: Any, kept: Ints, owner: Ints) -> tuple[Ints, Ints]:
-        """Adjacent labels of the segments ``kept``, true ones beside them included."""
+        """Return the adjacent labels of the segments ``kept``, with their true neighbors."""
         chains = self.form.chains
         begin, length, truth = pool.begin[kept], pool.length[kept], chains.labels
         first, last = chains.offsets[owner], chains.offsets[owner + 1]
@@ -146,7 +146,7 @@ class ChainSegments:
         )
 
     def _link(self) -> None:
-        """List the pairs of labels that the truth and the segments have."""
+        """List the label pairs of the truth and of the segments."""
         if not may_be_sparse(self.problem.model):
             return
         pool, at = self.pool, self.problem.data.followers
@@ -161,7 +161,7 @@ class ChainSegments:
 
     @property
     def max_step_examples(self) -> int:
-        """Sequences whose searches take about two seconds."""
+        """Number of sequences whose visits take about two seconds."""
         if self.links is None:
             return self.problem.max_step_examples
         chains, n = self.form.chains, self.problem.n_examples
@@ -169,7 +169,7 @@ class ChainSegments:
         work = self.problem.model.n_labels * per_label + n * int(self.links.count.sum())
         return -(-n // (1 + work // WORK))
 
-    # ---- the algorithm's questions
+    # ---- steps
 
     def refresh(self) -> float:
         from cliquewise._kernels.chain.segments import weights_of_segments
@@ -186,11 +186,12 @@ class ChainSegments:
     def bound(self) -> Bound:
         problem, pool, n = self.problem, self.pool, max(self.problem.n_examples, 1)
         used = int(pool.used[0])
-        # A segment is added with its own labels and the true ones; edges have one token more.
+        # A segment is added with its own labels and the true ones; it has one more edge than
+        # tokens.
         total = 2.0 * float(pool.length[:used].sum() + used)
         rounding_error = UNIT * (total + SUM) * self.cost / n
         weight_error_scale = problem.weight_error_scale_for(
-            self.wrong, problem.additions(2.0 * self.most, total)
+            self.wrong, problem.additions(2.0 * self.settings.max_outputs, total)
         )
         return problem.bound(self.cost / n, self.w, rounding_error, weight_error_scale)
 
@@ -201,14 +202,15 @@ class ChainSegments:
         return self._epoch(order, np.empty(len(order)), False)[1]
 
     def _epoch(self, order: Ints, uniforms: Floats, exact: bool) -> tuple[int, float]:
-        """Visits in the given order, with a larger pool whenever it is full."""
+        """Make visits in the given order; enlarge the pool whenever it is full."""
         from cliquewise._kernels.chain.bcfw import epoch
 
         calls, rise = 0, 0.0
         while len(order):
             done, asked, gained = epoch(
                 self.form.chains, self.pool, self.links, self.w, self.direction, self.problem.C,
-                order, uniforms, exact, self.by_segments, self.most, self.rounds,
+                order, uniforms, exact, self.settings.segments, self.settings.max_outputs,
+                self.settings.inner_rounds,
             )  # fmt: skip
             calls, rise = calls + asked, rise + gained
             order, uniforms = order[done:], uniforms[done:]
@@ -218,7 +220,7 @@ class ChainSegments:
                 self.pool = _grown(self.pool, int(self.problem.data.lengths.max()))
         return calls, rise
 
-    def end_pass(self) -> bool:
+    def end_epoch(self) -> bool:
         return False
 
     def primal(self, w: Floats) -> tuple[float, bool]:
@@ -233,7 +235,7 @@ def _leaves(n: int) -> int:
 
 
 def _grown(pool: Any, longest: int) -> Any:
-    """The same segments in a pool with room for more (half as many again)."""
+    """Return the same segments in a pool that is half as large again."""
 
     def longer(array: Any, more: int) -> Any:
         return np.concatenate([array, np.zeros(more, dtype=array.dtype)])

@@ -1,17 +1,17 @@
-"""SDCA's blocks on chains that lie on disk: the dual distributions lie there, too.
+"""SDCA on chains on disk: the dual distributions are on disk as well.
 
-One part of the examples is in memory at a time. Parts are drawn anew in every pass, of chunks that
-lie together: with the same examples together in every pass, what all share (an intercept,
-transitions) is found slowly. On generated sentences (``benchmarks/shards.py``, 15 parts) the gap
-falls ten times in a pass with parts drawn anew, as with examples in any order, and twice with
-parts that stay. What a certificate adds up is added up part by part, so that it is as exact as
-ever.
+One part of the examples is in memory at a time. Each epoch composes its parts at random, of chunks
+that are contiguous on disk. With the same parts in every epoch, weights that all examples share
+(intercept, transitions) would converge slowly: on generated sentences (``benchmarks/shards.py``, 15
+parts) the gap falls by a factor of ten per epoch with random parts, as with examples in any
+order, and by a factor of two with fixed parts. Certificates add up the sums of all parts, so they
+are as exact as in memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.problems.shards import ShardedChainProblem
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.array_checks import number_of
+from cliquewise.solvers.backends.base import DualSettings
 from cliquewise.solvers.backends.chain.dual_store import DualStore
 from cliquewise.solvers.backends.chain.duals import ChainDuals, Totals
 from cliquewise.solvers.base import Arrays
@@ -28,12 +29,12 @@ from cliquewise.solvers.sampling import Order
 
 @dataclass
 class ShardWalk(Order):
-    """Which chunks come next, and which of their examples, numbered as they are read."""
+    """The order of chunks, and of their examples, numbered in the order of reading."""
 
     cuts: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     parts: int = 1
-    chunks: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # under way
-    left: list[Ints] = field(default_factory=list)  # still to come in this pass
+    chunks: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # that are in memory
+    left: list[Ints] = field(default_factory=list)  # parts of this epoch that are still to come
 
     def next(
         self,
@@ -44,7 +45,7 @@ class ShardWalk(Order):
         uniform_share: float = 0.2,
         gaps: Floats | None = None,
     ) -> Ints:
-        """As many visits to the next part as it has examples, or fewer where gaps are small."""
+        """Return as many visits to the next part as it has examples, or fewer if gaps are small."""
         if not self.left:
             chunks = np.arange(len(self.cuts) - 1)
             if sampling != "cyclic":
@@ -61,57 +62,56 @@ class ShardWalk(Order):
         else:
             order = rng.permutation(count)
         if sampling == "gap" and not is_first and gaps is not None:
-            # At most once: the gap of an example is small right after its visit, which nothing
-            # knows before the next one. Drawn again and again, few would take half of the visits.
+            # At most once each: the stored gap of an example is only updated by its next visit,
+            # so with replacement a few examples would take half of the visits.
             mean = float(gaps.mean())
             share = uniform_share + (1 - uniform_share) * gaps[examples] / mean if mean else 1.0
             order = order[(rng.random(count) < share)[order]]
         self.visits += len(order)
         return order
 
-    def ends_pass(self, n: int, count: int) -> bool:
-        """Whether all parts had their turn."""
+    def ends_epoch(self, n: int, count: int) -> bool:
+        """Whether all parts were visited."""
         return not self.left
 
-    is_due = ends_pass
+    is_due = ends_epoch
 
 
 class ShardedDuals:
-    """Dual distributions of all sequences in files, and the weights they give."""
+    """Dual distributions of all sequences in files, and their weights in memory."""
 
-    draws: ClassVar[bool] = False
-    resume_paths: ClassVar[tuple[str, ...]] = ()
+    samples_by_gap: ClassVar[bool] = False
 
-    def __init__(self, problem: ShardedChainProblem, start: float, gamma: float, by_gap: bool):
-        self.problem, self.start, self.gamma = problem, start, gamma
+    def __init__(self, problem: ShardedChainProblem, settings: DualSettings):
+        self.problem, self.start, self.gamma = problem, settings.start, settings.gamma
         self.w = problem.form.zeros()
         self.store = DualStore(problem)
-        self.seen: list[Totals] = []  # of the parts of the pass under way, or of all
+        self.seen: list[Totals] = []  # of the parts visited in this epoch, or of all
         self.ready = problem.resume and self.store.found
         self.walk = ShardWalk(cuts=problem.chunks_at, parts=len(problem))
 
     def order(self) -> Order:
-        """The order of visits of a run."""
+        """Return the order of visits of a run."""
         return self.walk
 
-    @staticmethod
-    def memory(problem: ShardedChainProblem) -> float:
-        """The largest part (its features are completed), and some weight vectors."""
+    @classmethod
+    def memory(cls, problem: ShardedChainProblem, settings: DualSettings) -> float:
+        """Return the bytes of the largest part with its features, and of some weight vectors."""
         return 3.0 * problem.part_bytes + 8.0 * 4 * problem.form.size
 
     @property
     def gaps(self) -> Floats:
-        """What each example's gap was when it was last visited."""
+        """The gap of each example when it was last visited."""
         return self.store.gaps()
 
     def _open(self, part: int, w: Floats) -> ChainDuals:
         problem = self.problem.open(part)
         return ChainDuals.over(problem, self.store.part(part), w, self.gamma)
 
-    # ---- from elsewhere
+    # ---- warm starts and checkpoints
 
-    def continue_from(self, warm: ShardedDuals) -> None:
-        """Those on disk are taken as they are."""
+    def continue_from(self, warm: Self) -> None:
+        """Use the distributions on disk."""
         if warm.store.folder != self.store.folder or not self.store.found:
             raise DataError("a warm start needs the same folder of shards")
         self.ready = True
@@ -127,13 +127,13 @@ class ShardedDuals:
             self.gamma = number_of(arrays, "gamma")
 
     def infer(self) -> None:
-        """Marginals from the scores, whatever an interrupted visit left behind."""
+        """Compute marginals from the scores; an interrupted visit may leave inconsistent ones."""
         for part in range(len(self.problem)):
             self._open(part, self.w).infer()
         self.ready = True
 
     def _begin(self) -> None:
-        """Distributions close to the truth."""
+        """Set the distributions close to the truth, unless there are some on disk."""
         if self.ready:
             self.infer()
             return
@@ -142,7 +142,7 @@ class ShardedDuals:
             self._open(part, self.w).begin(self.start)
         self.ready = True
 
-    # ---- the algorithm's questions
+    # ---- steps
 
     def refresh(self) -> None:
         if not self.seen:
@@ -180,7 +180,7 @@ class ShardedDuals:
         return total.cost / n - penalty, total.entropy / n
 
     def watch(self, dual: float) -> None:
-        pass  # one thread, whose steps never fall
+        pass  # one thread: the dual value does not decrease
 
     def bound(self) -> Bound:
         problem, n = self.problem, max(self.problem.n_examples, 1)
@@ -199,7 +199,7 @@ class ShardedDuals:
         if problem.loss != "log":
             depth = problem.cache.n_tokens + deepest
             linear, rounding_error = cost / n, UNIT * depth * cost / n
-        # Transitions are added up within each sequence first; the sums of parts at the end.
+        # Transitions are added up within each sequence first, and the sums of parts at the end.
         additions = problem.features.counts + len(problem)
         additions[problem.model.n_attributes] = n + 2.0 * problem.longest + len(problem)
         weight_error_scale = problem.weight_error_scale_for(wrong, additions) + problem.C * more

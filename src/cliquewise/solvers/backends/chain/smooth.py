@@ -1,25 +1,25 @@
-"""SVRG's and Casimir's backend on chains: everything in kernels, full gradients in threads."""
+"""Smoothed losses on chains, for `svrg` and `casimir`: in kernels; full gradients in threads."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.problems.rounding import UNIT
 from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.backends.base import Pass, kind_of_call
+from cliquewise.solvers.backends.base import Pass, SmoothingSettings, kind_of_call
 
 
 class ChainSmoothing:
     """Full gradients and epochs in kernels; see ``_kernels/chain/smooth.py``."""
 
-    resume_paths: ClassVar[tuple[str, ...]] = ("anchor",)
-
-    def __init__(self, problem: ChainProblem, smoother: str, k: int):
+    def __init__(self, problem: ChainProblem, settings: SmoothingSettings):
         from cliquewise._kernels.chain.smooth import Anchor
+
+        smoother, k = settings
 
         self.seen = np.zeros(4)
         self.problem, self.form, self.sizes = problem, problem.form, np.empty(0)
@@ -34,9 +34,10 @@ class ChainSmoothing:
             np.zeros((n if entropy else 0, labels, labels)),
         )
 
-    @staticmethod
-    def memory(problem: ChainProblem, smoother: str, k: int) -> float:
-        """Ten weight vectors, and the distributions at the anchor."""
+    @classmethod
+    def memory(cls, problem: ChainProblem, settings: SmoothingSettings) -> float:
+        """Return the bytes of ten weight vectors, and of the distributions at the anchor."""
+        smoother, k = settings
         n, tokens, labels = problem.n_examples, problem.data.n_tokens, problem.model.n_labels
         anchor = 4.0 * k * tokens + 8.0 * k * n
         if smoother == "entropy":
@@ -44,14 +45,14 @@ class ChainSmoothing:
         return float(8.0 * (10 * problem.form.size + 16 * 10 + n) + anchor)
 
     def _k(self, mu: float) -> int:
-        """Labelings to ask for: without smoothing, one."""
+        """Return the number of labelings per call: one without smoothing."""
         return self.k if mu > 0 else 1
 
     def kind(self, mu: float) -> str:
         return kind_of_call("l2" if self.k else "entropy", self.k, mu)
 
     def _sparse_anchor(self, mu: float) -> Any:
-        """Room for labelings where the smoothing has vanished, but was an entropy."""
+        """Allocate the anchor for labelings if the smoothing has vanished, but was an entropy."""
         if mu == 0 and self.k == 0 and not len(self.anchor.shares):
             n, tokens = self.problem.n_examples, self.problem.data.n_tokens
             self.anchor = self.anchor._replace(
@@ -90,7 +91,7 @@ class ChainSmoothing:
         from cliquewise._kernels.chain.smooth import svrg_epoch
 
         n = max(len(order), 1)
-        # The scale falls by ``shrink`` a step, and must not vanish within one call.
+        # The scale is multiplied by ``shrink`` in every step, and must not underflow in one call.
         most = max(1, int(200 / max(-np.log(max(shrink, 1e-80)), 1e-300)))
         count = min(self.problem.max_step_examples, most)
         self.seen, total = np.zeros(4), np.zeros_like(w)
@@ -124,7 +125,7 @@ class ChainSmoothing:
             gradient += out
         gradient /= n
         loss, omega, calls, exact = self.seen
-        # Shares of labelings have a cost and features, whatever the scores were rounded to.
+        # Shares of labelings have a true cost and true features, even if scores were rounded.
         rounding_error = self.problem.rounding_error(self.zeros()) + (ROUNDING + UNIT * n) * (
             cost - omega / n
         )

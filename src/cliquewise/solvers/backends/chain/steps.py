@@ -1,42 +1,43 @@
-"""Dual distributions of sequences, each with a step length of its own: what `oeg` moves."""
+"""Dual distributions of sequences, each with its own step size, for `oeg`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
 
 import numpy as np
 
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.array_checks import checked
+from cliquewise.solvers.backends.base import DualSettings
 from cliquewise.solvers.backends.chain.duals import ChainDuals
 from cliquewise.solvers.base import Arrays
 
 
 class SteppingDuals(ChainDuals):
-    """`ChainDuals` in one thread, and the length of every sequence's next step."""
+    """`ChainDuals` in one thread, with the size of every sequence's next step."""
 
     steps: Floats
 
-    def __init__(self, problem: ChainProblem, start: float, step: float):
-        super().__init__(problem, start, gamma=1.0, by_gap=False)
-        self.steps = np.full(problem.n_examples, step)
+    def __init__(self, problem: ChainProblem, settings: DualSettings):
+        super().__init__(problem, settings)
+        self.steps = np.full(problem.n_examples, settings.step_length)
 
     @staticmethod
     def threads(problem: ChainProblem) -> int:
-        """One: a step that others disturb would be judged by what they do."""
+        """Return one: with more threads, the others' updates would disturb the test of a step."""
         return 1
 
     def visit_in_steps(self, order: Ints, growth: float) -> int:
-        """Move the distributions of the examples, each by its step; the inferences made."""
+        """Move the distributions of the examples, each by its step; return the inferences."""
         from cliquewise._kernels.chain import oeg
 
         given = self.form.chains, self.arrays, self.steps, self.w
         return int(oeg.epoch(*given, self._strength, growth, order))
 
-    # ---- from elsewhere
+    # ---- warm starts and checkpoints
 
-    def continue_from(self, warm: Any) -> None:
+    def continue_from(self, warm: Self) -> None:
         super().continue_from(warm)
         self.steps[: len(warm.steps)] = warm.steps
 

@@ -1,1 +1,1 @@
-"""Graphs: distributions over cliques."""
+"""Backends for graphs: distributions over cliques."""

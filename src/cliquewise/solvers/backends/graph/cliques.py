@@ -1,6 +1,6 @@
-"""Beliefs of all cliques of all graphs, multipliers that make them agree, and what they prove.
+"""Beliefs of all cliques of all graphs, multipliers that make them agree, and their certificate.
 
-What is certified is the relaxed problem itself and not the inner one of the paper:
+The certificate is that of the relaxed problem, and not of the inner problem of the paper:
 
 * upper: any messages make the cliques' own maxima an upper bound of the relaxed loss at w
   (Prop. 5 of idal); the messages taken are ``xi - A mu / rho``;
@@ -10,7 +10,7 @@ What is certified is the relaxed problem itself and not the inner one of the pap
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,14 +24,14 @@ from cliquewise.solvers.base import Arrays, State
 from cliquewise.solvers.sampling import Order
 
 #: Condition number of a node's problem up to which half a pass per outer step is enough.
-WELL = 2.5
-#: Passes between two looks at the certificate, at most.
-LOOK = 10.0
+WELL_CONDITIONED = 2.5
+#: Largest number of passes between two certificates.
+MAX_CHECK_PASSES = 10.0
 
 
 @dataclass
 class CliqueAscent(State):
-    """Mean parameters, multipliers and what runs along with them."""
+    """State of a cliquewise solver: mean parameters, multipliers, and adaptive step control."""
 
     problem: GraphProblem
     point: Any  # the kernels' named tuple: mu, the multipliers xi, their inflow, the weights
@@ -50,26 +50,21 @@ class CliqueAscent(State):
     inner_gap: float = float("nan")
     primal: float = float("nan")
     dual: float = float("nan")
-    next_look: int = 4  # outer step after which the solver certifies itself
-    share: float = float("nan")  # of the inner gap in the whole one, at the last look
-    lag: float = float("inf")  # the same, not taken away once it was acted upon
-    last_gap: float = float("nan")  # at the look before
+    next_check: int = 4  # outer step after which the solver certifies itself
+    share: float = float("nan")  # of the inner gap in the whole gap, at the last certificate
+    lag: float = float("inf")  # the same; kept after rho was adapted to it
+    last_gap: float = float("nan")  # at the certificate before
     last_passes: float = 0.0
-    factor: float = 2.0  # by which rho changes next
-    direction: float = 0.0  # of its last change
-    changed: bool = False  # whether it was changed at the last look
+    factor: float = 2.0  # of the next change of rho
+    direction: float = 0.0  # of the last change of rho
+    changed: bool = False  # whether rho changed at the last certificate
     changes: int = 0  # of rho
-    resume_paths: ClassVar[tuple[str, ...]] = (
-        "point.inflow", "point.w", "inner", "gaps", "previous", "place", "by_example", "order",
-        "outer", "momentum", "disagreement", "inner_gap", "primal", "dual", "next_look", "share",
-        "lag", "last_gap", "last_passes", "factor", "direction", "changed", "changes",
-    )  # fmt: skip
 
     @classmethod
     def begin(
         cls, problem: GraphProblem, mu: Floats, rho: float | None, inner: float | None
     ) -> CliqueAscent:
-        """At the beliefs ``mu``, without multipliers; None is what suits the problem."""
+        """Start at the beliefs ``mu`` with zero multipliers; None is the default of a parameter."""
         from cliquewise._kernels.cliques.ascent import Point, cliques_by_example
 
         g, data, n = problem.cliques, problem.data, problem.n_cliques
@@ -88,7 +83,7 @@ class CliqueAscent(State):
 
     @staticmethod
     def memory(problem: GraphProblem) -> float:
-        """Mean parameters and their repaired copies, multipliers, constants, weights."""
+        """Return the bytes of mean parameters, repaired copies, multipliers and weights."""
         g = problem.cliques
         messages = float(g.degree @ np.diff(g.offsets[: len(g.degree) + 1]))
         states, weights = int(g.offsets[-1]), problem.dimension
@@ -100,34 +95,34 @@ class CliqueAscent(State):
         return self.order.visits / max(self.problem.n_cliques, 1)
 
     def refresh(self) -> None:
-        """The weights from the beliefs: rounding errors of the updates are swept out."""
+        """Recompute the weights from the beliefs, which removes rounding errors of the updates."""
         self.point.w[:] = weights_of_beliefs(self.problem, self.point.mu)
 
     def set_rho(self, rho: float) -> None:
-        """Another penalty: new step lengths and inflows; mu and the multipliers stay."""
+        """Set the penalty and its step sizes; mu and the multipliers are unchanged."""
         from cliquewise._kernels.cliques.ascent import lipschitz, multipliers
 
-        # A float always: kernels would be compiled again for an integer.
+        # Always a float: kernels would be compiled again for an integer.
         self.rho = rho = float(rho)
         g, none = self.problem.cliques, np.empty(0)
         lipschitz(g, self.problem.terms, rho, self.problem.model.layout["spread"], self.steps)
         self.disagreement, _ = multipliers(g, self.point, rho, 0.0, 0.0, none)
 
-    # ---- from elsewhere
+    # ---- warm starts and checkpoints
 
-    def continue_from(self, warm: CliqueAscent) -> None:
-        """Take up beliefs, multipliers and penalty of the same graphs."""
+    def continue_from(self, warm: Self) -> None:
+        """Copy beliefs, multipliers and penalty of the same graphs."""
         x, old = self.point, warm.point
         if old.mu.shape != x.mu.shape or old.xi.shape != x.xi.shape:
             raise DataError("a warm start needs the same graphs")
         self._take(old.mu, old.xi, warm.rho)
 
     def pack(self) -> Arrays:
-        """Mean parameters and multipliers."""
+        """Return mean parameters, multipliers and the penalty."""
         return {"mu": self.point.mu, "xi": self.point.xi, "rho": np.array([self.rho])}
 
     def unpack(self, arrays: Arrays) -> None:
-        """Back from :meth:`pack`."""
+        """Take the arrays of :meth:`pack`, after checks."""
         x, sizes = self.point, np.diff(self.problem.cliques.offsets)
         mu = checked(arrays, "mu", x.mu.shape, low=0.0)
         check_sums(mu, sizes, np.minimum(sizes, 1.0))
@@ -141,28 +136,28 @@ class CliqueAscent(State):
         self.refresh()
         self.set_rho(rho)
 
-    # ---- what it proves
+    # ---- certificate
 
-    def look(self) -> Certificate | None:
-        """A certificate after a number of steps that grows up to ten passes.
+    def certify_if_due(self) -> Certificate | None:
+        """Return a certificate at increasing intervals of up to ten passes, and None in between.
 
-        The steps do not depend on the clock, so that the same seed gives the same bits. Rounding
-        errors of the running weights are swept out on the same occasion.
+        The intervals do not depend on the clock, so runs are reproducible. The running weights
+        are recomputed on the same occasion.
         """
-        if self.outer != self.next_look:
+        if self.outer != self.next_check:
             return None
         proof = self.certify()
         self.share = self.lag = self.inner_gap / max(self.primal - self.dual, 1e-300)
         self.refresh()
-        most = max(4, int(np.ceil(LOOK / self.inner)))
-        self.next_look = self.outer + min(max(4, self.outer // 4), most)
+        most = max(4, int(np.ceil(MAX_CHECK_PASSES / self.inner)))
+        self.next_check = self.outer + min(max(4, self.outer // 4), most)
         return proof
 
     def certify(self) -> Certificate:
-        """True bounds of the relaxed problem, from its own messages and repaired beliefs."""
+        """Return bounds of the relaxed problem, from the messages and from repaired beliefs."""
         from cliquewise._kernels.cliques.local_polytope import repair, upper_bound
 
-        # The state is left as it is, so that a certificate more does not change the course.
+        # The running weights are not replaced, so extra certificates do not change the iterates.
         problem, g = self.problem, self.problem.cliques
         w = weights_of_beliefs(problem, self.point.mu)
         x = self.point._replace(w=w)
@@ -176,18 +171,18 @@ class CliqueAscent(State):
         return Certificate(self.primal, self.dual, "bound", bound.rounding)
 
     def extras(self) -> dict[str, float]:
-        """``||A mu||^2`` of all examples together, and the paper's gap of the inner problem."""
+        """Return ``||A mu||^2`` of all examples together, and the gap of the inner problem."""
         return {"disagreement": self.disagreement, "inner_gap": self.inner_gap}
 
 
 def uniform_beliefs(problem: GraphProblem) -> Floats:
-    """The same belief in every state of a clique."""
+    """Return equal beliefs in all states of each clique."""
     sizes = np.diff(problem.cliques.offsets)
     return np.repeat(1.0 / np.maximum(sizes, 1), sizes)
 
 
 def balanced_rho(problem: GraphProblem) -> float:
-    """The rho at which the penalty's curvature on a typical edge equals that of the rest."""
+    """Return the rho whose penalty has the curvature of all other terms on a typical edge."""
     from cliquewise._kernels.cliques.ascent import lipschitz
 
     g, n_nodes = problem.cliques, problem.data.n_nodes
@@ -205,10 +200,10 @@ def balanced_rho(problem: GraphProblem) -> float:
 
 
 def balanced_inner(problem: GraphProblem, steps: Floats) -> float:
-    """Half a pass per outer step where nodes are well conditioned, up to two where they are not.
+    """Return the passes per outer step: 0.5 for well conditioned nodes, up to 2 for others.
 
     ``steps`` are the curvatures of all terms but the entropy. Their ratio to the entropy's is
-    the condition number of a node's problem; visits grow with its square root.
+    the condition number of a node's problem; passes grow with its square root.
     """
     g = problem.cliques
     joined = np.flatnonzero(g.degree > 0)
@@ -216,11 +211,11 @@ def balanced_inner(problem: GraphProblem, steps: Floats) -> float:
     if not len(joined) or not bend.min() > 0:
         return 0.5
     ratio = float(np.median(steps[joined] / bend))
-    return float(np.clip(0.5 * np.sqrt(ratio / WELL), 0.5, 2.0))
+    return float(np.clip(0.5 * np.sqrt(ratio / WELL_CONDITIONED), 0.5, 2.0))
 
 
 def weights_of_beliefs(problem: GraphProblem, mu: Floats) -> Floats:
-    """``w = C sum_c B_c (y_c - mu_c)``, the representer theorem (Eq. 6 of idal)."""
+    """Return ``w = C sum_c B_c (y_c - mu_c)``, the representer theorem (Eq. 6 of idal)."""
     from cliquewise._kernels.cliques.features import weights_of
 
     w = np.empty(problem.dimension)
@@ -229,7 +224,7 @@ def weights_of_beliefs(problem: GraphProblem, mu: Floats) -> Floats:
 
 
 def dual_value(problem: GraphProblem, mu: Floats) -> Bound:
-    """Dual objective per example (Eq. 4 of idal); a lower bound if mu is locally consistent."""
+    """Return the dual objective per example (Eq. 4 of idal); mu must be locally consistent."""
     from cliquewise._kernels.cliques.local_polytope import entropy, node_costs
 
     g, terms = problem.cliques, problem.terms

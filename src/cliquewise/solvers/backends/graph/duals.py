@@ -1,4 +1,4 @@
-"""SDCA's blocks on graphs of small treewidth, by exact inference on one example at a time.
+"""SDCA on graphs of small treewidth, by exact inference on one example at a time.
 
 The same mathematics as ``_kernels/chain/sdca.py``, without its speed: the dual distribution of
 an example is kept as log-potentials theta with their marginals and log partition A, and moves
@@ -10,7 +10,7 @@ objective, evaluated exactly, does not fall.
 from __future__ import annotations
 
 from math import fsum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -18,21 +18,21 @@ from cliquewise.errors import DataError
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats, Ints
-from cliquewise.solvers.array_checks import checked
+from cliquewise.solvers.array_checks import checked, pack_gaps, unpack_gaps
+from cliquewise.solvers.backends.base import DualSettings
 from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.sampling import Order
 
 
 class GraphDuals:
-    """Distributions of all examples, flat over their cliques, and the weights they give."""
+    """Distributions of all examples, flat over their cliques, and their weights."""
 
-    draws: ClassVar[bool] = False
-    resume_paths: ClassVar[tuple[str, ...]] = ("w", "mu", "log_z", "gaps")
+    samples_by_gap: ClassVar[bool] = False
 
-    def __init__(self, problem: GraphProblem, start: float, gamma: float, by_gap: bool):
-        self.problem, self.gamma = problem, gamma
-        self.theta = start * problem.truth
-        # Edges say nothing at the start: the nodes' scores suffice.
+    def __init__(self, problem: GraphProblem, settings: DualSettings):
+        self.problem, self.gamma = problem, settings.gamma
+        self.theta = settings.start * problem.truth
+        # The scores of edges are zero at the start: those of the nodes are enough.
         self.theta[problem.cliques.offsets[problem.data.n_nodes] :] = 0.0
         n = problem.n_examples
         self.mu, self.log_z = np.zeros_like(self.theta), np.zeros(n)
@@ -41,38 +41,39 @@ class GraphDuals:
         self.w = np.zeros(problem.dimension)
         self.infer()
 
-    @staticmethod
-    def memory(problem: GraphProblem) -> float:
-        """Four numbers per state of each clique, and what exact inference takes at hand."""
+    @classmethod
+    def memory(cls, problem: GraphProblem, settings: DualSettings) -> float:
+        """Return four numbers per state of each clique, and the memory of exact inference."""
         states = 4.0 * int(problem.cliques.offsets[-1])
         return 8.0 * (states + 3 * problem.dimension + 500 * problem.n_examples)
 
     def order(self) -> Order:
-        """The order of visits of a run."""
+        """Return the order of visits of a run."""
         return Order()
 
     def infer(self) -> None:
-        """Marginals and log partitions from the scores."""
+        """Compute marginals and log partition functions from the scores."""
         for i in range(self.problem.n_examples):
             at = self.problem.entries(i)
             self.mu[at], self.log_z[i] = self.problem.marginals(i, self.theta[at])
 
-    # ---- from elsewhere
+    # ---- warm starts and checkpoints
 
-    def continue_from(self, warm: GraphDuals) -> None:
+    def continue_from(self, warm: Self) -> None:
         if warm.theta.shape != self.theta.shape:
             raise DataError("a warm start needs the same graphs")
         self.theta = warm.theta.copy()
         self.infer()
 
     def pack(self) -> Arrays:
-        return {"theta": self.theta}
+        return {"theta": self.theta, "gaps": pack_gaps(self.gaps)}
 
     def unpack(self, arrays: Arrays) -> None:
         self.theta = checked(arrays, "theta", self.theta.shape, low=-1e12, high=1e12)
+        self.gaps = unpack_gaps(arrays, self.gaps)
         self.infer()
 
-    # ---- the algorithm's questions
+    # ---- steps
 
     def refresh(self) -> None:
         self.w[:] = 0.0
@@ -129,7 +130,7 @@ class GraphDuals:
         return problem.per_example(total) - problem.penalty.conjugate(self.w), 0.0
 
     def watch(self, dual: float) -> None:
-        pass  # one thread, whose steps never fall
+        pass  # one thread: the dual value does not decrease
 
     def bound(self) -> Bound:
         problem = self.problem

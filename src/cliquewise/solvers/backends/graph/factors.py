@@ -1,55 +1,45 @@
-"""GDMM on graphs: all states of all cliques are stored, so that a clique's search is complete."""
+"""GDMM on graphs: all states of all cliques are stored, so the search in a clique is complete."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Self
 
 import numpy as np
 
 from cliquewise.certificate import Certificate
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.ragged import Floats
+from cliquewise.solvers.backends.factors import RULES, Factors, FactorSettings
 from cliquewise.solvers.backends.graph.cliques import CliqueAscent
-from cliquewise.solvers.base import Arrays, Info, State
+from cliquewise.solvers.base import Arrays, Info
 
-RULES = ("bcfw", "afw", "bgcd")
 #: Parts that the sampled search divides states (or, with BGCD, cliques) into.
 PARTS = 2
-#: A clique joins the active ones if it gains this share of the best clique's gain.
+#: A clique becomes active if its gain is at least this share of the best clique's gain.
 JOIN = 0.5
-#: Shares of the whole gap that the inner problem's should stay between (as in idal).
-LEAST, MOST = 0.02, 0.8
-#: From one look to the next a gap should fall below this part of itself.
+#: Range of the inner problem's share of the gap in which rho is left unchanged (as in idal).
+MIN_SHARE, MAX_SHARE = 0.02, 0.8
+#: Factor by which the gap should decrease between two certificates.
 SLOW = 0.95
 
 
-class GraphFactors(State):
+class GraphFactors(Factors[GraphProblem]):
     """Factorwise steps on the beliefs of a :class:`CliqueAscent`."""
 
-    check_cost = 0.5
-    resume_paths: ClassVar[tuple[str, ...]] = (
-        "active", *(f"ascent.{name}" for name in CliqueAscent.resume_paths)
-    )  # fmt: skip
-
-    def __init__(self, problem: GraphProblem, solver: Any):
+    def __init__(self, problem: GraphProblem, settings: FactorSettings):
         self.problem = problem
-        self.rule = RULES.index(solver.step_rule or "bcfw")
-        sampled = solver.factor_search == "sampled"
-        self.parts = (solver.partition or PARTS) if sampled else 1
-        self.eta, self.adaptive = float(solver.eta), bool(solver.adaptive)
-        rho = None if isinstance(solver.rho, str) else 1.0 / solver.rho
+        self.rule = RULES.index(settings.step_rule or "bcfw")
+        sampled = settings.factor_search == "sampled"
+        self.parts = (settings.partition or PARTS) if sampled else 1
+        self.eta, self.adaptive = float(settings.eta), bool(settings.adaptive)
+        rho = None if isinstance(settings.rho, str) else 1.0 / settings.rho
         self.ascent = CliqueAscent.begin(problem, problem.truth.copy(), rho, 1.0)
         self.active = np.zeros(problem.n_cliques, dtype=bool)
 
-    @staticmethod
-    def memory(problem: GraphProblem) -> float:
-        """As of all solvers that store every state."""
+    @classmethod
+    def memory(cls, problem: GraphProblem, settings: FactorSettings) -> float:
+        """Return the bytes of the beliefs of every state, as in `idal`."""
         return CliqueAscent.memory(problem)
-
-    @staticmethod
-    def refuses(problem: GraphProblem, solver: Any) -> str | None:
-        """Nothing."""
-        return None
 
     def sweep(self, rng: np.random.Generator) -> Info:
         from cliquewise._kernels.cliques.ascent import Tour
@@ -72,16 +62,16 @@ class GraphFactors(State):
             state.disagreement = apart
         state.order.visits += visits
         state.outer += 1
-        return Info(1.0, int(visits), np.inf, state.look())
+        return Info(1.0, int(visits), np.inf, state.certify_if_due())
 
     def _adapt(self) -> None:
-        """Another penalty if the gap has hardly fallen; each change is smaller than the last."""
+        """Change the penalty if the gap decreases slowly; each change is smaller than the last."""
         state = self.ascent
         gap = state.primal - state.dual
-        if gap > SLOW * state.last_gap and not LEAST <= state.share <= MOST:
+        if gap > SLOW * state.last_gap and not MIN_SHARE <= state.share <= MAX_SHARE:
             state.changes += 1
             factor = 4.0 ** (1.0 / state.changes)
-            state.set_rho(state.rho * factor if state.share > MOST else state.rho / factor)
+            state.set_rho(state.rho * factor if state.share > MAX_SHARE else state.rho / factor)
         state.last_gap, state.share = gap, np.nan
 
     def certify(self) -> Certificate:
@@ -93,7 +83,7 @@ class GraphFactors(State):
     def extras(self) -> dict[str, float]:
         return {**self.ascent.extras(), "rho": 1.0 / self.ascent.rho}
 
-    def continue_from(self, warm: GraphFactors) -> None:
+    def continue_from(self, warm: Self) -> None:
         self.ascent.continue_from(warm.ascent)
         self.active[:] = True
 

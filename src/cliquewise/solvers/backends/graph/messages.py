@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from cliquewise.certificate import Certificate
 from cliquewise.problems.graph import GraphProblem
 from cliquewise.problems.rounding import Bound, squared_norm
 from cliquewise.ragged import Floats
@@ -14,12 +11,11 @@ from cliquewise.solvers.backends.graph.cliques import dual_value, weights_of_bel
 
 
 class Reparametrized:
-    """Primal values and gradients at vectors of scaled weights, then messages.
+    """The objective as a function of scaled weights and messages.
 
-    ``smoothing`` is the temperature: that of the problem, or that of a stand-in for one without.
-    A weight is scaled by how much all cliques together bend the objective along it, a message by
-    how much its two cliques do. The best weights seen are kept, with the objective proper that
-    their messages prove.
+    ``smoothing`` is the weight of the entropy: that of the problem, or an artificial one. Weights
+    and messages are scaled by the square roots of their curvatures. The best weights so far are
+    stored, with the upper bound of the original objective that their messages prove.
     """
 
     def __init__(self, problem: GraphProblem, smoothing: float):
@@ -36,7 +32,7 @@ class Reparametrized:
         self.scale = self._scales()
 
     def _scales(self) -> Floats:
-        """Square roots of bounds of the second derivatives, upside down."""
+        """Return the inverse square roots of bounds of the second derivatives."""
         problem, n = self.problem, max(self.n_examples, 1)
         squares = np.zeros(problem.dimension)
         g = problem.cliques._replace(values=problem.cliques.values**2)
@@ -46,16 +42,16 @@ class Reparametrized:
         return np.concatenate([weights**-0.5, np.full(self.n_messages, (2.0 / bend) ** -0.5)])
 
     def split(self, u: Floats) -> tuple[Floats, Floats]:
-        """The weights and the messages of a vector."""
+        """Return the weights and the messages of a vector."""
         x, d = u * self.scale, self.problem.dimension
         return x[:d], x[d:]
 
     def joined(self, w: Floats, messages: Floats) -> Floats:
-        """Back from :meth:`split`."""
+        """Return the vector of weights and messages."""
         return np.concatenate([w, messages]) / self.scale
 
     def primal_and_gradient(self, u: Floats) -> tuple[float, Floats]:
-        """The smoothed objective; ``mu`` and ``apart`` are those of the maxima there."""
+        """Return the smoothed objective and its gradient; store those of its maxima."""
         from cliquewise._kernels.cliques.messages import relaxed_loss
 
         problem, n = self.problem, max(self.n_examples, 1)
@@ -71,17 +67,12 @@ class Reparametrized:
         whole = np.concatenate([problem.lam * w + self.gradient / n, self.apart / n])
         return problem.ridge_objective(norm, smooth), whole * self.scale
 
-    def certified(self, u: Floats, value: float, gradient: Floats) -> Certificate:
-        """Nothing: bounds are made of beliefs that agree, now and then."""
-        return Certificate(value, -np.inf, "none")
-
     def dual(self, joint: Floats) -> tuple[Bound, float, float]:
-        """Dual values of beliefs that agree, and the entropy that smoothing adds to them.
+        """Return the bound of ``joint``, the dual value of ``mu``, and its artificial entropy.
 
-        ``mu`` is repaired. Without an entropy ``joint``, the point of the last bound, moves
-        towards it as far as the dual value rises, which evens out what single points have of
-        the wrong weights; with one it moves there. Returns the bound of ``joint``, the dual value
-        of ``mu`` itself, and what smoothing adds to that.
+        ``mu`` is repaired into the local polytope. With an entropy in the problem, ``joint``
+        moves there. Without one, ``joint`` moves toward it by an exact line search on the dual,
+        which averages out the errors of the weights of single points.
         """
         from cliquewise._kernels.cliques.local_polytope import entropy, repair
 
@@ -92,7 +83,7 @@ class Reparametrized:
             joint[:] = mu
             bound = dual_value(problem, mu)
             return bound, bound.value, 0.0
-        terms: Any = problem.terms._replace(curvature=self.curvature, slack=np.empty((0, 2)))
+        terms = problem.terms._replace(curvature=self.curvature, slack=np.empty((0, 2)))
         added = problem.per_example(self.smoothing * float(entropy(g, terms, mu)))
         old, new = (weights_of_beliefs(problem, x) for x in (joint, mu))
         change, rise = new - old, problem.per_example(float(problem.costs @ (mu - joint)))
