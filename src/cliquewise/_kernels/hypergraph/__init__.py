@@ -1,0 +1,1 @@
+"""Dynamic programs on directed acyclic hypergraphs."""
