@@ -13,9 +13,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
 
-#: Rooms from the foundations up: a module may import its own room and those before it. Modules
-#: at the top of the package are rooms of their own, by name.
-ROOMS = (
+#: Layers from the bottom up: a module may import its own layer and those before it. Modules at the
+#: top of the package are listed by name.
+LAYERS = (
     ("_kernels",),
     (
         "_lazy",
@@ -28,7 +28,7 @@ ROOMS = (
         "persistence",
         "report",
     ),
-    ("graph",),
+    ("graph", "hypergraph"),
     ("data", "smoothers", "output_metrics", "metrics"),
     ("models",),
     ("oracles",),
@@ -38,11 +38,11 @@ ROOMS = (
     ("cli", "distributed", "plot", "spacy"),
     ("torch", "__main__"),
 )
-RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
+RANK = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
 
 #: The one edge that may point back.
 FACADE = ("cliquewise.graph.factor_graph", "cliquewise.oracles.planner")
-FACADE_REASON = "users ask a graph: FactorGraph.map() and its sisters ask the oracles, in one place"
+FACADE_REASON = "FactorGraph.map() and its other inference methods call the planner"
 
 MOST_LINES, MOST_PARAMETERS = 80, 12
 #: "module.function" of longer functions, and of those with more parameters.

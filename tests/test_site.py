@@ -109,7 +109,7 @@ def listed() -> set[str]:
 def public() -> set[str]:
     """Names that the package and its public modules export."""
     found = {f"cliquewise.{name}" for name in cliquewise._WHERE}
-    for module in ("data", "metrics", "oracles", "plot", "solvers"):
+    for module in ("data", "hypergraph", "metrics", "oracles", "plot", "solvers"):
         names = importlib.import_module(f"cliquewise.{module}").__all__
         found |= {f"cliquewise.{module}.{name}" for name in names}
     found -= {"cliquewise.data.images"}  # a module, whose functions are listed

@@ -31,7 +31,8 @@ _NAMES = {
     "Trace": "trace",
 }
 _MODULES = {"builders": "graph.builders"} | {
-    name: name for name in ("data", "errors", "metrics", "oracles", "plot", "solvers")
+    name: name
+    for name in ("data", "errors", "hypergraph", "metrics", "oracles", "plot", "solvers")
 }
 #: Packages that need an extra; not in __all__, because they may be missing.
 _EXTRAS = {name: name for name in ("torch", "distributed", "spacy")}
