@@ -31,8 +31,7 @@ _NAMES = {
     "Trace": "trace",
 }
 _MODULES = {"builders": "graph.builders"} | {
-    name: name
-    for name in ("data", "errors", "hypergraph", "metrics", "oracles", "plot", "solvers")
+    name: name for name in ("data", "errors", "hypergraph", "metrics", "oracles", "plot", "solvers")
 }
 #: Packages that need an extra; not in __all__, because they may be missing.
 _EXTRAS = {name: name for name in ("torch", "distributed", "spacy")}

@@ -318,22 +318,28 @@ class Hypergraph:
                 f"the {k} best derivations need {memory / 2**30:.3g} GiB "
                 f"(max_memory = {max_memory / 2**30:.3g} GiB)", memory, 0.0,
             )  # fmt: skip
-        edges, keys = np.empty(room, dtype=np.int64), np.empty(room)
-        ranks, heap = np.zeros((room, arity), dtype=np.int64), np.empty(room, dtype=np.int64)
-        ranked = np.empty((self.n_nodes, k), dtype=np.int64)
         sizes, counts, pending = np.empty((3, self.n_nodes), dtype=np.int64)
-        stack = np.empty((self.n_nodes + 1, 2), dtype=np.int64)
+        search = best_kernels.Search(
+            starts=starts,
+            edges=np.empty(room, dtype=np.int64),
+            ranks=np.zeros((room, arity), dtype=np.int64),
+            keys=np.empty(room),
+            heap=np.empty(room, dtype=np.int64),
+            ranked=np.empty((self.n_nodes, k), dtype=np.int64),
+            counts=counts,
+            sizes=sizes,
+            pending=pending,
+            stack=np.empty((self.n_nodes + 1, 2), dtype=np.int64),
+        )
         n = best_kernels.top_k(
-            *self._topology, self._slots, checked, delta, self.root, int(k), starts, edges, ranks,
-            keys, heap, ranked, sizes, counts, pending, stack,
-        )  # fmt: skip
+            *self._topology, self._slots, checked, delta, self.root, int(k), search
+        )
         stack = self._stack()
         found, result = np.empty(len(stack), dtype=np.int64), []
         for rank in range(n):
             count = best_kernels.follow_ranked(
-                self.tail_offsets, self.tails, edges, ranks, ranked, counts, self.root, rank,
-                chosen, stack, found,
-            )  # fmt: skip
+                self.tail_offsets, self.tails, search, self.root, rank, chosen, stack, found
+            )
             result.append(self._derivation(checked, found, count))
         return result
 

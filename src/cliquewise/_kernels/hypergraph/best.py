@@ -7,9 +7,18 @@ of the derivation of each of its tails. Its successors raise one rank, at or aft
 rank, so every combination has exactly one predecessor.
 """
 
+from collections import namedtuple
+
 import numpy as np
 
 from cliquewise._kernels import kernel
+
+#: Arrays of a search for the K best. Candidates of node ``v`` are numbered from ``starts[v]``;
+#: ``edges``, ``ranks`` (one row per candidate) and ``keys`` describe them, ``heap`` orders those
+#: not taken yet, and ``ranked[v]`` lists the best ones. By node: ``counts`` of ranked ones,
+#: ``sizes`` of heaps (-1 before they exist), and ``pending``, the next tail whose rank is to be
+#: raised in the last ranked one (-1 if none). ``stack`` holds nodes and the counts they need.
+Search = namedtuple("Search", "starts edges ranks keys heap ranked counts sizes pending stack")
 
 
 @kernel
@@ -82,18 +91,11 @@ def _pop(heap, keys, start, size):
 
 
 @kernel
-def top_k(
-    edge_offsets, tail_offsets, tails, parts, scores, delta, root, k, starts, edges, ranks, keys,
-    heap, ranked, sizes, counts, pending, stack,
-):  # fmt: skip
-    """Find the ``k`` best derivations of the root; return their number.
-
-    Candidates of node ``v`` are numbered from ``starts[v]``; ``edges``, ``ranks`` (one row per
-    candidate) and ``keys`` describe them, ``heap`` orders those that were not taken yet, and
-    ``ranked[v]`` lists the best ones in order. ``counts[v]`` is the number of ranked ones,
-    ``sizes[v]`` the size of the heap (-1 before it exists), ``pending[v]`` the next tail whose rank
-    is to be raised in the last one (-1 if none).
-    """
+def top_k(edge_offsets, tail_offsets, tails, parts, scores, delta, root, k, search):
+    """Find the ``k`` best derivations of the root; return their number."""
+    starts, edges, ranks, keys = search.starts, search.edges, search.ranks, search.keys
+    heap, ranked, counts = search.heap, search.ranked, search.counts
+    sizes, pending, stack = search.sizes, search.pending, search.stack
     made = np.zeros(len(edge_offsets) - 1, dtype=np.int64)
     for v in range(len(sizes)):
         sizes[v], counts[v], pending[v] = -1, 0, -1
@@ -173,13 +175,12 @@ def top_k(
 
 
 @kernel
-def follow_ranked(
-    tail_offsets, tails, edges, ranks, ranked, counts, root, rank, chosen, stack, found
-):
+def follow_ranked(tail_offsets, tails, search, root, rank, chosen, stack, found):
     """List the edges of the derivation of a given rank; return their number, or -1.
 
     ``chosen`` holds the best edge of the nodes that were not ranked.
     """
+    edges, ranks, ranked, counts = search.edges, search.ranks, search.ranked, search.counts
     stack[0, 0], stack[0, 1] = root, rank
     depth, count = 1, 0
     while depth > 0:
