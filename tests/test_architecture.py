@@ -21,6 +21,7 @@ LAYERS = (
         "_lazy",
         "errors",
         "deprecation",
+        "atomic_files",
         "ragged",
         "tables",
         "certificate",

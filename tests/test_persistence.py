@@ -116,7 +116,7 @@ def test_foreign_and_later_files_say_so(tmp_path, content):
     refuse(tmp_path / "missing", "no such file")
     refuse(tmp_path, "no such file")
     path.write_bytes(b"\x80\x04\x95 a pickle that must not be run")
-    refuse(path, "a pickle: joblib.load")
+    refuse(path, "a pickle: open it with joblib.load")
 
 
 # Files with a right check sum, made by somebody who knows the format and means harm.
@@ -231,7 +231,7 @@ def test_a_file_of_version_2_still_loads(tmp_path):
     assert copy.feature_names() == tagger.feature_names()
     content = path.read_bytes()
     path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    refuse(path, "check sum")
+    refuse(path, "checksum")
 
 
 def test_blocks_that_trade_places_are_noticed(tmp_path):
@@ -241,7 +241,7 @@ def test_blocks_that_trade_places_are_noticed(tmp_path):
     for size in (512, 4096, 8192):
         a, b = content[-size:], content[-2 * size : -size]
         path.write_bytes(content[: -2 * size] + a + b)
-        with pytest.raises(FormatError, match="check sum"):
+        with pytest.raises(FormatError, match="checksum"):
             persistence.read_arrays(path)
 
 

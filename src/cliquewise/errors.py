@@ -79,7 +79,11 @@ class DataError(CliquewiseError):
     """Examples that cannot be used: unequal lengths, NaN features, unknown labels."""
 
 
-class ParameterError(DataError):
+class UnsupportedError(CliquewiseError):
+    """A combination that is not supported: a method and a graph, or a solver and a loss."""
+
+
+class ParameterError(DataError, UnsupportedError):
     """A parameter whose value cannot be used.
 
     Parameters
@@ -163,8 +167,20 @@ class FormatError(CliquewiseError):
         self.line = line
 
 
+class SaveError(FormatError, OSError):
+    """A file that cannot be written; the message says where its content was saved, if it was."""
+
+    def __init__(
+        self, message: str, path: str | Path | None = None, errno: int | None = None
+    ) -> None:
+        super().__init__(message, path)
+        self.errno = errno
+
+
 class TooLargeError(CliquewiseError):
-    """A computation refused before anything was allocated; states what it would need."""
+    """A computation that needs too much memory or time; raised before anything is allocated."""
+
+    parameters = ("max_memory",)
 
     def __init__(self, message: str, memory_bytes: float, operations: float = float("nan")):
         super().__init__(message)
@@ -186,10 +202,6 @@ class CertificateError(CliquewiseError):
 
 class PrecisionError(CliquewiseError):
     """Numbers whose differences double precision cannot hold, where the answer depends on them."""
-
-
-class UnsupportedError(CliquewiseError):
-    """A pair that does not fit (a method and a graph, a solver and a loss)."""
 
 
 class ArgumentNameError(CliquewiseError, TypeError):

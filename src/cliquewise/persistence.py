@@ -1,45 +1,47 @@
-"""Saving and loading: one safetensors file, a versioned header, no code run on loading."""
+"""Model files: safetensors with a versioned JSON header. Loading runs no code."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise.atomic_files import replace_file
 from cliquewise.errors import DataError, FormatError
 from cliquewise.ragged import offsets_of
 
-#: Version of the file layout; files of a later version are refused. Models of version 1 lack the
-#: trace and some parameters; they load without them. Up to version 2 the check sum is one of
-#: cryptography, and chains hold their names as they are and their weights with zeros.
+#: Version of the file layout. Files of a later version are refused. Version 1 has no trace and
+#: fewer parameters. Up to version 2 the checksum is a cryptographic hash, and chain models store
+#: names uncompressed and all weights, including zeros.
 VERSION = 3
-#: The one entry of the metadata: a check sum, then JSON. (Of several, the order would vary.)
+#: The only entry of the metadata: a checksum, then JSON. The order of several entries would vary.
 _KEY, _SUM_LENGTH = "cliquewise", 32
-#: Words of eight bytes whose sums make the check sum of an array: a prime number.
+#: The checksum of an array adds up 8-byte words this far apart. It is a prime number.
 _APART = 1021
-#: Types of numbers by their names in safetensors.
+#: NumPy types by their names in safetensors.
 _KINDS = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4",
     "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8",
 }  # fmt: skip
-#: Longest header, in characters: JSON takes many times its length when it is read.
+#: Longest header in characters. Parsed JSON takes many times the memory of its text.
 _MOST_TEXT = 1 << 25
+#: Longest header in bytes: a character takes at most six in JSON.
+_MOST_BYTES = 6 * _MOST_TEXT + (1 << 20)
 
 
 def write_arrays(path: str | Path, arrays: dict[str, NDArray[Any]], header: dict[str, Any]) -> None:
     """Write named arrays and a JSON header to one file, atomically.
 
-    A reader sees the old file or the new one, never a part: the data go to a temporary
-    file in the same folder, which then takes the name.
+    Equal arrays and headers give equal bytes. See :func:`cliquewise.atomic_files.replace_file`.
 
     Examples
     --------
@@ -61,57 +63,11 @@ def write_arrays(path: str | Path, arrays: dict[str, NDArray[Any]], header: dict
     )
 
 
-def replace_file(path: str | Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.resolve().parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def check_target(path: str | Path, what: str) -> None:
-    """Refuse a path at which no file could be written, before hours of work depend on it.
-
-    Parameters
-    ----------
-    path : path
-    what : str
-        What errors call the file.
-
-    Raises
-    ------
-    FormatError
-
-    Examples
-    --------
-    >>> check_target("no/such/folder/model.cw", "the model")
-    Traceback (most recent call last):
-    cliquewise.errors.FormatError: no/such/folder/model.cw: the model cannot be written there...
-    """
-    target = Path(path)
-    try:
-        if target.is_dir():
-            raise IsADirectoryError(f"{target} is a folder")
-        # As it will be written; permissions alone know nothing of read-only file systems.
-        with tempfile.TemporaryFile(dir=target.resolve().parent):
-            pass
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise FormatError(f"{what} cannot be written there ({reason})", path) from None
-
-
 def _digest(text: str, arrays: dict[str, NDArray[Any]], version: Any) -> str:
-    """A sum over the header and all arrays, so that no flipped bit goes unnoticed.
+    """Return a checksum of the header and all arrays.
 
-    It finds damage, not malice: whoever alters a file can make it anew. So it is to be fast.
+    It detects damage, not manipulation: anyone who can modify the file can also recompute the
+    checksum. It is chosen for speed.
     """
     quick = isinstance(version, int) and version >= 3
     total = hashlib.blake2b(text.encode(), digest_size=16)
@@ -126,10 +82,10 @@ def _digest(text: str, arrays: dict[str, NDArray[Any]], version: Any) -> str:
 
 
 def _sums(array: NDArray[Any]) -> bytes:
-    """Sums over words a prime number of places apart: ten times as fast as a CRC.
+    """Return sums of words that are a prime number of positions apart.
 
-    Any change of one word changes its sum, and blocks that trade places change many: no disk has
-    blocks of a multiple of this size.
+    This is ten times faster than a CRC. Every change of a single word changes a sum. Exchanged
+    blocks change many sums, because no disk has blocks of a multiple of this size.
     """
     data = array.reshape(-1).view(np.uint8)
     row = 8 * _APART
@@ -138,74 +94,93 @@ def _sums(array: NDArray[Any]) -> bytes:
     return b"".join([sums.tobytes(), data[whole:].tobytes()])
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def read_arrays(
     path: str | Path, *, mapped: bool = False
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read a file of :func:`write_arrays`: the arrays and the header.
+    """Return the arrays and the header of a file that :func:`write_arrays` wrote.
 
-    ``mapped``: arrays lie in the file itself, which nobody may change in place from then on
-    (:func:`replace_file` does not).
+    The file is opened once, so another process may replace it at the same time.
+
+    Parameters
+    ----------
+    path : path
+    mapped : bool, default=False
+        Map the file into memory instead of reading it. It must then not be modified in place
+        (:func:`~cliquewise.atomic_files.replace_file` does not).
 
     Raises
     ------
     FormatError
         If the file is damaged, foreign, or of a later version.
     """
-    from safetensors import SafetensorError, safe_open
-
     if not Path(path).is_file():
         raise FormatError("no such file", path)
     try:
-        with safe_open(str(path), framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if _KEY not in metadata:
-                raise FormatError("this is a safetensors file, but not one of cliquewise", path)
-            digest, text = metadata[_KEY][:_SUM_LENGTH], metadata[_KEY][_SUM_LENGTH:]
-            header = _header(text, path)
-        arrays = _tensors(path, mapped)
-    except FormatError:
-        raise
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        with open(path, "rb") as file:  # once: another process may replace it at any time
+            raw = _content(file, mapped)
+        arrays, metadata = _tensors(raw)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FormatError(
             _foreign(path) or f"damaged, or not a cliquewise file ({error})", path
         ) from error
+    if _KEY not in metadata:
+        raise FormatError("this is a safetensors file, but not one of cliquewise", path)
+    digest, text = metadata[_KEY][:_SUM_LENGTH], metadata[_KEY][_SUM_LENGTH:]
+    header = _header(text, path)
     if digest != _digest(text, arrays, header["version"]):
-        raise FormatError("damaged: its contents do not fit its check sum", path)
+        raise FormatError("damaged: its contents do not match its checksum", path)
     return arrays, header
 
 
 def _foreign(path: str | Path) -> str | None:
-    """What a file is that cannot be read here, if its first bytes tell."""
+    """Describe a file of another kind, if its first bytes identify it."""
     with suppress(OSError), open(path, "rb") as file:
         if file.read(2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
             return (
-                "not a cliquewise file, but a pickle: joblib.load or pickle.load opens it, if you "
-                "trust it; cliquewise.load opens what save(path) has written"
+                "not a cliquewise file, but a pickle: open it with joblib.load or pickle.load if "
+                "you trust it; cliquewise.load opens files that save(path) wrote"
             )
     return None
 
 
-def _tensors(path: str | Path, mapped: bool) -> dict[str, NDArray[Any]]:
-    """The arrays of a file that safetensors has found to be sound, as views of one buffer."""
-    if mapped:  # of this process alone: whoever writes to an array gets a page of his own
-        raw = np.asarray(np.memmap(path, dtype=np.uint8, mode="c"))
-    else:
-        raw = np.fromfile(path, dtype=np.uint8)
-    start = 8 + int(raw[:8].view("<u8")[0])
-    parts = json.loads(raw[8:start].tobytes())
-    parts.pop("__metadata__", None)
-    arrays = {}
-    for name, part in parts.items():
+def _content(file: BinaryIO, mapped: bool) -> NDArray[np.uint8]:
+    """Return the bytes of an open file, in memory or mapped copy-on-write."""
+    if mapped and os.fstat(file.fileno()).st_size:
+        return np.asarray(np.memmap(file, dtype=np.uint8, mode="c"))
+    return np.fromfile(file, dtype=np.uint8)
+
+
+def _tensors(raw: NDArray[np.uint8]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return the arrays of a safetensors file as views, and its metadata.
+
+    Raises
+    ------
+    ValueError, TypeError, KeyError
+        If the file is not valid: the arrays must cover the bytes after the header, in order and
+        without gaps.
+    """
+    length = int(raw[:8].view("<u8")[0]) if len(raw) >= 8 else -1
+    if not 0 < length <= min(len(raw) - 8, _MOST_BYTES):
+        raise ValueError("the header is cut off")
+    parts = json.loads(raw[8 : 8 + length].tobytes())
+    metadata = parts.pop("__metadata__", {})
+    if not all(isinstance(value, str) for value in metadata.values()):
+        raise ValueError("its metadata are not strings")
+    data, arrays, end = raw[8 + length :], {}, 0
+    for name, part in sorted(parts.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype = np.dtype(_KINDS[part["dtype"]])
         first, last = part["data_offsets"]
-        data = raw[start + first : start + last].view(_KINDS[part["dtype"]])
-        arrays[name] = (data if data.flags.aligned else data.copy()).reshape(part["shape"])
-    return arrays
+        shape = part["shape"]
+        if not all(type(n) is int and n >= 0 for n in (first, last, *shape)):
+            raise ValueError(f"the sizes of {name!r:.40} are not integers")
+        if first != end or last > len(data) or last - first != math.prod(shape) * dtype.itemsize:
+            raise ValueError(f"the size of {name!r:.40} does not match its bytes")
+        cells = data[first:last].view(dtype)
+        arrays[name] = (cells if cells.flags.aligned else cells.copy()).reshape(shape)
+        end = last
+    if end != len(data):
+        raise ValueError("bytes follow the last array")
+    return arrays, metadata
 
 
 def _header(text: str, path: str | Path) -> dict[str, Any]:
@@ -229,7 +204,7 @@ def _header(text: str, path: str | Path) -> dict[str, Any]:
 
 
 def pack_strings(name: str, strings: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Strings as two arrays: their UTF-8 bytes and where each begins.
+    """Return strings as two arrays: their UTF-8 bytes, and the offset of each string.
 
     Examples
     --------
@@ -245,7 +220,7 @@ def pack_strings(name: str, strings: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 
 def unpack_strings(name: str, arrays: dict[str, NDArray[Any]]) -> list[str]:
-    """Back from :func:`pack_strings`."""
+    """Return the strings that :func:`pack_strings` packed."""
     data, offsets = arrays[f"{name}.bytes"].tobytes(), arrays[f"{name}.offsets"].tolist()
     if offsets[0] != 0 or offsets[-1] != len(data) or any(np.diff(offsets) < 0):
         raise FormatError(f"the names {name!r} are damaged")

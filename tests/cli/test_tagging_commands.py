@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import cliquewise as cw
 from cliquewise.cli import main
+from cliquewise.cli.exit_codes import NOT_CONVERGED
 
 TRAIN = """\
 the DT B-NP
@@ -41,7 +42,7 @@ def good(*arguments, stdin=None):
 
 def bad(*arguments, stdin=None):
     result = call(*arguments, stdin=stdin)
-    assert result.exit_code == 2, result.output
+    assert result.exit_code in (2, 3, 4), result.output
     assert "Traceback" not in result.output
     return result.stderr
 
@@ -108,7 +109,8 @@ def test_a_run_that_is_cut_short_says_so_and_keeps_the_model(folder, tmp_path):
     result = call(
         "fit", folder / "train", "--model", tmp_path / "m.cw", "--tol", "1e-9", "--max-epochs", "1"
     )
-    assert result.exit_code == 0 and "warning: training stopped at relative gap" in result.stderr
+    assert result.exit_code == NOT_CONVERGED
+    assert "warning: training stopped at relative gap" in result.stderr
     assert (tmp_path / "m.cw").exists()
 
 
@@ -117,7 +119,7 @@ def test_fit_goes_on_from_a_checkpoint(folder, tmp_path):
     first = call("fit", folder / "train", *options, "--max-epochs", "3", "--checkpoint-seconds", 0)
     assert first.exit_code == 0 and (tmp_path / "state").exists()
     second = call("fit", folder / "train", *options, "--max-epochs", "6", "--resume")
-    assert "pass 1  " not in second.stderr and "6 passes" in second.output
+    assert "pass 1  " not in second.stderr and "6 epochs" in second.output
 
 
 # ---- predict
@@ -322,7 +324,7 @@ def test_other_commands_refuse_with_one_line(folder, tmp_path):
     spans = ["predict", "--model", folder / "c.cw", "--spans", "best"]
     assert "'NO' is no span label" in bad(*spans, stdin="?\tw=is")
     assert "trained on 2" in bad("evaluate", *m, _write(tmp_path / "four", "a b c d\n"))
-    assert "no label" in bad("inspect", *m, "--label", "Z")
+    assert "is not a label" in bad("inspect", *m, "--label", "Z")
     assert "damaged" in bad("inspect", "--model", folder / "train")
 
 
@@ -341,7 +343,7 @@ def test_update_adds_sentences_and_reaches_the_optimum_of_all(tmp_path):
     model, new, at_once = tmp_path / "m.cw", tmp_path / "new.cw", tmp_path / "whole.cw"
     good("fit", first, "--model", model, "--tol", "1e-6")
     before = model.read_bytes()
-    assert "train it by cliquewise fit --with-state" in bad("update", more, "--model", model)
+    assert "train it with cliquewise fit --with-state" in bad("update", more, "--model", model)
     assert model.read_bytes() == before
     good("fit", first, "--model", model, "--tol", "1e-6", "--with-state")
     good("fit", whole, "--model", at_once, "--tol", "1e-6")
@@ -359,7 +361,7 @@ def test_update_adds_sentences_and_reaches_the_optimum_of_all(tmp_path):
 def test_a_state_is_not_kept_of_data_on_disk_and_says_so_before_training(folder):
     train = folder / "train"
     said = bad("fit", train, "--model", folder / "n.cw", "--with-state", "--cache", folder / "c")
-    assert "--with-state keeps no sentences" in said and not (folder / "c").exists()
+    assert "--with-state does not work" in said and not (folder / "c").exists()
 
 
 # ---- prune
@@ -379,7 +381,7 @@ def test_prune_writes_a_smaller_model_and_says_what_it_costs(folder):
     cut = folder / "cut.cw"
     after.set_params(C=2.0).save(cut)
     shown = good("inspect", "--model", cut)
-    assert "C = 2, nothing is proved of these weights\n" in shown and "nan" not in shown
+    assert "C = 2, no certificate for these weights\n" in shown and "nan" not in shown
     rounded = folder / "rounded.cw"
     good("prune", train, "--model", model, "--out", rounded, "--dtype", "float32")
     assert good("predict", train, "--model", rounded) == good("predict", train, "--model", model)
@@ -454,7 +456,8 @@ def test_a_single_label_is_a_warning(tmp_path):
     (tmp_path / "t").write_text("a O\nb O\n")
     result = call("fit", tmp_path / "t", "--model", tmp_path / "m.cw", "--quiet")
     assert (
-        result.exit_code == 0 and "every label is 'O': there is nothing to learn" in result.stderr
+        result.exit_code == 0
+        and "every label is 'O', so there is nothing to learn" in result.stderr
     )
 
 

@@ -49,7 +49,7 @@ def test_warmup_without_a_writable_cache_is_an_error(is_missing, monkeypatch):
         monkeypatch.setattr("cliquewise._kernels.cache_folder", lambda: None)
     monkeypatch.setattr("cliquewise._kernels.cache_dir.is_writable", lambda folder: False)
     result = CliRunner().invoke(main, ["warmup"])
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert result.stderr == (
         "cliquewise: error: the kernel cache cannot be written; set NUMBA_CACHE_DIR to another "
         "folder\n"

@@ -154,5 +154,5 @@ def test_an_elastic_net_is_certified_on_a_cluster(client, ratio):
     assert max(one.gap, two.gap) <= 1e-3
     assert one.dual <= two.primal and two.dual <= one.primal
     assert tagger.n_nonzero_ < len(tagger.coef_)
-    with pytest.raises(UnsupportedError, match="cost is not known on a cluster"):
+    with pytest.raises(UnsupportedError, match="cost is not supported on a cluster"):
         DaskSequenceTagger("softmax_margin", client=client, cost={"A": 2.0}).fit(*bags(X, y, 3))

@@ -112,7 +112,7 @@ def test_a_tagger_in_single_precision_predicts_the_same() -> None:
 def test_what_single_precision_is_not_for_is_refused() -> None:
     with pytest.raises(UnsupportedError, match='"float32" is for solver "sdca"'):
         cw.SequenceTagger(dtype="float32", solver="lbfgs").fit(X, Y)
-    with pytest.raises(DataError, match="dtype is float64, float32"):
+    with pytest.raises(DataError, match="dtype must be float64 or float32"):
         cw.SequenceTagger(dtype="half").fit(X, Y)
     problem = ChainRecipe(3, pairs=2).build()
     assert "attributes of token pairs" in str(SINGLE.refuses(problem))

@@ -1,4 +1,4 @@
-"""``cliquewise evaluate``: how good tags are, a model's or those of a file."""
+"""``cliquewise evaluate``: compare predicted labels, of a model or in a file, with gold ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cliquewise.cli import debug_option, standard_output
+from cliquewise.cli.options import parameter_options
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
     check_columns,
@@ -18,37 +19,43 @@ from cliquewise.cli.tagging import (
     read_labeled,
     reading_options,
 )
+from cliquewise.estimators.parameters import SequenceTaggerParameters
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+    Example: cliquewise evaluate test.conll --model ner.cw"""
+)
 @click.argument("test", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--model", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--model",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Evaluate this model. [default: compare the last two columns of TEST]",
+)
 @click.option(
     "--format",
     "form",
     type=click.Choice(["text", "json", "latex"]),
     default="text",
     show_default=True,
-    help="Of what is printed.",
+    help="Print the result in this format.",
 )
-@click.option("--json", "form", flag_value="json", hidden=True)
-@click.option("--jobs", default=1, show_default=True, help="Threads; -1 for all processors.")
-@reading_options("as of the training file")
+@click.option("--json", "form", flag_value="json", help="Print the result as JSON.")
+@parameter_options(SequenceTaggerParameters, "n_jobs")
+@reading_options("as in the training file")
 @debug_option
-def command(
-    test: str, model: str | None, form: str, jobs: int, layout: dict[str, str | None]
-) -> None:
-    """Tag TEST (.gz, .xz and .bz2 too) and compare with its labels.
+def command(test: str, model: str | None, form: str, n_jobs: int, layout: dict[str, Any]) -> None:
+    """Tag TEST (plain, .gz, .xz or .bz2) and compare the tags with its labels.
 
-    Without --model the last two columns of TEST are compared: the true label and the
-    predicted one, as "cliquewise predict" writes them for a labeled file. TEST may be - for
-    column files from the standard input.
+    Without --model, the last two columns of TEST are compared: the gold label and the predicted
+    one, as "cliquewise predict" writes them for a labeled file. TEST may be - to read column files
+    from the standard input.
 
-    Spans are counted as the CoNLL evaluation script does, if the labels are span labels
-    (O, B-X, I-X and so on).
+    Span labels (O, B-X, I-X and so on) are scored as in the CoNLL evaluation script.
     """
     standard_output()
-    tagger = None if model is None else load_tagger(model).set_params(n_jobs=jobs)
+    tagger = None if model is None else load_tagger(model).set_params(n_jobs=n_jobs)
     kind = "conll" if tagger is None else format_of(tagger)
     with waiting(f"reading {test}"):
         data = read_labeled(test, kind, file_format(layout, tagger))
@@ -67,18 +74,18 @@ def command(
     else:
         if tagger is None:
             n = data.X.n_columns
-            words = f"column {n} as true labels, column {n + 1} as predicted ones"
-            click.echo(f"note: no --model; {words}", err=True)
+            words = f"column {n} as gold labels, column {n + 1} as predicted ones"
+            click.echo(f"note: no --model; using {words}", err=True)
         _show(result)
 
 
 def _two_columns(data: Any, path: str) -> list[list[str]]:
-    """The true labels of a file whose last column is predicted ones."""
+    """Return the gold labels of a file whose last column holds predicted labels."""
     from cliquewise.errors import FormatError
 
     if data.X.n_columns < 1:
         raise FormatError(
-            "one column only; without --model a line needs the true label and the predicted one",
+            "only one column; without --model a line needs the gold label and the predicted one",
             path,
         )
     truth: list[list[str]] = data.X.sentences(-1)
@@ -118,7 +125,7 @@ def _show(result: dict[str, Any]) -> None:
     click.echo(f"exact match     {100 * result['exact_match']:6.2f} %")
     if result["unknown_labels"]:
         names = ", ".join(result["unknown_labels"])
-        click.echo(f"labels that training did not see, counted as wrong: {names}")
+        click.echo(f"labels that are not in the training data, counted as wrong: {names}")
     if "spans" not in result:
         return
     rows = {**result["types"], "all": result["spans"]}
@@ -132,7 +139,7 @@ def _show(result: dict[str, Any]) -> None:
 
 
 def _show_latex(result: dict[str, Any]) -> None:
-    """The table of spans, or of accuracies where labels name none."""
+    """Print the table of spans as LaTeX, or of accuracies if the labels are not span labels."""
     if "spans" in result:
         head = ["span", "precision", "recall", "F1", "true"]
         measures = ("precision", "recall", "f1")
@@ -152,6 +159,6 @@ def _show_latex(result: dict[str, Any]) -> None:
 
 
 def _escaped(text: str) -> str:
-    """Text with what TeX takes for a command made plain."""
+    """Escape the special characters of TeX."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)

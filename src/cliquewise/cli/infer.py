@@ -109,7 +109,7 @@ def command(
     labeling, best first. Variables and states are numbered in the order of the file; --json
     adds their names, if they have some.
     """
-    from cliquewise.persistence import check_target
+    from cliquewise.atomic_files import check_target
 
     if (task == "MMAP") != (query is not None):
         words = "--task MMAP needs --query" if query is None else "--query belongs to --task MMAP"

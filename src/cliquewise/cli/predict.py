@@ -1,20 +1,21 @@
-"""``cliquewise predict``: tag a file or a stream, a batch of sentences at a time."""
+"""``cliquewise predict``: tag a file or a stream, one batch of sentences at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from io import TextIOWrapper
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import click
 
 from cliquewise.cli import debug_option, standard_output
 from cliquewise.cli.formatting import counted
+from cliquewise.cli.options import parameter_options
 from cliquewise.cli.spans import SpanWriter
 from cliquewise.cli.tagging import (
     BATCH,
-    conll_batches,
     crfsuite_batches,
     file_format,
     format_of,
@@ -22,32 +23,44 @@ from cliquewise.cli.tagging import (
     load_predictor,
     reading_options,
 )
-from cliquewise.data.formats.column_format import ColumnFormat
-from cliquewise.data.formats.conll import separator_of
+from cliquewise.data.formats.column_format import CONLLU, ColumnFormat
+from cliquewise.data.formats.conll import SentenceReader, separator_of
+from cliquewise.data.formats.conllu_lines import CONLLU_COLUMNS
+from cliquewise.errors import DataError, FormatError
+from cliquewise.estimators.parameters import SequenceTaggerParameters
 
 Rows = list[list[str]]
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+    Example: cliquewise predict new.conll --model ner.cw --out tagged.conll"""
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
-@click.option("--model", required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option("--marginals", is_flag=True, help="Add the probability of every label.")
+@click.option(
+    "--model",
+    required=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Tag with this model.",
+)
+@click.option("--marginals", is_flag=True, help="Add a column with the probability of each label.")
 @click.option(
     "--top-k",
     type=click.IntRange(min=1),
     metavar="K",
-    help="The K best labelings; with --spans the K most probable spans.",
+    help="Write the K best labelings; with --spans, the K most probable spans.",
 )
 @click.option(
     "--spans",
     type=click.Choice(["best", "all"]),
-    help="Write spans with their probabilities: those of the tags, or all (these may overlap).",
+    help="Write spans with their probabilities: those of the tags, or all, which may overlap.",
 )
 @click.option(
     "--threshold",
     type=click.FloatRange(0.0, 1.0),
     metavar="P",
-    help="With --spans: leave out less probable ones.",
+    help="With --spans, leave out spans less probable than P.",
 )
 @click.option(
     "--format",
@@ -55,18 +68,19 @@ Rows = list[list[str]]
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="With --spans: of what is written.",
+    help="With --spans, write in this format.",
 )
-@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="File to write.")
-@click.option("--jobs", default=1, show_default=True, help="Threads; -1 for all processors.")
+@click.option("--out", metavar="FILE", type=click.Path(dir_okay=False), help="Write to this file.")
+@parameter_options(SequenceTaggerParameters, "n_jobs")
 @click.option(
     "--batch",
     type=click.IntRange(min=1),
     default=BATCH,
     show_default=True,
-    help="Sentences that are read before their tags are written.",
+    metavar="N",
+    help="Tag this number of sentences at a time.",
 )
-@reading_options("as of the training file")
+@reading_options("as in the training file")
 @debug_option
 def command(
     file: str,
@@ -77,54 +91,110 @@ def command(
     threshold: float | None,
     form: str,
     out: str | None,
-    jobs: int,
+    n_jobs: int,
     batch: int,
-    layout: dict[str, str | None],
+    layout: dict[str, Any],
 ) -> None:
-    """Tag FILE (.gz, .xz and .bz2 too), or the standard input.
+    """Tag FILE (plain, .gz, .xz or .bz2), or the standard input.
 
-    A column file may have a label column or not; the output is its columns and the tag.
-    --marginals adds a column LABEL/PROBABILITY for each label. With --top-k each sentence
-    comes K times, best first, after a line "# RANK PROBABILITY". --spans writes a line for
-    each span instead: the number of the sentence, the first token, the token after the last
-    (all counted from 0), type, probability and words, separated by tabs; or one JSON object
-    for each sentence. -DOCSTART- lines are left out. For CRFsuite's format (the label,
-    which is not read, comes first) only the tag is written. A blank line ends each sentence.
-    The output has the encoding and the separators of the input.
+    A column file may have a label column or not; the output has its columns and the tag. In
+    CoNLL-U the tags replace the label column, and everything else stays as it is. For CRFsuite
+    files, whose first column is the label, only the tag is written.
+
+    --marginals adds a column LABEL/PROBABILITY for each label. With --top-k each sentence is
+    written K times, best first, after a line "# RANK PROBABILITY". --spans writes one line per
+    span: the number of the sentence, the first token, the token after the last one (all counted
+    from 0), the type, the probability and the words, separated by tabs; or one JSON object per
+    sentence. -DOCSTART- lines are left out.
     """
+    from cliquewise.atomic_files import check_target
     from cliquewise.data.formats.text import open_writer
-    from cliquewise.errors import DataError
-    from cliquewise.persistence import check_target
 
     if out is not None:
         check_target(out, "the output")
     if marginals and top_k is not None:
         raise click.UsageError("choose one of --marginals and --top-k")
     writer = SpanWriter.of(spans, threshold, top_k, form, marginals)
-    tagger = load_predictor(model, jobs)
+    tagger = load_predictor(model, n_jobs)
     written = file_format(layout, tagger)
-    encoding = written.encoding
     name = "stdin" if file == "-" else file
-    separator, lines = _separator(lines_of(file, encoding), written)
-    if format_of(tagger) == "conll":
-        batches: Iterator[list[Any]] = conll_batches(lines, name, written, batch)
+    if written.dialect == CONLLU and writer is None and not marginals and top_k is None:
+        texts = _conllu_texts(tagger, file, name, written, batch)
     else:
-        batches = crfsuite_batches(lines, name, batch)
-    with open_writer(out or standard_output(), encoding) as stream:
+        lines = lines_of(file, written.encoding)
+        texts = _texts(tagger, lines, name, written, batch, writer, marginals, top_k)
+    with open_writer(out or standard_output(), written.encoding) as stream:
         if out is None and isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding=encoding)
+            stream.reconfigure(encoding=written.encoding, newline="\n")
         try:
-            for sentences in batches:
-                X, shown = _inputs(tagger, sentences, name)
-                if writer is None:
-                    for rows in _tag(tagger, X, shown, marginals, top_k):
-                        stream.write("\n".join([*map(separator.join, rows), "", ""]))
-                else:
-                    stream.writelines(f"{line}\n" for line in writer.lines(tagger, X, shown))
+            for text in texts:
+                stream.write(text)
                 stream.flush()
         except UnicodeEncodeError as error:
             letters = error.object[error.start : error.end]
-            raise DataError(f"{letters!r} cannot be written in {encoding}") from None
+            raise DataError(f"{letters!r} cannot be written in {written.encoding}") from None
+
+
+def _texts(
+    tagger: Any,
+    lines: Iterator[str],
+    name: str,
+    layout: ColumnFormat,
+    batch: int,
+    writer: SpanWriter | None,
+    marginals: bool,
+    top_k: int | None,
+) -> Iterator[str]:
+    """Yield the output of each batch of sentences."""
+    separator, lines = _separator(lines, layout)
+    if format_of(tagger) == "conll":
+        reader = SentenceReader(lines, layout, name)
+        sentences = iter(reader)
+        batches = iter(lambda: list(islice(sentences, batch)), [])
+    else:
+        reader, batches = None, crfsuite_batches(lines, name, batch)
+    has_header = layout.header and writer is None
+    for rows in batches:
+        names = None if reader is None else reader.names
+        X = _inputs(tagger, rows, names, layout, name)
+        if has_header and names is not None:
+            yield separator.join([*names, "predicted"]) + "\n"
+            has_header = False
+        if writer is not None:
+            yield "".join(f"{line}\n" for line in writer.lines(tagger, X, rows))
+        else:
+            shown = rows if reader is not None else [[[] for _ in s] for s in rows]
+            tagged = _tag(tagger, X, shown, marginals, top_k)
+            yield "".join("\n".join([*map(separator.join, s), "", ""]) for s in tagged)
+
+
+def _conllu_texts(
+    tagger: Any, file: str, name: str, layout: ColumnFormat, batch: int
+) -> Iterator[str]:
+    """Yield the text of a CoNLL-U file with the tags in the label column."""
+    from cliquewise.data.formats.conllu import iter_conllu
+    from cliquewise.data.formats.text import read_text
+
+    label = layout.label
+    label = CONLLU_COLUMNS[label] if isinstance(label, int) else str(label)
+    if file == "-":
+        lines, is_terminated = lines_of(file, layout.encoding), True
+    else:  # with line ends, so that they stay as they are
+        text = read_text(file, layout.encoding)
+        is_terminated = text.endswith("\n")
+        lines = iter(text.split("\n")[: -1 if is_terminated else None])
+    documents = iter_conllu(lines, name)
+    before = ""
+    while part := list(islice(documents, batch)):
+        sentences = [list(zip(*document.columns().columns)) for document in part]
+        full = [s for s in sentences if s]
+        tags = iter(tagger.predict(_inputs(tagger, full, CONLLU_COLUMNS, layout, name)))
+        yield before
+        before = ""
+        for document, sentence in zip(part, sentences, strict=True):
+            tagged = document.with_column(label, [next(tags)]) if sentence else document
+            before += "\n".join(tagged.lines)
+    yield before if is_terminated else before.removesuffix("\n")
 
 
 def _separator(lines: Iterator[str], layout: ColumnFormat) -> tuple[str, Iterator[str]]:
@@ -141,7 +211,7 @@ def _separator(lines: Iterator[str], layout: ColumnFormat) -> tuple[str, Iterato
 def _tag(
     tagger: Any, X: Any, shown: list[Rows], marginals: bool, top_k: int | None
 ) -> Iterator[Rows]:
-    """For each sentence (or each of its labelings) the rows to write."""
+    """Yield the rows to write for each sentence, or for each of its labelings."""
     if top_k is not None:
         for rows, best in zip(shown, tagger.predict_top_k(X, top_k), strict=True):
             for rank, (probability, tags) in enumerate(best, 1):
@@ -162,18 +232,32 @@ def _with(rows: Rows, tags: list[Any]) -> Rows:
     return [[*row, str(tag)] for row, tag in zip(rows, tags, strict=True)]
 
 
-def _inputs(tagger: Any, sentences: list[Any], name: str) -> tuple[Any, list[Rows]]:
-    """The columns that the model knows, without the label if it is there; and rows to show."""
+def _inputs(
+    tagger: Any,
+    sentences: list[Any],
+    names: tuple[str, ...] | None,
+    layout: ColumnFormat,
+    name: str,
+) -> Any:
+    """Return the columns that the model uses; a label column may be present or not."""
     from cliquewise.data.columns import Columns
-    from cliquewise.errors import FormatError
 
     if format_of(tagger) != "conll":
-        return sentences, [[[] for _ in s] for s in sentences]
-    text, known = Columns.from_rows(sentences), tagger.encoder_.n_columns
-    if text.n_columns not in (known, known + 1):
-        raise FormatError(
-            f"a line has {counted(text.n_columns, 'column')}; the model was trained on "
-            f"{counted(known, 'column')} and a label",
-            name,
-        )
-    return text.select(range(known)), sentences
+        return sentences
+    text, known = Columns.from_rows(sentences, names), tagger.encoder_.n_columns
+    text = replace(text, format=layout)
+    if layout.features is not None or layout.dialect == CONLLU:
+        try:
+            return text.select(layout.features or ("form",))
+        except DataError as error:
+            raise FormatError(str(error), name) from None
+    label = layout.label
+    if label is None or text.n_columns == known:
+        if text.n_columns not in (known, known + 1):
+            raise FormatError(
+                f"a line has {counted(text.n_columns, 'column')}; the model was trained on "
+                f"{counted(known, 'column')} and a label",
+                name,
+            )
+        return text.select(range(known))
+    return text.split_labels(label)[0]

@@ -1,6 +1,10 @@
-"""``cliquewise prune``: a smaller model, and what that costs."""
+"""``cliquewise prune``: write a smaller model and show how the objective changes."""
 
 from __future__ import annotations
+
+import json
+import os
+from typing import Any
 
 import click
 
@@ -16,25 +20,43 @@ from cliquewise.cli.tagging import (
 )
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+    Example: cliquewise prune train.conll --model ner.cw --out small.cw --keep 0.1"""
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--model", required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--model",
+    required=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Prune this model.",
+)
 @click.option(
     "--out",
     required=True,
-    type=click.Path(dir_okay=False, writable=True),
-    help="File to write; it may be the model's own.",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write the smaller model to this file, which may be that of the model.",
 )
-@click.option("--threshold", type=float, metavar="W", help="Drop weights up to this size.")
-@click.option("--keep", type=float, metavar="N", help="Keep so many, or this share.")
+@click.option(
+    "--threshold", type=float, metavar="W", help="Drop weights whose absolute value is at most W."
+)
+@click.option(
+    "--keep",
+    type=float,
+    metavar="N",
+    help="Keep the N largest weights, or this share of them if N is below 1.",
+)
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32", "float16"]),
     default="float64",
     show_default=True,
-    help="What weights are rounded to in the file.",
+    help="Round the weights to this type in the file.",
 )
-@reading_options("as of the training file")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@reading_options("as in the training file")
 @debug_option
 def command(
     file: str,
@@ -43,19 +65,22 @@ def command(
     threshold: float | None,
     keep: float | None,
     dtype: str,
-    layout: dict[str, str | None],
+    as_json: bool,
+    layout: dict[str, Any],
 ) -> None:
-    """Write a model with fewer weights, in fewer bytes each.
+    """Write a model with fewer weights, or with less precise ones.
 
-    FILE is labeled, such as the training file: what pruning costs in the objective is computed
-    on it. Transitions are kept always.
+    FILE is a labeled file, such as the training file. The objective before and after pruning is
+    computed on it. Weights of transitions are always kept.
     """
-    from cliquewise.persistence import check_target
+    from cliquewise.atomic_files import check_target
 
     standard_output()
     if threshold is not None and keep is not None:
         raise click.UsageError("choose one of --threshold and --keep")
     if threshold is None and keep is None:
+        if dtype == "float64":
+            raise click.UsageError("choose what to prune: --threshold W, --keep N or --dtype")
         threshold = 0.0
     check_target(out, "the model")
     tagger = load_tagger(model)
@@ -64,9 +89,12 @@ def command(
     before = size_of(model)
     tagger.prune(threshold, keep=keep, dtype=dtype, X=data.X, y=data.y, sample_weight=data.weights)
     tagger.save(out, dtype=dtype)
-    told = tagger.pruned_
-    click.echo(f"weights      {told.weights} of {told.weights_before}")
-    click.echo(f"attributes   {told.attributes} of {told.attributes_before}")
-    costs = f"{told.objective:.8g} per sequence of {file}, before {told.objective_before:.8g}"
+    found = tagger.pruned_
+    if as_json:
+        click.echo(json.dumps({"model": out, "bytes": os.path.getsize(out)} | found._asdict()))
+        return
+    click.echo(f"weights      {found.weights} of {found.weights_before}")
+    click.echo(f"attributes   {found.attributes} of {found.attributes_before}")
+    costs = f"{found.objective:.8g} per sequence of {file}, before {found.objective_before:.8g}"
     click.echo(f"objective    {costs}")
     click.echo(f"model        {out} ({size_of(out)}, before {before})")

@@ -1,4 +1,4 @@
-"""What the tagging commands share: options, reading files."""
+"""Shared parts of the tagging commands: options, and reading files and models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, NoReturn
 
 import click
@@ -15,28 +15,90 @@ from cliquewise.data.formats.column_format import ColumnFormat
 from cliquewise.errors import DataError, FormatError
 
 FORMATS = ("conll", "crfsuite")
-#: Sentences that are tagged at once when a stream is tagged.
+#: Number of sentences of a stream that are tagged together.
 BATCH = 256
 
 
+class ColumnParameter(click.ParamType):  # type: ignore[type-arg]
+    """A column of a file: a name, or a number that counts from 1 (-1 is the last column)."""
+
+    name = "column"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
+        """Return the name, or the number that counts from 0 as in Python."""
+        try:
+            number = int(value)
+        except ValueError:
+            return str(value)
+        if number == 0:
+            self.fail("columns are numbered from 1; -1 is the last one", param, ctx)
+        return number - 1 if number > 0 else number
+
+
+COLUMN = ColumnParameter()
+
+
+def column_options(function: Any) -> Any:
+    """Add the options that choose columns of a training file; use before reading_options."""
+
+    def split(_ctx: click.Context, option: click.Parameter, text: str | None) -> Any:
+        if text is None:
+            return None
+        return tuple(COLUMN.convert(name.strip(), option, _ctx) for name in text.split(","))
+
+    for option in (
+        click.option("--header", is_flag=True, help="Read column names from the first line."),
+        click.option(
+            "--columns",
+            metavar="LIST",
+            callback=split,
+            help="Use only these columns as features: names or numbers, separated by commas.",
+        ),
+        click.option(
+            "--label",
+            type=COLUMN,
+            metavar="COLUMN",
+            help="Learn this column, given by name (upos, xpos, feats, deprel in CoNLL-U) or by "
+            "number from 1. [default: the last one]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def reading_options(default: str) -> Callable[[Any], Any]:
-    """Add the options that describe a column file, as a dict of changes named ``layout``."""
+    """Add options that describe a column file; the function gets them as a dict ``layout``."""
 
     def add(function: Any) -> Any:
         @wraps(function)
         def gathered(
-            *, tabs: bool, comment: str | None, encoding: str | None, **others: Any
+            *,
+            tabs: bool,
+            comment: str | None,
+            encoding: str | None,
+            label: int | str | None = None,
+            columns: tuple[int | str, ...] | None = None,
+            header: bool = False,
+            **others: Any,
         ) -> None:
-            separator = "\t" if tabs else None
-            layout = {"encoding": encoding, "separator": separator, "comment": comment}
+            layout = {
+                "encoding": encoding,
+                "separator": "\t" if tabs else None,
+                "comment": comment,
+                "label": label,
+                "features": columns,
+                "header": header or None,
+            }
             function(layout=layout, **others)
 
         for option in (
-            click.option("--encoding", metavar="NAME", help=f"Text encoding. [default: {default}]"),
             click.option(
-                "--comment", metavar="TEXT", help="Skip lines starting with TEXT, e.g. '#'."
+                "--encoding", metavar="NAME", help=f"Use this text encoding. [default: {default}]"
             ),
-            click.option("--tabs", is_flag=True, help="Columns are separated by tabs only."),
+            click.option(
+                "--comment", metavar="TEXT", help="Skip lines that start with TEXT, e.g. '#'."
+            ),
+            click.option("--tabs", is_flag=True, help="Separate columns at tabs only."),
         ):
             gathered = option(gathered)
         return gathered
@@ -44,7 +106,7 @@ def reading_options(default: str) -> Callable[[Any], Any]:
     return add
 
 
-def file_format(layout: dict[str, str | None], tagger: Any = None) -> ColumnFormat:
+def file_format(layout: dict[str, Any], tagger: Any = None) -> ColumnFormat:
     """Return the format that options describe; the rest as in the tagger's training file."""
     trained = None if tagger is None else tagger.encoder_.file_format
     return (trained or ColumnFormat()).override(**layout)
@@ -52,7 +114,7 @@ def file_format(layout: dict[str, str | None], tagger: Any = None) -> ColumnForm
 
 @dataclass
 class Examples:
-    """Sequences as the estimator takes them, and their labels."""
+    """Sequences in the form that the estimator takes, and their labels."""
 
     X: Any
     y: list[list[str]]
@@ -100,12 +162,12 @@ def read_labeled(path: str, form: str, layout: ColumnFormat) -> Examples:
 
 
 def format_of(tagger: Any) -> str:
-    """The file format that a model was trained on."""
+    """Return the file format that a model was trained on."""
     return "crfsuite" if tagger.encoder_.n_columns is None else "conll"
 
 
 def check_columns(tagger: Any, X: Any, path: str) -> None:
-    """Refuse a labeled file whose columns are not those of the training file."""
+    """Raise a FormatError if a labeled file has other columns than the training file."""
     known = tagger.encoder_.n_columns
     if known is not None and X.n_columns != known:
         raise FormatError(
@@ -114,7 +176,7 @@ def check_columns(tagger: Any, X: Any, path: str) -> None:
 
 
 def load_tagger(path: str) -> Any:
-    """A model that works on files; others are refused."""
+    """Load a tagger that was trained on a file; raise a FormatError for other models."""
     from cliquewise.estimators.files import load
     from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 
@@ -125,7 +187,7 @@ def load_tagger(path: str) -> Any:
 
 
 def load_predictor(path: str, jobs: int) -> Any:
-    """The same to predict with, which is quicker to load."""
+    """Load a tagger for prediction only, which is faster."""
     from cliquewise.estimators.files import load
     from cliquewise.estimators.tagger.chain_tagger import ChainTagger
 
@@ -144,14 +206,14 @@ def _of_files(model: Any, path: str) -> Any:
 
 def _refuse(kind: str, path: str) -> NoReturn:
     raise FormatError(
-        f"the model is a {kind} of arrays of numbers; the command line tags column files and "
-        "CRFsuite's files",
+        f"the model is a {kind} for arrays of numbers; the command line tags column files, "
+        "CoNLL-U and CRFsuite files",
         path,
     )
 
 
 def lines_of(path: str, encoding: str | None) -> Iterator[str]:
-    """Lines of a file, compressed or not, or of the standard input (``-``)."""
+    """Return the lines of a file, compressed or not, or of the standard input (``-``)."""
     from cliquewise.data.formats.text import read_lines, stream_lines
 
     encoding = encoding or "utf-8"
@@ -162,19 +224,8 @@ def lines_of(path: str, encoding: str | None) -> Iterator[str]:
     return stream_lines(sys.stdin.buffer, encoding, "stdin")
 
 
-def conll_batches(
-    lines: Iterator[str], name: str, layout: ColumnFormat, size: int
-) -> Iterator[list[Any]]:
-    """Yield sentences (lists of rows) in batches."""
-    from cliquewise.data.formats.conll import SentenceReader
-
-    sentences = iter(SentenceReader(lines, layout, name))
-    while batch := list(islice(sentences, size)):
-        yield batch
-
-
 def crfsuite_batches(lines: Iterator[str], name: str, size: int) -> Iterator[list[Any]]:
-    """Sequences (lists of lists of attributes) in batches."""
+    """Yield sequences (lists of lists of attributes) in batches."""
     from cliquewise.data.formats.crfsuite import parse_lines
     from cliquewise.data.formats.text import numbered
 
@@ -184,7 +235,7 @@ def crfsuite_batches(lines: Iterator[str], name: str, size: int) -> Iterator[lis
 
 
 def _up_to_blanks(lines: Iterator[str], count: int) -> Iterator[str]:
-    """Lines until ``count`` of them were blank."""
+    """Yield lines until ``count`` of them were blank."""
     for line in lines:
         yield line
         count -= not line

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cliquewise.atomic_files import replace_file
 from cliquewise.data.conversion import SequenceEncoder
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.labels import Labels
@@ -26,7 +27,6 @@ from cliquewise.data.shard_files import MANIFEST, POINTERS, TYPES, read_names, w
 from cliquewise.data.shards import Block, Shards
 from cliquewise.data.value_index import ValueIndex
 from cliquewise.errors import DataError, TooLargeError
-from cliquewise.persistence import replace_file
 
 #: Bytes that a name takes in the dictionary of attributes, about.
 NAME_BYTES = 200

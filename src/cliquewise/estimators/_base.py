@@ -1,7 +1,8 @@
-"""What every estimator shares: the parameters of a run, training, and one file format."""
+"""Base class of the estimators: parameters, training, reports and model files."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from copy import deepcopy
@@ -16,6 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from cliquewise.atomic_files import check_target
 from cliquewise.certificate import Certificate
 from cliquewise.deprecation import translate_keywords, warn_renamed
 from cliquewise.errors import DataError, warn_user
@@ -29,7 +31,8 @@ from cliquewise.estimators.parameters import (
     old_names,
     saved_parameters,
 )
-from cliquewise.persistence import check_target, write_arrays
+from cliquewise.estimators.provenance import check_metadata, check_provenance, describe_training
+from cliquewise.persistence import write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.ragged import Floats
 from cliquewise.report import blocks
@@ -39,13 +42,17 @@ from cliquewise.solvers.progress import training_line
 from cliquewise.solvers.run import Fit, run
 from cliquewise.trace import Trace
 
-#: The site, as `[project.urls]` of pyproject.toml names it.
+#: The URL of the documentation; the same as in `[project.urls]` of pyproject.toml.
 DOCUMENTATION = "https://cliquewise.readthedocs.io/"
 Method = TypeVar("Method", bound=Callable[..., Any])
+#: Why training ended: the gap is at most ``tol``; a limit on epochs or seconds was reached; Ctrl-C
+#: or SIGTERM; the score on validation data stopped improving.
+STOP_REASONS = ("converged", "limit", "interrupted", "validation")
+logger = logging.getLogger("cliquewise")
 
 
 def rollback_on_error(method: Method) -> Method:
-    """A method that trains; if it raises, the estimator is what it was before."""
+    """Decorate a method that trains: if it raises, the estimator is left unchanged."""
 
     @wraps(method)
     def trained(self: Any, *given: Any, **named: Any) -> Any:
@@ -69,7 +76,7 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
     :meth:`_from_file`.
     """
 
-    # scikit-learn's picture of an estimator links to its page of the reference
+    # scikit-learn's notebook display of an estimator links to its page of the reference
     _doc_link_module: ClassVar[str] = "cliquewise"
     _doc_link_template: ClassVar[str] = (
         DOCUMENTATION + "api/generated/cliquewise.{estimator_name}.html"
@@ -98,11 +105,11 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         check_parameters(type(self), self.get_params(deep=False))
 
     def _wanted(self) -> Any:
-        """The solver to train with: a name or an instance."""
+        """Return the solver to train with: a name or an instance."""
         return self.solver
 
     def _most_epochs(self, solver: Any, problem: Problem) -> float:
-        """Passes after which training by a solver stops, whatever it has reached."""
+        """Return the number of epochs after which training with a solver stops."""
         return self.max_epochs
 
     def _train(
@@ -112,9 +119,10 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         monitor: Any = None,
         **options: Any,
     ) -> Fit:
-        """Run a solver on a problem and keep what it proves; ``options`` are those of `run`."""
+        """Solve a problem and record the result; ``options`` are passed to `solvers.run.run`."""
         problem.elastic(self.l1_ratio)
         choice = choose(problem, self._wanted(), self.max_memory * 2**30)
+        logger.info("training %s with %s, C=%g", type(self).__name__, choice.solver.name, problem.C)
         with training_line(self.verbose, self.tol) as line:
             fit = run(
                 problem,
@@ -129,17 +137,24 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
                 fallback=choice.fallback,
                 **options,
             )
-        # First: where warnings are errors, what is known of the weights before stays.
-        if not fit.converged and not (monitor is not None and monitor.stopped):
-            warn_user(_shortfall(fit, self.tol), ConvergenceWarning)
-        # scikit-learn's is a whole number; the trace has the epochs to the digit
+        stopped_early = monitor is not None and monitor.stopped
+        logger.info(
+            "%s ended after %g epochs: objective %.8g, relative gap %.3g",
+            fit.solver, fit.epochs, fit.certificate.primal, fit.certificate.gap,
+        )  # fmt: skip
+        # Before anything is recorded, because a warning may be turned into an error.
+        if not fit.converged and not stopped_early:
+            warn_user(_convergence_message(fit, self.tol), ConvergenceWarning)
+        # An integer, as in scikit-learn; the trace has fractions of epochs.
         self.solver_, self.n_iter_ = fit.solver, math.ceil(fit.epochs - 1e-9)
         self.certificate_, self.trace_ = fit.certificate, fit.trace
+        self.stop_reason_ = _stop_reason(fit, stopped_early)
+        self.provenance_ = describe_training(problem.fingerprint())
         self._remember()
         return fit
 
     def _remember(self) -> None:
-        """Keep the parameters that weights and certificate are of."""
+        """Record the parameters that the weights and the certificate belong to."""
         self._objective, self._made = self._settings(), self._settings("model")
 
     def _settings(self, role: Role = "objective") -> dict[str, Any]:
@@ -148,27 +163,27 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _has_own_certificate(self) -> bool:
-        """Whether ``certificate_`` is of the objective that the parameters say."""
+        """Whether ``certificate_`` belongs to the objective that the parameters define."""
         return self.__dict__.get("_objective") in (None, self._settings())
 
     # ---- reports
 
     def report(self, X: Any, y: Any, path: str | Path, **options: Any) -> None:
-        """Write what is proved, and how well the model does on ``X``, as one HTML file.
+        """Write an HTML report: the certificate, and the quality of predictions on ``X``.
 
-        The file is complete: it asks nothing of any network, and works from a disk or in a mail.
+        The report is one self-contained file that makes no network requests.
 
         Parameters
         ----------
         X, y
-            Examples that the model was not trained on, and their true outputs.
+            Examples that the model was not trained on, and their gold outputs.
         path : path
             The file to write, such as ``report.html``.
         **options
-            ``title``, ``subtitle`` : str, what the page calls itself. ``tokens`` : lists of strings
-            that a tagger's tokens are shown as; by default the first column, or a feature that
-            names a word. ``live`` : bool, put a tagger with a template into the page, to try it
-            there: the page grows by the model's size.
+            ``title``, ``subtitle`` : str, the headings of the page. ``tokens`` : lists of strings
+            to show for the tokens of a tagger; by default the first column, or a feature that
+            names a word. ``live`` : bool, include a tagger that has a template, so that readers can
+            tag their own sentences; the file grows by the size of the model.
         """
         check_is_fitted(self, "coef_")
         check_report(path)
@@ -183,38 +198,53 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         write_page(path, title, about, [begin, *sections])
 
     def _sections(self, X: Any, y: Any) -> list[blocks.Block]:
-        """What a report says of predictions."""
+        """Return the sections of a report about predictions."""
         raise NotImplementedError
 
     @property
     def n_nonzero_(self) -> int:
-        """How many weights of ``coef_`` are not zero."""
+        """Number of weights of ``coef_`` that are not zero."""
         check_is_fitted(self, "coef_")
         return int(np.count_nonzero(self.coef_))
 
     # ---- files
 
-    def save(self, path: str | Path, *, dtype: str = "float64") -> None:
-        """Write the model to one file; see :func:`cliquewise.load`.
+    def save(
+        self, path: str | Path, *, dtype: str = "float64", metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Write the model to one file; :func:`cliquewise.load` reads it.
 
-        Parameters that JSON cannot hold (a solver instance, a generator of random numbers) are
-        left out and have their defaults in the model that is loaded.
+        Equal models give equal bytes, so the file holds no times: in the loaded model
+        ``trace_.seconds`` is NaN. Parameters that JSON cannot hold, such as a solver instance or a
+        random generator, have their defaults in the loaded model.
 
         Parameters
         ----------
         path : path
+            Symbolic links are followed, and an existing file keeps its mode.
         dtype : {"float64", "float32", "float16"}, default="float64"
-            What the weights are rounded to in the file; they are float64 again once loaded. The
-            certificate in the file is that of the rounded weights where the training data are at
-            hand (a tagger that was trained in this process), and otherwise proves nothing. Nor does
-            it where parameters of the objective, such as ``C``, were changed after training. Those
-            of the model, such as ``intercept``, are saved as they were in training.
+            Round the weights to this type in the file; loaded weights are float64. The file has
+            a certificate for the rounded weights if the training data are still in memory (a
+            tagger that was trained in this process), and otherwise none. It has none either if
+            parameters of the objective, such as ``C``, were changed after training. Parameters of
+            the model, such as ``intercept``, are saved with the values used in training.
+        metadata : dict, optional
+            Notes to store in the file, with string keys and plain values. The loaded model has
+            them in ``metadata_``.
         """
         check_is_fitted(self, "coef_")
-        self._write(path, dtype, *self._to_file())
+        self._write(path, dtype, *self._to_file(), metadata=metadata)
 
-    def _write(self, path: str | Path, dtype: str, arrays: Arrays, header: Header) -> None:
-        """Write what an estimator has, and what all share."""
+    def _write(
+        self,
+        path: str | Path,
+        dtype: str,
+        arrays: Arrays,
+        header: Header,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Write the arrays and the header of an estimator, and what all estimators share."""
+        metadata = check_metadata(self.__dict__.get("metadata_") if metadata is None else metadata)
         check_target(path, "the model")
         certificate = self.certificate_ if self._has_own_certificate else Certificate(math.nan)
         if dtype != "float64":
@@ -224,7 +254,8 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         parameters = self._plain_parameters()
         check_file_parameters(type(self), parameters)
         columns = self.trace_.columns
-        cells = [self.trace_[name] for name in columns]
+        # Times would make files of equal runs differ.
+        cells = [self.trace_[name] * (np.nan if name == "seconds" else 1.0) for name in columns]
         shared = {
             "kind": type(self).__name__,
             "params": parameters,
@@ -233,34 +264,42 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
             "solver": self.solver_,
             "n_iter": self.n_iter_,
             "trace": list(columns),
+            "stop_reason": self.__dict__.get("stop_reason_"),
+            "provenance": self.__dict__.get("provenance_"),
+            "metadata": metadata,
         }
         if hasattr(self, "feature_names_in_"):
             shared["feature_names"] = self.feature_names_in_.tolist()
         write_arrays(path, {**arrays, "trace": np.stack(cells, axis=1)}, {**shared, **header})
+        logger.info("wrote %s", path)
 
     @classmethod
     def _restored(cls, arrays: Arrays, header: Header) -> Self:
-        """A fitted estimator from what :meth:`save` wrote; any ValueError means damage."""
+        """Return a fitted estimator from the content of a file; a ValueError means damage."""
         parameters = check_file_parameters(cls, header["params"])
         header = {**header, "params": parameters}
         estimator = cls(**parameters)
         c = header["certificate"]
         if c["status"] not in ("exact", "bound", "none"):
-            raise DataError(f"its certificate says {c['status']!r:.40}")
+            raise DataError(f"its certificate has the status {c['status']!r:.40}")
         values = float(c["primal"]), float(c["dual"]), c["status"]
         estimator.certificate_ = Certificate(*values, float(c.get("rounding", 0.0)))
         if not isinstance(header["solver"], str):
             raise DataError("its solver has no name")
         estimator.solver_ = header["solver"]
-        # Files of version 1 have neither of these two.
-        estimator.n_iter_ = _passes(header.get("n_iter", 0))
+        # Files of version 1 have no n_iter and no trace; later ones may lack the other three.
+        estimator.n_iter_ = _epochs(header.get("n_iter", 0))
         estimator.trace_ = (
             _trace(header["trace"], arrays["trace"]) if "trace" in header else Trace()
         )
+        reason = header.get("stop_reason")
+        estimator.stop_reason_ = reason if reason in STOP_REASONS else "unknown"
+        estimator.provenance_ = check_provenance(header.get("provenance"))
+        estimator.metadata_ = check_metadata(header.get("metadata"))
         if "feature_names" in header:
             names = np.array(header["feature_names"], dtype=object)
             if names.ndim != 1 or not all(isinstance(name, str) for name in names):
-                raise DataError("the names of its features are no list of strings")
+                raise DataError("the names of its features are not a list of strings")
             estimator.feature_names_in_ = names
         estimator._from_file({**arrays, "coef": restored_weights(arrays, header)}, header)
         estimator._remember()
@@ -274,20 +313,29 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         return saved_parameters(type(self), used)
 
     def _certificate_of(self, weights: Floats) -> Certificate:
-        """What is proved of other weights than those that training found."""
+        """Return the certificate of other weights; without the training data there is none."""
         return Certificate(math.nan)
 
     def _to_file(self) -> tuple[Arrays, Header]:
-        """The fitted state that only this kind of estimator has."""
+        """Return the fitted state that is specific to this estimator."""
         raise NotImplementedError
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
-        """Back from :meth:`_to_file`; checks sizes and types before anything is used."""
+        """Restore what :meth:`_to_file` returned, after checks of all sizes and types."""
         raise NotImplementedError
 
 
-def _shortfall(fit: Fit, tol: float) -> str:
-    """What a run did not reach, and what to do."""
+def _stop_reason(fit: Fit, stopped_early: bool) -> str:
+    """Return why training stopped, one of ``STOP_REASONS``."""
+    if fit.interrupted:
+        return "interrupted"
+    if stopped_early:
+        return "validation"
+    return "converged" if fit.converged else "limit"
+
+
+def _convergence_message(fit: Fit, tol: float) -> str:
+    """Describe how far a run is from its tolerance, and what may help."""
     why = "was interrupted" if fit.interrupted else "stopped"
     reached = (
         f"with relative gap {fit.certificate.gap:.3g} (tol = {tol:g})"
@@ -296,8 +344,8 @@ def _shortfall(fit: Fit, tol: float) -> str:
     )
     if fit.certificate.rounding > tol * abs(fit.certificate.primal):
         return (
-            f"{fit.solver} {why} after {fit.epochs:.4g} epochs {reached}; numbers of this size "
-            f"prove nothing finer: rounding alone may be {fit.certificate.rounding:.3g} of the "
+            f"{fit.solver} {why} after {fit.epochs:.4g} epochs {reached}; no smaller gap can be "
+            f"proven, because rounding errors may reach {fit.certificate.rounding:.3g} of the "
             f"objective {fit.certificate.primal:.3g}; scale the features, or lower C"
         )
     return (
@@ -306,25 +354,26 @@ def _shortfall(fit: Fit, tol: float) -> str:
     )
 
 
-def _passes(n_iter: Any) -> int:
-    """A whole number of passes; older files hold fractions."""
+def _epochs(n_iter: Any) -> int:
+    """Return a number of epochs as an integer; older files hold fractions."""
     number = float(n_iter)
     if not 0 <= number < 2**53:
-        raise DataError(f"its number of passes is {number}")
+        raise DataError(f"its number of epochs is {number}")
     return math.ceil(number)
 
 
 def _copied(value: Any) -> Any:
-    """A value that nobody else changes, and that can be compared: arrays are lists."""
+    """Return an independent copy that can be compared: arrays become lists."""
     if isinstance(value, list | tuple):
         return [_copied(part) for part in value]
     return np.asarray(value).tolist() if hasattr(value, "__array__") else deepcopy(value)
 
 
 def _trace(columns: Any, cells: NDArray[Any]) -> Trace:
+    """Restore a trace from a file."""
     trace = Trace(columns)
     if cells.dtype != np.float64 or cells.ndim != 2 or cells.shape[1] != len(trace.columns):
-        raise DataError("its trace does not fit the names of the columns")
+        raise DataError("its trace does not match the names of its columns")
     for row in cells.tolist():
         trace.append(**dict(zip(trace.columns, row, strict=True)))
     return trace

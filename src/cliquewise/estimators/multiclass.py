@@ -76,6 +76,7 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
         self.tagger_ = tagger
         self.certificate_, self.solver_ = tagger.certificate_, tagger.solver_
         self.trace_, self.n_iter_ = tagger.trace_, tagger.n_iter_
+        self.stop_reason_, self.provenance_ = tagger.stop_reason_, tagger.provenance_
         self._remember()
         k, d = len(self.classes_), self.n_features_in_
         weights = tagger.model_.emissions(tagger.coef_)
@@ -134,6 +135,7 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
         tagger = self._tagger()
         tagger.certificate_, tagger.solver_ = self.certificate_, self.solver_
         tagger.trace_, tagger.n_iter_ = self.trace_, self.n_iter_
+        tagger.stop_reason_, tagger.provenance_ = self.stop_reason_, self.provenance_
         params = header["params"] | {"boundary_weights": False}
         own = {"classes": list(range(len(self.classes_))), "params": params}
         left = {name: part for name, part in header.items() if name != "class_weight"}

@@ -564,7 +564,16 @@ class MultiLabelParameters(GraphParameters):
 class MatcherParameters(TrainingParameters):
     """Parameters of :class:`~cliquewise.Matcher`."""
 
-    loss: str = _loss("hinge", "hinge")
+    loss: str = parameter(
+        "hinge",
+        Rule(
+            one_of("hinge").accepts,
+            "hinge (the likelihood of a matching is a permanent, which takes exponential time)",
+            ("hinge",),
+        ),
+        "objective",
+        "Minimize this loss: hinge.",
+    )
     C: float = _C()
     _: KW_ONLY
     partial: bool = parameter(True, FLAG, "model", "Allow nodes without a partner.")

@@ -276,7 +276,7 @@ def _checked(plan: Plan) -> Plan:
     raise UnsupportedError(
         f"method {plan.oracle.name!r} has no option {unknown[0]!r}; its options are: {shown} "
         "(other methods, chosen by name, have others)"
-    )
+    ).concerning(unknown[0])
 
 
 # ---- candidates

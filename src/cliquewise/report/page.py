@@ -16,8 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from cliquewise.atomic_files import check_target, replace_file
 from cliquewise.errors import DataError
-from cliquewise.persistence import check_target, replace_file
 
 #: What HTML, or JavaScript of old, might take for more than a character of a string.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}

@@ -137,7 +137,9 @@ def _automatic(problem: Problem, max_memory: float) -> Plan:
     rejected = [c for c in candidates if c.rejected is not None]
     if not able:
         listed = "".join(f"\n  {c.solver.name}: it {c.rejected}" for c in rejected)
-        raise UnsupportedError(f"no solver can minimize this {problem.kind} problem:{listed}")
+        raise UnsupportedError(
+            f"no solver can minimize this {problem.kind} problem:{listed}"
+        ).concerning("solver", "max_memory")
     solver = able[0].solver
     fallback = solver.fallback(problem) if isinstance(solver, HasFallback) else None
     if fallback is not None and _refusal(fallback, problem, max_memory) is not None:

@@ -19,9 +19,10 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from cliquewise._kernels import clock
+from cliquewise.atomic_files import check_target
 from cliquewise.certificate import Certificate
 from cliquewise.errors import CliquewiseError, UnsupportedError, warn_user
-from cliquewise.persistence import check_target, write_arrays
+from cliquewise.persistence import write_arrays
 from cliquewise.problems.base import Problem
 from cliquewise.problems.rounding import Bound
 from cliquewise.ragged import Floats
@@ -176,9 +177,11 @@ class Run:
         self.solver, self.fallback = self.fallback, None  # last: an interrupt keeps the old pair
         return new
 
-    def save(self, state: State) -> None:
-        """Write a checkpoint if the interval has passed."""
-        if self.checkpoint is None or clock.now() - self.saved < self.checkpoint_seconds:
+    def save(self, state: State, at_once: bool = False) -> None:
+        """Write a checkpoint if the interval has passed, or at once."""
+        if self.checkpoint is None:
+            return
+        if not at_once and clock.now() - self.saved < self.checkpoint_seconds:
             return
         from cliquewise.solvers.checkpoints import to_file
 
@@ -256,6 +259,8 @@ class Run:
             state, certificate = self._recover(state)
         elif certificate is None:
             certificate = self.check(state)
+        if interrupted:
+            self.save(state, at_once=True)
         return self._result(state, certificate, interrupted)
 
     def _result(self, state: State, certificate: Certificate, interrupted: bool) -> Fit:

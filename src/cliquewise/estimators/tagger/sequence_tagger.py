@@ -728,8 +728,18 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
 
     # ---- files
 
-    def save(self, path: str | Path, *, dtype: str = "float64", with_state: bool = False) -> None:
+    def save(
+        self,
+        path: str | Path,
+        *,
+        dtype: str = "float64",
+        metadata: dict[str, Any] | None = None,
+        with_state: bool = False,
+    ) -> None:
         """Write the model to a file; see :func:`cliquewise.load`.
+
+        Equal models give equal bytes, so the file holds no times: in the loaded tagger
+        ``trace_.seconds`` is NaN.
 
         Parameters
         ----------
@@ -740,6 +750,9 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
             was trained in this process, and otherwise none. It has none either if parameters of the
             objective, such as ``C``, were changed after training. Parameters of the model, such as
             ``intercept``, are saved with the values used in training.
+        metadata : dict, optional
+            Notes to store in the file, with string keys and plain values; the loaded tagger has
+            them in ``metadata_``.
         with_state : bool, default=False
             Also save the encoded training examples and the state of the solver. The loaded tagger
             can then continue with ``partial_fit`` or ``fit(..., warm_start=True)``. Note that the
@@ -754,7 +767,7 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
             arrays, all_weights = pack_chain(self.chain_, whole=True)
             arrays |= state_arrays
             header |= all_weights | {"state": state_header}
-        self._write(path, dtype, arrays, header)
+        self._write(path, dtype, arrays, header, metadata=metadata)
 
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = pack_chain(self._fitted_chain())

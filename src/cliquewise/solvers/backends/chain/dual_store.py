@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from cliquewise.atomic_files import replace_file
 from cliquewise.errors import DataError
-from cliquewise.persistence import replace_file
 from cliquewise.problems.fingerprint import Fingerprint, listed
 from cliquewise.problems.shards import ShardedChainProblem
 from cliquewise.ragged import Floats, offsets_of
