@@ -18,7 +18,8 @@ import numba
 
 from cliquewise._kernels.cache import HelperCache, KernelCache, SharedCache, attach
 from cliquewise._kernels.cache_dir import cache_folder
-from cliquewise._kernels.compiler import STOCK_NUMBA, HelperCompiler, Kernel
+from cliquewise._kernels.compiler import STOCK_NUMBA, HelperCompiler
+from cliquewise._kernels.dispatcher import Kernel
 
 __all__ = ["REASSOCIATE", "STOCK_NUMBA", "cache_folder", "kernel"]
 

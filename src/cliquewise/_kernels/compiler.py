@@ -28,9 +28,6 @@ from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.core.registry import CPUDispatcher
-
-from cliquewise._kernels.clock import stopped
 
 #: Whether kernels are plain ``numba.njit(cache=True)`` functions.
 STOCK_NUMBA = os.environ.get("CLIQUEWISE_STOCK_NUMBA", "") not in ("", "0")
@@ -72,35 +69,3 @@ class HelperCompiler(Compiler):
     def compile_extra(self, function: Any) -> Any:
         self.state.library = BitcodeLibrary(self.state.targetctx.codegen(), function.__qualname__)
         return super().compile_extra(function)
-
-
-class Kernel(CPUDispatcher):
-    """A function that Python calls. Kernels that call it are linked with ``part``, its bitcode."""
-
-    _cache: Any  # numba's own, which has no types
-
-    def __init__(self, function: Any, options: dict[str, Any], part: Any) -> None:
-        super().__init__(function, targetoptions={"nopython": True, "boundscheck": None} | options)
-        self.part = part
-
-    def compile(self, sig: Any) -> Any:
-        """Load or compile; release the compile lock, if it was taken, once the code is on disk."""
-        try:
-            with stopped():
-                return super().compile(sig)
-        finally:
-            if self._cache.cache_path is not None:  # there is a folder for it
-                self._cache.lock.release()
-
-    @property
-    def is_compiling(self) -> Any:
-        return self.part.is_compiling
-
-    def get_call_template(self, args: Any, kws: Any) -> Any:
-        return self.part.get_call_template(args, kws)
-
-    def get_overload(self, sig: Any) -> Any:
-        return self.part.get_overload(sig)
-
-    def __reduce__(self) -> Any:
-        return self.py_func.__qualname__  # functions are pickled by name

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent
 _IMPORT = re.compile(r"^\s*from cliquewise\._kernels([\w.]*) import (\([^)]*\)|[^\n]*)", re.M)
 #: Modules that decide when and where kernels are compiled, but not what their code is.
-_NO_CODE = {"cache", "cache_dir", "clock", "compile_lock", "sources"}
+_NO_CODE = {"cache", "cache_dir", "clock", "compile_lock", "dispatcher", "sources"}
 
 
 @cache
