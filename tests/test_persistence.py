@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 import cliquewise as cw
 from cliquewise import persistence
 from cliquewise.data import Columns, Template
-from cliquewise.errors import FormatError
+from cliquewise.errors import DataError, FormatError
 
 WORDS = [[["the", "cat"][t % 2] for t in range(n)] for n in (2, 3, 1)]
 Y = [[["D", "N"][t % 2] for t in range(n)] for n in (2, 3, 1)]
@@ -301,3 +301,96 @@ def test_loading_can_go_on_with_training(tmp_path):
     tagger.save(tmp_path / "model.cw")
     copy = cw.load(tmp_path / "model.cw").fit(STRINGS, Y)
     assert copy.predict(STRINGS) == tagger.predict(STRINGS)
+
+
+# ---- provenance
+
+
+FIT = """if True:
+    import sys, numpy as np, cliquewise as cw
+    X = [[["a", "x"], ["b"]], [["b"], ["a", "y"]], [["c"], ["b"]]]
+    Y = [["A", "B"], ["B", "A"], ["C", "B"]]
+    tagger = cw.SequenceTagger(random_state=0).fit(X, Y)
+    tagger.save(sys.argv[1], metadata={"note": 1}, with_state=True)
+"""
+
+
+def test_equal_runs_write_equal_bytes(tmp_path):
+    contents = set()
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        line = [sys.executable, "-c", FIT, str(tmp_path / "m.cw")]
+        subprocess.run(line, check=True, env=environment, timeout=300)
+        contents.add((tmp_path / "m.cw").read_bytes())
+    assert len(contents) == 1
+
+
+def test_files_record_library_data_and_notes(tmp_path):
+    first = cw.SequenceTagger(random_state=0).fit(STRINGS, Y)
+    first.save(tmp_path / "a.cw", metadata={"author": "Ada", "tries": [1, 2]})
+    loaded = cw.load(tmp_path / "a.cw")
+    assert loaded.metadata_ == {"author": "Ada", "tries": [1, 2]}
+    assert loaded.provenance_ == first.provenance_
+    assert loaded.provenance_["cliquewise"] == cw.__version__
+    assert loaded.stop_reason_ == "converged"
+    loaded.save(tmp_path / "b.cw")
+    assert cw.load(tmp_path / "b.cw").metadata_ == loaded.metadata_
+    again = cw.SequenceTagger(C=3.0, random_state=0).fit(STRINGS, Y)
+    other = cw.SequenceTagger(random_state=0).fit(STRINGS[:-1], Y[:-1])
+    assert again.provenance_["data"] == first.provenance_["data"] != other.provenance_["data"]
+
+
+@pytest.mark.parametrize("metadata", [["a"], {1: "a"}, {"a": {}}, {"a": object()}])
+def test_metadata_that_files_cannot_hold_is_refused(metadata, tmp_path):
+    tagger = cw.SequenceTagger(random_state=0).fit(STRINGS, Y)
+    with pytest.raises(DataError, match="metadata must be"):
+        tagger.save(tmp_path / "m.cw", metadata=metadata)
+    assert not (tmp_path / "m.cw").exists()
+
+
+@pytest.mark.parametrize("name", ["provenance", "metadata"])
+@pytest.mark.parametrize("value", [3, ["a"], {"a": {"b": 1}}])
+def test_a_damaged_record_is_refused(name, value, tmp_path):
+    cw.SequenceTagger(random_state=0).fit(STRINGS, Y).save(tmp_path / "m.cw")
+    arrays, header = persistence.read_arrays(tmp_path / "m.cw")
+    persistence.write_arrays(tmp_path / "m.cw", arrays, header | {name: value})
+    refuse(tmp_path / "m.cw")
+
+
+def test_files_without_a_record_load(tmp_path):
+    cw.SequenceTagger(random_state=0).fit(STRINGS, Y).save(tmp_path / "m.cw")
+    arrays, header = persistence.read_arrays(tmp_path / "m.cw")
+    for name in ("provenance", "metadata", "stop_reason"):
+        del header[name]
+    persistence.write_arrays(tmp_path / "m.cw", arrays, header)
+    loaded = cw.load(tmp_path / "m.cw")
+    assert (loaded.provenance_, loaded.metadata_, loaded.stop_reason_) == ({}, {}, "unknown")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h["x"].update(data_offsets=[8, 32]),
+        lambda h: h["x"].update(data_offsets=[0, 16]),
+        lambda h: h["x"].update(data_offsets=[0, 10**18]),
+        lambda h: h["x"].update(shape=[2]),
+        lambda h: h["x"].update(shape=[-3, -1]),
+        lambda h: h["x"].update(shape=[3.0]),
+        lambda h: h["x"].update(dtype="O8"),
+        lambda h: h.update(y=dict(h["x"])),
+        lambda h: h.pop("x"),
+        lambda h: h.update(__metadata__={"cliquewise": 3}),
+        lambda h: h.update(__metadata__=[]),
+    ],
+)
+def test_headers_that_do_not_match_the_bytes_are_refused(change, tmp_path):
+    path = tmp_path / "file"
+    persistence.write_arrays(path, {"x": np.arange(3.0)}, {"kind": "x"})
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    with pytest.raises(FormatError):
+        persistence.read_arrays(path)

@@ -464,7 +464,7 @@ def test_a_single_label_is_a_warning(tmp_path):
 def test_a_report_without_a_model_says_what_a_tagger_needs(tmp_path):
     (tmp_path / "t.conll").write_text("a O\n")
     told = bad("report", tmp_path / "t.conll", "--out", tmp_path / "r.html")
-    assert "should begin with MARKOV or BAYES" in told and "name it by --model" in told
+    assert "should begin with MARKOV or BAYES" in told and "use --model" in told
     (tmp_path / "m.uai").write_text("network garden {}\n")
     told = bad("report", tmp_path / "m.uai", "--out", tmp_path / "r.html")
     assert "looks like BIF" in told and "--model" not in told

@@ -1,4 +1,4 @@
-"""``cliquewise demo``: read handwritten numbers, one digit at a time and as sequences."""
+"""``cliquewise demo``: recognize handwritten numbers, digit by digit and as sequences."""
 
 from __future__ import annotations
 
@@ -23,34 +23,39 @@ What to do next
 """
 
 
-@click.command()
-@click.option("--seed", default=0, show_default=True, help="Of the data and of training.")
+@click.command(
+    epilog="""\b
+    Example: cliquewise demo --seed 1"""
+)
+@click.option(
+    "--seed", default=0, show_default=True, help="Set the random seed for the data and training."
+)
 @debug_option
 def command(seed: int) -> None:
-    """Train on handwritten numbers (nothing is downloaded) and show what is proved."""
+    """Train on handwritten numbers, which come with the library, and explain the certificate."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
-    with waiting("compiling, once, and training", patience=1.0):
+    with waiting("compiling (only the first time) and training", patience=1.0):
         result = _train(seed)
     train, test, tagger, alone = (result[k] for k in ("train", "test", "tagger", "alone"))
     console.print(
-        f"[bold]Reading handwritten numbers[/]: {len(train)} sequences of digits to learn from, "
-        f"{len(test)} to test on.\n"
-        "Each picture is smudged. Most numbers count upwards, so neighbors help to read a digit.\n"
+        f"[bold]Handwritten numbers[/]: {len(train)} training sequences of digits, "
+        f"{len(test)} test sequences.\n"
+        "The images are blurred. Most numbers count upwards, so neighboring digits help.\n"
     )
     _show_example(console, test, tagger, alone)
     console.print(
-        f"{'Right on the test part':44} {'digits':>9} {'sequences':>11}\n"
-        + _row("MulticlassClassifier, each digit on its own", alone, test)
-        + _row("SequenceTagger, sequences", tagger, test)
+        f"{'Accuracy on the test set':44} {'digits':>9} {'sequences':>11}\n"
+        + _row("MulticlassClassifier, each digit alone", alone, test)
+        + _row("SequenceTagger, whole sequences", tagger, test)
     )
     _show_certificate(console, result)
     console.print(NEXT, end="")
 
 
 def _train(seed: int) -> dict[str, Any]:
-    """Both models, on the same digits: the second one sees no neighbors."""
+    """Train a sequence model, and a classifier that sees each digit without its neighbors."""
     import numpy as np
 
     from cliquewise.data.embedded import handwritten_numbers
@@ -68,7 +73,7 @@ def _train(seed: int) -> dict[str, Any]:
 
 
 class _Alone:
-    """A classifier of single digits that answers for sequences."""
+    """Adapter: a classifier of digits with the interface of a sequence model."""
 
     def __init__(self, classifier: Any):
         self.classifier = classifier
@@ -89,7 +94,7 @@ def _row(name: str, model: Any, test: Any) -> str:
 
 
 def _show_example(console: Any, test: Any, tagger: Any, alone: Any) -> None:
-    """The short sequence where neighbors helped most, with its pictures."""
+    """Print the short sequence in which neighbors helped most, with its images."""
     ours, single = tagger.predict(test.X), alone.predict(test.X)
     best = max(
         (i for i, y in enumerate(test.y) if len(y) <= 6),
@@ -100,11 +105,11 @@ def _show_example(console: Any, test: Any, tagger: Any, alone: Any) -> None:
     truth = test.y[best]
     for line in _draw(test.X[best]):
         console.print(f"               {line}")
-    console.print("written       " + "".join(f"{d:^10}" for d in truth))
-    console.print("on its own    " + _marked(single[best], truth))
+    console.print("gold          " + "".join(f"{d:^10}" for d in truth))
+    console.print("digit alone   " + _marked(single[best], truth))
     console.print("as a sequence " + _marked(ours[best], truth))
     chances = [sure[t, tagger.classes_.index(d)] for t, d in enumerate(ours[best])]
-    console.print("how sure      " + "".join(f"{f'{p:.0%}':^10}" for p in chances) + "\n")
+    console.print("probability   " + "".join(f"{f'{p:.0%}':^10}" for p in chances) + "\n")
 
 
 def _agreement(found: list[int], truth: list[int]) -> int:
@@ -122,16 +127,16 @@ def _show_certificate(console: Any, result: dict[str, Any]) -> None:
     tagger = result["tagger"]
     c = tagger.certificate_
     console.print(
-        f"[bold]Certificate[/]: {tagger.solver_} took {tagger.n_iter_:.0f} passes and "
-        f"{result['seconds']:.1f} s, loading or compiling included\n"
+        f"[bold]Certificate[/]: {tagger.solver_} took {tagger.n_iter_:.0f} epochs and "
+        f"{result['seconds']:.1f} s, including loading and compiling\n"
         f"  objective of these weights     {c.primal:.6f}\n"
-        f"  no weights can do better than  {c.dual:.6f}   (a proved bound, not a guess)\n"
+        f"  no weights can do better than  {c.dual:.6f}   (a proven lower bound)\n"
         f"  relative gap                   {c.gap:.1e}\n"
     )
 
 
 def _draw(images: NDArray[np.float64]) -> list[str]:
-    """8 x 8 pictures side by side, as shades."""
+    """Draw 8 x 8 images side by side, in shades."""
     import numpy as np
 
     level = np.clip(images * len(SHADES), 0, len(SHADES) - 1).astype(int).reshape(-1, 8, 8)

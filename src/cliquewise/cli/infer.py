@@ -1,4 +1,4 @@
-"""``cliquewise infer``: one question about one model file."""
+"""``cliquewise infer``: answer a query about a graphical model in a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cliquewise.oracles.base import Oracle, Question
     from cliquewise.oracles.results import MapResult
 
-#: The question that each task asks of an oracle.
+#: The method of an oracle for each task.
 QUESTION: dict[str, Question] = {
     "MAP": "map",
     "MAR": "marginals",
@@ -32,13 +32,16 @@ given_option = click.option(
     "--given",
     multiple=True,
     metavar="NAME=STATE",
-    help="A variable that was observed, by name (or number); may be repeated.",
+    help="Observe this variable, given by name or number; may be repeated.",
 )
 #: Seconds between two updates of the live line.
 REFRESH = 0.2
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+    Example: cliquewise infer alarm.bif --task MAR --given SMOKE=True"""
+)
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--task",
@@ -46,47 +49,54 @@ REFRESH = 0.2
     default="MAP",
     metavar="[" + "|".join(QUESTION) + "]",
     show_default=True,
-    help="Best labeling, marginals, partition function, best labels of some variables (the others "
-    "are summed out), or the K best labelings.",
+    help="Find the best labeling (MAP), marginals (MAR), the partition function (PR), the best "
+    "labels of some variables with the others summed out (MMAP), or the K best labelings (TOPK).",
 )
 @click.option(
     "--query",
+    metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="Variables that MMAP labels: a file with their number, then their indices.",
+    help="Read the variables that MMAP labels from this file: their number, then their indices.",
 )
 @click.option(
-    "--k", type=click.IntRange(min=1), default=5, show_default=True, help="Labelings of TOPK."
+    "--k",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Find this number of labelings with TOPK.",
 )
 @click.option(
     "--evid",
+    metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="Evidence file; MODEL.evid beside the model is not read unless named here.",
+    help="Read the observed variables from this file; MODEL.evid is not read by default.",
 )
 @given_option
-@click.option("--method", default="auto", show_default=True, help="Oracle that answers.")
+@click.option(
+    "--method", default="auto", show_default=True, metavar="NAME", help="Use this oracle."
+)
 @click.option(
     "--max-memory",
     type=click.FloatRange(min=0, min_open=True),
     metavar="GIB",
-    help="Refuse a junction tree that needs more.",
+    help="Do not use a junction tree that needs more memory than this.",
 )
-@click.option(
-    "--gap",
-    type=click.FloatRange(min=0),
-    help="Stop when the bound is this close.",
-)
+@click.option("--gap", type=click.FloatRange(min=0), help="Stop when the bound is this close.")
 @click.option(
     "--rho-updates",
     type=click.IntRange(min=0),
-    help="How often barrier-fw or trw-bp improves the edge probabilities.",
+    metavar="N",
+    help="Improve the edge probabilities of barrier-fw or trw-bp this number of times.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
-    help="Time limit; the best answer so far is printed.",
+    help="Stop after this time, and print the best answer so far.",
 )
-@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Result file.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.option(
+    "--out", metavar="FILE", type=click.Path(dir_okay=False), help="Write the result to this file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @debug_option
 def command(
     model: str,
@@ -100,14 +110,13 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Answer a question about MODEL, a file in UAI, BIF or XMLBIF format (.gz, .xz, .bz2 too).
+    """Answer a query about MODEL, a UAI, BIF or XMLBIF file (plain, .gz, .xz or .bz2).
 
-    The result has the format of the UAI competitions: "MAP", then the number of variables
-    and their states; "MAR", then the number of variables and, for each, the number of its
-    states and their probabilities; "PR", then log10 Z; "MMAP", then the number of query
-    variables and, for each, its index and its state. TOPK writes one MAP block for each
-    labeling, best first. Variables and states are numbered in the order of the file; --json
-    adds their names, if they have some.
+    The result has the format of the UAI competitions: "MAP", the number of variables and their
+    states; "MAR", the number of variables and, for each, the number of its states and their
+    probabilities; "PR" and log10 Z; "MMAP", the number of query variables and, for each, its index
+    and its state. TOPK writes a MAP block for each labeling, best first. Variables and states are
+    numbered in the order of the file; --json adds their names, if there are any.
     """
     from cliquewise.atomic_files import check_target
 
@@ -144,7 +153,7 @@ def command(
 
 
 def read_graph(model: str, evidence: str | None, given: tuple[str, ...] = ()) -> FactorGraph:
-    """The model, in the format that its name tells (UAI by default), and what was observed."""
+    """Read a model, in the format of its file name (UAI by default), and its evidence."""
     graph = _read_model(model, evidence)
     for text in given:
         variable, state = _observed(text, graph)
@@ -153,7 +162,7 @@ def read_graph(model: str, evidence: str | None, given: tuple[str, ...] = ()) ->
 
 
 def _observed(text: str, graph: FactorGraph) -> tuple[int | str, int | str]:
-    """Variable and state of ``NAME=STATE``; numbers where there are no names."""
+    """Return the variable and the state of ``NAME=STATE``; numbers if there are no names."""
     name, equals, state = map(str.strip, text.rpartition("="))
     if not (name and equals and state):
         raise click.UsageError(f"--given {text!r} is not NAME=STATE")

@@ -188,7 +188,9 @@ def _conllu_texts(
     while part := list(islice(documents, batch)):
         sentences = [list(zip(*document.columns().columns)) for document in part]
         full = [s for s in sentences if s]
-        tags = iter(tagger.predict(_inputs(tagger, full, CONLLU_COLUMNS, layout, name)))
+        tags: Iterator[list[str]] = iter(())
+        if full:
+            tags = iter(tagger.predict(_inputs(tagger, full, CONLLU_COLUMNS, layout, name)))
         yield before
         before = ""
         for document, sentence in zip(part, sentences, strict=True):

@@ -1,14 +1,16 @@
-"""``cliquewise report``: a page to look at."""
+"""``cliquewise report``: write an HTML page about a model."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
 from cliquewise.cli import debug_option
 from cliquewise.cli.infer import given_option, read_graph
+from cliquewise.cli.options import parameter_options
 from cliquewise.cli.progress import waiting
 from cliquewise.cli.tagging import (
     check_columns,
@@ -18,39 +20,45 @@ from cliquewise.cli.tagging import (
     read_labeled,
     reading_options,
 )
+from cliquewise.estimators.parameters import SequenceTaggerParameters
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+    Example: cliquewise report test.conll --model ner.cw --out report.html"""
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--model",
-    metavar="FILE",
+    metavar="MODEL",
     type=click.Path(exists=True, dir_okay=False),
-    help="A trained tagger; FILE is then a labeled file to try it on.",
+    help="Report on this trained tagger; FILE is then a labeled file.",
 )
 @click.option(
     "--out",
-    metavar="FILE",
+    metavar="PAGE",
     required=True,
-    type=click.Path(dir_okay=False, writable=True),
-    help="The page to write, such as report.html.",
+    type=click.Path(dir_okay=False),
+    help="Write the page to this file, such as report.html.",
 )
-@click.option("--live", is_flag=True, help="Put the tagger into the page, to try it there.")
-@click.option("--title", help="What the page calls itself. [default: the name of FILE]")
+@click.option(
+    "--live", is_flag=True, help="Include the tagger in the page, so that readers can try it."
+)
+@click.option("--title", help="Use this title. [default: the name of FILE]")
 @click.option(
     "--evid",
-    metavar="FILE",
+    metavar="EVIDENCE",
     type=click.Path(exists=True, dir_okay=False),
-    help="Evidence for a graphical model.",
+    help="Read the observed variables of a graphical model from this file.",
 )
 @given_option
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
-    help="Time for each question about a graphical model that has no quick answer.",
+    help="Limit the time of each query to a graphical model.",
 )
-@click.option("--jobs", default=1, show_default=True, help="Threads; -1 for all processors.")
-@reading_options("as of the training file")
+@parameter_options(SequenceTaggerParameters, "n_jobs")
+@reading_options("as in the training file")
 @debug_option
 def command(
     file: str,
@@ -61,35 +69,35 @@ def command(
     evid: str | None,
     given: tuple[str, ...],
     seconds: float | None,
-    jobs: int,
-    layout: dict[str, str | None],
+    n_jobs: int,
+    layout: dict[str, Any],
 ) -> None:
-    """Write one HTML file that shows a model: it needs no network and no server.
+    """Write a self-contained HTML page about a model; it makes no network requests.
 
-    With --model, FILE is a labeled file (as for evaluate): what is proved of the model, its
-    scores, its errors one by one with their reasons, and its weights.
+    With --model, FILE is a labeled file, as for evaluate. The page shows the certificate, the
+    scores, the errors with their reasons, and the weights.
 
-    Without, FILE is a graphical model in UAI, BIF or XMLBIF format (as for infer): the graph, its
-    marginals, the best labeling, and what is proved of them.
+    Without --model, FILE is a graphical model in UAI, BIF or XMLBIF format, as for infer. The page
+    shows the graph, its marginals, the best labeling and their certificates.
     """
     from cliquewise.report.page import check_report
 
     check_report(out)
     title = title or Path(file).name
     if model is None and live:
-        raise click.UsageError("--live needs --model: a tagger to try")
+        raise click.UsageError("--live needs --model with a tagger")
     if model is None:
         _report_graph(file, out, title, seconds, evid, given)
     elif evid is not None or given or seconds is not None:
         raise click.UsageError(
-            "--evid, --given and --seconds belong to a graphical model, not to a tagger"
+            "--evid, --given and --seconds are options for graphical models, not for taggers"
         )
     else:
-        tagger = load_tagger(model).set_params(n_jobs=jobs)
+        tagger = load_tagger(model).set_params(n_jobs=n_jobs)
         with waiting(f"reading {file}"):
             data = read_labeled(file, format_of(tagger), file_format(layout, tagger))
         check_columns(tagger, data.X, file)
-        about = f"{Path(model).name}, tried on {Path(file).name}"
+        about = f"{Path(model).name}, evaluated on {Path(file).name}"
         with waiting(f"writing {out}"):
             tagger.report(data.X, data.y, out, title=title, subtitle=about, live=live)
     click.echo(f"{out} ({os.path.getsize(out) / 1e6:.1f} MB): open it in a browser", err=True)
@@ -111,9 +119,9 @@ def _report_graph(
         except FormatError as error:
             if {".uai", ".bif", ".xml", ".xmlbif"} & set(Path(file.lower()).suffixes):
                 raise
-            raise FormatError(f"{error}. To report on a tagger, name it by --model") from None
+            raise FormatError(f"{error}. For a report on a tagger, use --model") from None
     limits = {} if seconds is None else {"seconds": seconds}
     known = [*([] if evidence is None else [Path(evidence).name]), *given]
     observed = f", given {', '.join(known)}" if known else ""
-    with waiting(f"asking {file}"):
+    with waiting(f"running inference on {file}"):
         graph.report(out, title, f"{repr(graph)[1:-1]}{observed}", **limits)

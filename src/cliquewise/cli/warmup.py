@@ -12,7 +12,10 @@ import click
 from cliquewise.cli import debug_option
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+    Example: NUMBA_CACHE_DIR=/opt/kernels cliquewise warmup"""
+)
 @debug_option
 def command() -> None:
     """Compile all kernels in advance, e.g. when building a container image.
