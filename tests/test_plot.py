@@ -135,7 +135,7 @@ def test_weights_are_those_of_top_features_and_signs_differ_in_hatch(tagger, ax)
     every = cw.plot.weights(tagger, n=3, ax=Figure().subplots())
     top = max((w for listed in tagger.top_features().values() for _, w in listed), key=abs)
     assert every.patches[0].get_width() == top and ": " in ticks(every.yaxis)[0]
-    with pytest.raises(DataError, match="no class"):
+    with pytest.raises(DataError, match="not a class"):
         cw.plot.weights(tagger, "X", ax=ax)
 
 

@@ -191,8 +191,10 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
 
 
 def visible(estimator: Any) -> dict[str, Any]:
-    """Everything fitted that a user can see."""
-    return {k: v for k, v in vars(estimator).items() if k.endswith("_") and k[0] != "_"}
+    """Return all public fitted attributes: those of the instance, and properties of the class."""
+    properties = [k for k, v in inspect.getmembers(type(estimator)) if isinstance(v, property)]
+    names = [k for k in (*vars(estimator), *properties) if k.endswith("_") and k[0] != "_"]
+    return {k: getattr(estimator, k) for k in names if hasattr(estimator, k)}
 
 
 def assert_same(a: Any, b: Any, where: str) -> None:
@@ -236,6 +238,17 @@ def answers(estimator: Any, X: Any) -> dict[str, Any]:
     return out
 
 
+@EVERY
+def test_unfitted_and_fitted_estimators_can_be_listed_and_displayed(cls: type) -> None:
+    """Notebooks and tab completion evaluate every property; only AttributeError is allowed."""
+    estimator = cls(random_state=0)
+    assert "coef_" not in dir(estimator)
+    assert cls.__name__ in estimator._repr_html_() and cls.__name__ in repr(estimator)
+    estimator.fit(*examples(cls))
+    assert {"coef_", "certificate_", "fit"} <= set(dir(estimator))
+    assert cls.__name__ in estimator._repr_html_() and cls.__name__ in repr(estimator)
+
+
 def test_every_estimator_has_a_recipe_and_can_be_loaded() -> None:
     names = {cls.__name__ for cls in ESTIMATORS}
     assert names == set(RECIPES) == set(EXPECTED_FAILURES) == set(KINDS) and len(names) >= 6
@@ -250,6 +263,7 @@ def test_a_file_keeps_everything_that_was_fitted(
     fitted.save(tmp_path / "model.cw")
     again = cw.load(tmp_path / "model.cw")
     assert type(again) is cls
+    assert {"coef_", "certificate_"} <= set(visible(fitted))
     assert_same(visible(fitted), visible(again), cls.__name__)
     assert_same(answers(fitted, X), answers(again, X), "answers")
     assert again.score(X, y) == fitted.score(X, y)

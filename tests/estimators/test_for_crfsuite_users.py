@@ -12,7 +12,7 @@ from tagging_cases import problem
 
 import cliquewise as cw
 from cliquewise import SequenceTagger
-from cliquewise.errors import ArgumentNameError, DataError
+from cliquewise.errors import ArgumentNameError, DataError, ParameterError
 
 X, Y = problem(8)
 
@@ -32,7 +32,7 @@ def tagger():
         ({"c1": 4, "c2": 0}, "c1 -> C=0.25, l1_ratio=1, which"),
         ({"algorithm": "lbfgs"}, 'algorithm -> solver="lbfgs"'),
         ({"algorithm": "ap"}, 'algorithm -> loss="hinge"'),
-        ({"algorithm": 7}, "algorithm -> solver=...: lbfgs, l2sgd, ap"),
+        ({"algorithm": 7}, "algorithm -> solver=...; CRFsuite's algorithms are lbfgs, l2sgd, ap"),
         ({"max_iterations": 50}, "max_iterations -> max_epochs=50"),
         ({"all_possible_transitions": True}, 'transitions="all"'),
         ({"all_possible_states": False}, 'feature_pairs="seen"'),
@@ -51,6 +51,16 @@ def test_all_names_are_translated_at_once_and_others_stay_plain_type_errors():
         SequenceTagger(c1=0.1, c2=0.1)
     with pytest.raises(TypeError, match="unexpected keyword argument 'nope'"):
         SequenceTagger(nope=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("lbfgs", 'solver="lbfgs"'), ("sdca", 'solver="sdca"'), ("ap", 'loss="hinge"')],
+)
+def test_a_solver_given_as_the_loss_is_an_error_that_names_the_right_parameter(name, advice):
+    with pytest.raises(ParameterError) as caught:
+        SequenceTagger(name).fit(X, Y)
+    assert advice in str(caught.value) and "loss must be log" in str(caught.value)
 
 
 def test_searches_and_slips_of_the_pen_are_told_the_right_name():

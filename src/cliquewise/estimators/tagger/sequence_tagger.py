@@ -35,10 +35,10 @@ from cliquewise.estimators._stored import (
     rounded,
     saved_weights,
 )
-from cliquewise.estimators.parameters import SequenceTaggerParameters, old_names
+from cliquewise.estimators.parameters import SequenceTaggerParameters, old_names, table_of
 from cliquewise.estimators.tagger import inspection
 from cliquewise.estimators.tagger.chain_tagger import PROBABILISTIC, ChainTagger
-from cliquewise.estimators.tagger.crfsuite_names import translates_crfsuite
+from cliquewise.estimators.tagger.crfsuite_names import check_loss, translates_crfsuite
 from cliquewise.estimators.tagger.device import torch_device
 from cliquewise.estimators.tagger.early_stopping import EarlyStopping
 from cliquewise.estimators.tagger.encoding import encode_examples, encode_with_known_names
@@ -206,6 +206,8 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
         The labels.
     certificate_ : Certificate
         ``primal`` (the objective), ``dual`` (a proven lower bound of it) and ``gap``, per example.
+    stop_reason_ : {"converged", "limit", "interrupted", "validation"}
+        Why training ended.
     trace_ : Trace
         ``seconds``, ``epochs``, ``oracle_calls``, ``primal``, ``dual`` and ``gap`` of every
         certificate that was computed during training.
@@ -472,6 +474,10 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
             (model, data), loss = token_by_token(model, data), "log"
         problem = ChainProblem(model, data, self.C, partial, jobs, loss, self.gamma, self.smoother)
         return problem.elastic(self.l1_ratio)
+
+    def _check_parameters(self) -> None:
+        check_loss(self.loss, table_of(SequenceTaggerParameters)["loss"].rule.words)
+        super()._check_parameters()
 
     def _wanted(self) -> str | AnySolver:
         """Return the requested solver; a device and single precision have one solver each."""
