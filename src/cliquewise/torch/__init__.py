@@ -37,6 +37,7 @@ _MODULES = {
     "MultiLabelCRF": "multilabel",
     "graph_log_partition": "graphs",
     "graph_map": "graphs",
+    "graph_marginals": "graphs",
     "graph_loss": "graphs",
     "StructuredClassifier": "estimator",
     "DeepProblem": "problem",

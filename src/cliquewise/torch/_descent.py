@@ -1,7 +1,7 @@
 """L-BFGS with all vectors on a device and all decisions on the host.
 
 An evaluation is a fixed list of launches, captured once as a CUDA graph. The host sends a few
-dozen numbers, reads a few dozen dot products back, and waits once.
+dozen numbers, reads back a few dozen dot products, and waits once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from cliquewise.torch._lbfgs_messages import (
 )
 from cliquewise.torch._vectors import Vectors
 
-#: Constants of Wolfe's conditions, and the most trials of one line search.
+#: Constants of the Wolfe conditions, and the maximal number of trials of a line search.
 ARMIJO, CURVATURE, TRIALS = 1e-4, 0.9, 12
-#: Relative noise of objectives, by type: slopes decide where values cannot.
+#: Relative noise of objectives by type; below it, slopes decide about steps.
 NOISE = {torch.float32: 1e-6, torch.float64: 1e-14}
 
 
 class Measured(NamedTuple):
-    """What the host learns of an evaluation: the objective, and dot products.
+    """Results of an evaluation that the host reads: the objective and dot products.
 
     w: weights; raw: their gradient; g, d, y: gradient, direction and change of the gradient of the
     scaled point.
@@ -51,17 +51,17 @@ class Measured(NamedTuple):
 
 
 class Memory:
-    """The corrections of L-BFGS, as their dot products: directions are coefficients."""
+    """Dot products of the L-BFGS corrections; directions are computed as coefficients."""
 
     def __init__(self, history: int) -> None:
         self.history = history
-        self.slots: list[int] = []  # the oldest first
+        self.slots: list[int] = []  # oldest first
         self.sy, self.yy = np.zeros((2, history, history))
         self.sg, self.yg = np.zeros((2, history))
         self.gg = 0.0
 
     def accept(self, step: float, m: Measured) -> int:
-        """Take the correction of a step; where its vectors go, or -1 if it bends the wrong way."""
+        """Store the correction of a step; return its slot, or -1 without positive curvature."""
         h = self.history
         self.sg, self.yg = m.with_gradient[:h].copy(), m.with_gradient[h:].copy()
         self.gg = m.gg
@@ -79,11 +79,11 @@ class Memory:
         self.sg[slot], self.yg[slot] = step * m.gd, m.yg
         return slot
 
-    #: Squared length of the last direction, a lower bound: only there to tell noise from bends.
+    #: Lower bound of the squared length of the last direction, to separate noise from curvature.
     dd = 0.0
 
     def direction(self) -> tuple[float, Floats, float]:
-        """Coefficients of the gradient and of the kept vectors, and the slope along them."""
+        """Return the coefficients of the gradient and the stored vectors, and the slope."""
         h = self.history
         of_g, of_s, of_y, alphas = 1.0, np.zeros(h), np.zeros(h), {}
         for i in reversed(self.slots):
@@ -101,7 +101,7 @@ class Memory:
 
 
 class Descent:
-    """One run of L-BFGS in one type of numbers.
+    """One run of L-BFGS in one floating-point type.
 
     Parameters
     ----------
@@ -143,11 +143,11 @@ class Descent:
         self.results[1:] = self.vectors.measure()
 
     def _capture(self) -> None:
-        """Compile what has to be, then record the launches."""
+        """Compile the kernels, then capture the launches as a CUDA graph."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self._enqueue()  # harmless: nothing is accepted, and the step is 0
+            self._enqueue()  # harmless: no step is accepted, and the step length is 0
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
@@ -177,7 +177,7 @@ class Descent:
     # ---- the algorithm
 
     def start(self, point: Tensor) -> Measured:
-        """Begin at a (scaled) point."""
+        """Start at a (scaled) point."""
         self.vectors.point.copy_(point)
         self.orders[STEP] = self.orders[ACCEPT] = 0.0
         self.now = self._evaluate()
@@ -187,7 +187,7 @@ class Descent:
         return self.now
 
     def step(self) -> bool:
-        """One iteration; whether it got anywhere."""
+        """Perform one iteration; return whether a step was accepted."""
         of_gradient, coefficients, slope = self.memory.direction()
         if not slope < 0:
             return False
@@ -200,7 +200,7 @@ class Descent:
         self.orders[COEFFICIENTS:] = torch.from_numpy(coefficients)
         found = self._search(first, slope)
         if found is None:
-            # The direction has been made, so that the point is where it was: a step of length 0.
+            # A step of length 0 restores the point.
             self.orders[STEP] = 0.0
             self.now = self._evaluate()
             self.last, self.slot = 0.0, -1
@@ -210,7 +210,7 @@ class Descent:
         return True
 
     def _search(self, step: float, slope: float) -> tuple[float, Measured] | None:
-        """A step that fulfills Wolfe's conditions, or nearly so where values are noise."""
+        """Find a step that satisfies the Wolfe conditions, approximately where values are noise."""
         before, low, high = self.now.value, 0.0, np.inf
         slack = self.noise * abs(before)
         for _ in range(TRIALS):

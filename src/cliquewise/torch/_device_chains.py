@@ -1,7 +1,7 @@
-"""Labeled chains on a device: the sum of their losses and its gradient, without waiting.
+"""Labeled chains on a device: the sum of their losses and its gradient, asynchronously.
 
-Weights are rows of all labels, one per attribute, then the K rows of the transitions. Chains lie
-one after the other, as in the data. With Triton nothing is padded and one launch does all
+Weights have one row of all labels per attribute, then the K rows of the transitions. Chains are
+concatenated, as in the data. With Triton nothing is padded and one launch does all
 chains of a batch; plain PyTorch takes groups of chains of similar length.
 """
 
@@ -18,36 +18,36 @@ from cliquewise.torch import _plain
 from cliquewise.torch._products import Product, RawFeatures, uses_triton
 from cliquewise.torch._scores import Scores
 
-#: More labels than this have no kernel on a GPU.
+#: Greatest number of labels with a GPU kernel.
 MAX_LABELS = 128
-#: Groups of chains by length, where they are padded.
+#: Number of groups by length when chains are padded.
 GROUPS = 3
-#: Places for transposed transitions, which all chains share.
+#: Slots for transposed transitions, shared by all chains.
 SLOTS = 128
 #: By number of labels, rounded up: positions exponentiated at once, and warps of the kernels.
 _ROWS = {16: 16, 32: 8, 64: 16, 128: 16}
 _SCAN_WARPS = {16: 1, 32: 1, 64: 4, 128: 8}
 _SUM_WARPS = {16: 1, 32: 4, 64: 4, 128: 8}
-#: Blocks that are loaded ahead, which take shared memory.
+#: Blocks to prefetch, limited by shared memory.
 _SUM_STAGES = {16: 3, 32: 3, 64: 3, 128: 1}
-#: Registers of a thread of the scan: with more, fewer chains run side by side.
+#: Registers per thread of the scan; more registers mean fewer concurrent chains.
 _REGISTERS = {16: 128, 32: 128, 64: 128, 128: None}
-#: Tokens of one step, and steps of one program, of the sums over tokens; chains looked at together.
+#: Tokens per step and steps per program in sums over tokens; chains examined together.
 _TOKENS, _STEPS, _TOGETHER = 32, 8, 128
 
 
 def current(device: torch.device) -> AbstractContextManager[Any]:
-    """Launches go to this device."""
+    """Return a context in which launches use this device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def table_of(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """An array on the device."""
+    """Copy an array to the device."""
     return torch.from_numpy(np.ascontiguousarray(values)).to(device=device, dtype=dtype)
 
 
 def padded_groups(offsets: Tensor, groups: int = GROUPS) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """(chains, places of their tokens (B, T), which exist) of chains of similar length."""
+    """Group chains of similar length: (chains, token positions (B, T), mask)."""
     lengths = offsets.diff()
     order = torch.sort(lengths, stable=True).indices
     order = order[lengths[order] > 0]
@@ -64,7 +64,7 @@ def padded_groups(offsets: Tensor, groups: int = GROUPS) -> list[tuple[Tensor, T
 
 
 class Batch:
-    """Some chains: their features both ways, labels and weights; on the device or ready to go."""
+    """Features (with their transpose), labels and weights of some chains."""
 
     def __init__(self, chains: Any, first: int, last: int, device: torch.device) -> None:
         begin, end = int(chains.offsets[first]), int(chains.offsets[last])
@@ -97,7 +97,7 @@ class Batch:
         return len(self.offsets) - 1
 
     def prepare(self, n_attributes: int, n_labels: int) -> Batch:
-        """With everything that follows from the data, on the device where they are."""
+        """Compute everything that depends on the data only, and return the batch."""
         self.entries = self.entries._replace(n_columns=n_attributes)
         self.product = Product(self.entries)
         self.adjoint = Product(self.entries.transposed(), n_attributes + n_labels)
@@ -113,7 +113,7 @@ class Batch:
         at = self.follows.nonzero()[:, 0]
         codes = self.tags[at - 1] * n_labels + self.tags[at]
         weights = None if self.token_weights is None else self.token_weights[at]
-        # On the CPU: a sum of many on a GPU has no order. There is nothing to wait for yet.
+        # On the CPU, because parallel sums on a GPU are not reproducible.
         counts = np.bincount(
             codes.cpu().numpy(), None if weights is None else weights.cpu().numpy(), n_labels**2
         )
@@ -122,7 +122,7 @@ class Batch:
 
 
 class Evaluator:
-    """Sum of the weighted losses of all chains, and its gradient, in one type of numbers.
+    """Compute the weighted sum of the losses of all chains, and its gradient, in one type.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class Evaluator:
             self.possible = table_of(model.edge_allowed, device)
 
     def __call__(self) -> None:
-        """Losses and gradient at the weights; nothing is waited for."""
+        """Enqueue the computation of losses and gradient at the weights."""
         table = self.weights.view(-1, self.k)
         trans = table[self.n_attributes :]
         if self.possible is not None:
@@ -182,9 +182,9 @@ class Evaluator:
                 self.total += total
 
     def _chains(self, batch: Batch, table: Tensor, trans: Tensor) -> tuple[Tensor, ...]:
-        """Marginals less the truth, the same of pairs (summed), and the sum of the losses."""
+        """Return marginals minus the truth, the same for pairs (summed), and the summed loss."""
         n, k = batch.n_tokens, self.k
-        # Spare rows of the product lie where the chains have their scratch later.
+        # Spare rows of the product share memory with the scratch of the chains.
         scores = self.room[: (n + batch.product.spare) * k].view(-1, k)
         nodes = scores[:n]
         nodes.zero_()
@@ -262,19 +262,19 @@ class Evaluator:
 
 
 def _where(counts: Tensor, trans: Tensor) -> Tensor:
-    """Counts times transitions; nothing of those that never occur, which may be impossible."""
+    """Multiply counts by transitions, ignoring transitions with count 0, which may be -inf."""
     return torch.where(counts != 0, counts * trans.double(), 0.0)
 
 
 def padded_groups_of(batch: Batch) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """The groups of a batch, made when they are first asked for."""
+    """Return the groups of a batch, computed on first use."""
     if not hasattr(batch, "groups"):
         batch.groups = padded_groups(batch.offsets)
     return batch.groups
 
 
 def fits(k: int, dtype: torch.dtype) -> bool:
-    """Whether the kernels take so many labels of a type."""
+    """Whether the kernels support this number of labels of a type."""
     from cliquewise.torch._triton import MAX_LABELS as by_type
 
     return k <= by_type[dtype]

@@ -25,7 +25,7 @@ MORE = 4.0
 
 
 def device_of(name: Any) -> torch.device:
-    """A device that is there."""
+    """Return a device after checking that it exists."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
@@ -52,15 +52,15 @@ def device_of(name: Any) -> torch.device:
 
 
 class Needs(NamedTuple):
-    """Bytes that training takes on a device."""
+    """Bytes that training needs on a device."""
 
-    vectors: float  # whatever the batches
+    vectors: float  # independent of the number of batches
     data: float  # all chains
     scratch: float  # all chains at once
 
     @classmethod
     def of(cls, problem: ChainProblem, history: int, padded: bool) -> Needs:
-        """An estimate from above, before anything is allocated."""
+        """Estimate an upper bound before anything is allocated."""
         model, chains = problem.model, problem.chains
         k, n, entries = model.n_labels, problem.data.n_tokens, len(chains.indices)
         size = (model.n_attributes + k) * k
@@ -70,7 +70,7 @@ class Needs(NamedTuple):
         values = 2 * 8.0 if len(chains.values) else 0.0
         allowed = float(len(chains.allowed) > 0) * k
         data = entries * (2 * 4.0 + values) + n * (60.0 + allowed) + 60.0 * problem.n_examples
-        # While the features are transposed they are there a few times; scores come later.
+        # Transposing needs several copies of the features, before scores are allocated.
         scratch = max(40.0 * entries, 8.0 * (4 * n * k + spare + (n / 128 + 256) * k * k))
         if padded:
             scratch += 8.0 * 12 * 1.5 * n * k
@@ -78,14 +78,14 @@ class Needs(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How many batches, and whether all stay on the device."""
+    """The number of batches, and whether all stay on the device."""
 
     batches: int
     resident: bool
 
     @classmethod
     def of(cls, needs: Needs, free: float, n_examples: int) -> Plan:
-        """The fewest batches that fit; refuses where none do."""
+        """Return the smallest number of batches that fits, or raise."""
         room = free - needs.vectors
         batches = 1
         while batches <= max(n_examples, 1):
@@ -104,7 +104,7 @@ class Plan(NamedTuple):
 
 
 def moved(value: Any, device: torch.device, seen: dict[int, Any] | None = None) -> Any:
-    """A copy of tensors, and of what is made of them, on another device."""
+    """Copy tensors, and objects that contain them, to another device."""
     seen = {} if seen is None else seen
     if id(value) in seen:
         return seen[id(value)]
@@ -128,7 +128,7 @@ def moved(value: Any, device: torch.device, seen: dict[int, Any] | None = None) 
 
 
 class Streamed:
-    """Batches that wait in main memory and come to the device one by one, in every pass."""
+    """Batches in main memory that are copied to the device one by one in every pass."""
 
     def __init__(self, batches: list[Batch], device: torch.device) -> None:
         self.batches, self.device = batches, device
@@ -178,15 +178,15 @@ class DeviceData:
         size = max((self._scratch(b) for b in batches), default=0)
         self.room = torch.empty(size + 16, dtype=torch.float64, device=device)
         self._evaluators: dict[torch.dtype, Evaluator] = {}
-        # A pass over the data in main memory: before training, not in the middle of it.
+        # Computed before training, because it takes a pass over the data in main memory.
         self._sizes = problem.features.deep, problem.weight_error_scale, problem.data_rounding_error
 
     def _scratch(self, batch: Batch) -> int:
-        """Numbers: scores, and three times as many on the way."""
+        """Count the numbers in scratch: scores and three arrays of intermediate results."""
         return max(4 * batch.n_tokens, batch.n_tokens + batch.product.spare) * self.k
 
     def evaluator(self, dtype: torch.dtype) -> Evaluator:
-        """The one of a type."""
+        """Return the evaluator of a type."""
         if dtype not in self._evaluators:
             spare = max((b.adjoint.spare for b in self._prepared), default=0)
             model = self.problem.model
@@ -197,7 +197,7 @@ class DeviceData:
 
     @cached_property
     def cells(self) -> Tensor | None:
-        """Places of the weights in rows of all labels; None if they are all of them."""
+        """Positions of the weights in rows of all labels; None if every position has a weight."""
         model = self.problem.model
         if not len(model.pair_start):
             return None
@@ -207,7 +207,7 @@ class DeviceData:
         return table_of(places, self.device)
 
     def upload(self, w: Floats | None) -> Tensor:
-        """Weights as rows, in float64; zeros if there are none."""
+        """Return weights as float64 rows; zeros without weights."""
         size = (self.problem.model.n_attributes + self.k) * self.k
         rows = torch.zeros(size, dtype=torch.float64, device=self.device)
         if w is not None:
@@ -215,13 +215,13 @@ class DeviceData:
         return rows
 
     def download(self, rows: Tensor) -> Floats:
-        """The weights that there are."""
+        """Return the weights of a tensor of rows."""
         own = rows if self.cells is None else rows[self.cells]
         return own.cpu().double().numpy().copy()
 
     @cached_property
     def free(self) -> Tensor:
-        """Which numbers of the rows are weights that can be learned."""
+        """Mask of the entries of the rows that are trainable weights."""
         model = self.problem.model
         size = (model.n_attributes + self.k) * self.k
         free = torch.zeros(size, dtype=torch.bool, device=self.device)
@@ -231,7 +231,7 @@ class DeviceData:
 
     @cached_property
     def squares(self) -> Tensor:
-        """By attribute: the sum of its squared values."""
+        """Sums of squared values, by attribute."""
         if len(self.problem.chains.values):
             chains, n = self.problem.chains, self.problem.model.n_attributes
             return table_of(np.bincount(chains.indices, chains.values**2, n), self.device)
@@ -241,14 +241,14 @@ class DeviceData:
     # ---- proofs
 
     def _largest(self, rows: Tensor) -> Floats:
-        """The largest number of each attribute, and of the transitions."""
+        """Return the largest absolute value of each attribute, and of the transitions."""
         split = self.problem.model.n_attributes * self.k
         own = rows[:split].abs().view(-1, self.k).amax(1)
         edges = rows[split:].abs().amax()
         return torch.cat([own, edges[None]]).cpu().numpy()
 
     def prove(self, weights: Tensor) -> tuple[float, Bound]:
-        """The objective and a lower bound of its least value, in float64.
+        """Compute the objective and a lower bound of its minimum, in float64.
 
         As in `Problem.certified`: strong convexity makes the gradient a proof. Roundings are
         counted as there, times a factor for kernels that round more often.

@@ -22,7 +22,7 @@ BLOCK = {"cpu": 8_000_000, "cuda": 64_000_000}
 
 
 class DevicePredictor:
-    """The weights of a model on a device, and what they say of new sequences."""
+    """Predict new sequences with the weights of a model on a device."""
 
     def __init__(self, model: ChainModel, coef: Floats, device: torch.device) -> None:
         self.model, self.device, self.k = model, device, model.n_labels
@@ -33,7 +33,7 @@ class DevicePredictor:
         self.trans = table_of(trans, device, torch.float64)
 
     def _blocks(self, offsets: Ints) -> Iterator[tuple[int, int]]:
-        """Ranges of sequences whose scores fit into one block, at least one sequence each."""
+        """Yield ranges of sequences whose scores fit into one block, at least one sequence each."""
         room, first, n = max(BLOCK[self.device.type] // self.k, 1), 0, len(offsets) - 1
         while first < n:
             last = int(np.searchsorted(offsets, offsets[first] + room, side="right")) - 1
@@ -42,7 +42,7 @@ class DevicePredictor:
             first = last
 
     def _scores(self, data: Dataset, first: int, last: int) -> tuple[Tensor, Tensor]:
-        """Scores (tokens, K) of some sequences, and where these begin."""
+        """Return the scores (tokens, K) of some sequences, and their offsets."""
         chains = self.model.form(data, learn=False).chains
         begin, end = int(data.offsets[first]), int(data.offsets[last])
         span = slice(int(chains.indptr[begin]), int(chains.indptr[end]))
@@ -68,7 +68,7 @@ class DevicePredictor:
                 yield scores, mask, (chains + first).cpu().numpy(), at
 
     def best(self, data: Dataset) -> tuple[Ints, Floats]:
-        """The best label of every token, and the score of every sequence."""
+        """Return the best label of every token and the score of every sequence."""
         labels, values = np.zeros(data.n_tokens, dtype=np.int64), np.zeros(len(data))
         with current(self.device):
             for scores, mask, chains, at in self._groups(data):
@@ -77,7 +77,7 @@ class DevicePredictor:
         return labels, values
 
     def marginals(self, data: Dataset) -> tuple[Floats, Floats]:
-        """Probabilities (tokens, K), and log Z of every sequence."""
+        """Return probabilities (tokens, K) and log Z of every sequence."""
         out, values = np.zeros((data.n_tokens, self.k)), np.zeros(len(data))
         with current(self.device):
             for scores, mask, chains, at in self._groups(data):

@@ -1,4 +1,4 @@
-"""Products of sparse matrices with rows of labels, on a device; the same bits every time."""
+"""Bit-reproducible products of sparse matrices with rows of labels, on a device."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-#: Entries that one row of a launch adds up; longer rows are cut, and their parts added up next.
+#: Entries that one row of a launch adds up; longer rows are split and added up in steps.
 PIECE = 64
-#: Numbers of one tile of a launch.
+#: Numbers in one tile of a launch.
 _TILE = 256
 
 
@@ -25,13 +25,13 @@ def has_triton() -> bool:
 
 
 def uses_triton(device: torch.device) -> bool:
-    """Whether kernels work on this device; on a CPU they do if they are interpreted (for tests)."""
+    """Whether Triton kernels run on this device; on a CPU only interpreted, for tests."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     return has_triton() and (device.type == "cuda" or interpreted)
 
 
 class RawFeatures(NamedTuple):
-    """A sparse matrix by rows, on a device.
+    """A sparse matrix in CSR format, on a device.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class RawFeatures(NamedTuple):
         return len(self.starts) - 1
 
     def transposed(self) -> RawFeatures:
-        """The same matrix by columns; entries of a column stay in the order of the rows."""
+        """Return the transpose; entries of a column keep the order of their rows."""
         counts = self.starts.diff()
         rows = torch.arange(self.n_rows, dtype=torch.int32, device=self.ids.device)
         rows = torch.repeat_interleave(rows, counts)
@@ -66,7 +66,7 @@ class RawFeatures(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """Sums of rows: where their entries begin, how many there are, and where they go."""
+    """Sums over rows: start, number and target of the entries."""
 
     starts: Tensor
     lengths: Tensor
@@ -74,7 +74,7 @@ class Launch(NamedTuple):
 
     @classmethod
     def of(cls, starts: Tensor, lengths: Tensor, targets: Tensor, in_order: bool) -> Launch:
-        """Rows of equal length side by side, unless their order is worth more."""
+        """Sort rows by length, unless their order matters more for memory access."""
         if not in_order:
             order = torch.sort(lengths, descending=True, stable=True).indices
             starts, lengths, targets = starts[order], lengths[order], targets[order]
@@ -83,10 +83,10 @@ class Launch(NamedTuple):
 
 
 def launches(starts: Tensor, first_spare: int) -> tuple[list[Launch], int]:
-    """The sums of all rows that are not empty, long ones by way of spare rows; how many of these.
+    """Plan the sums of all nonempty rows, long ones through spare rows; return the number of those.
 
-    Spare rows come from ``first_spare`` on in the array of the results. The first launch adds up
-    entries of the matrix, the others spare rows of the one before.
+    Spare rows start at ``first_spare`` in the array of results. The first launch adds up entries
+    of the matrix, each later one the spare rows of the previous launch.
     """
     lengths = starts.diff()
     targets = torch.arange(len(lengths), device=starts.device)
@@ -120,7 +120,7 @@ def launches(starts: Tensor, first_spare: int) -> tuple[list[Launch], int]:
 
 
 class Product:
-    """A sparse matrix that is multiplied with many dense ones of few columns."""
+    """A sparse matrix to multiply with many dense matrices of few columns."""
 
     def __init__(self, entries: RawFeatures, first_spare: int | None = None) -> None:
         self.entries = entries
@@ -133,9 +133,9 @@ class Product:
             self.launches, self.spare = launches(entries.starts, first)
 
     def __call__(self, source: Tensor, out: Tensor) -> None:
-        """Rows of ``out`` = the matrix times ``source``.
+        """Write the product with ``source`` to ``out``, which includes the spare rows.
 
-        Rows without entries are left as they are; ``out`` has the spare rows.
+        Rows without entries are not changed.
         """
         if not self.is_triton:
             out[: self.n_rows] = self._matrix(source.dtype) @ source[: self.entries.n_columns]

@@ -1,4 +1,4 @@
-"""Spans of chains whose scores are tensors on any device, by the package's compiled kernels."""
+"""Spans of chains with tensor scores on any device, by the kernels of the package."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from cliquewise.torch.chain import decode
 
 Spans = TypeVar("Spans", Places, Found)
 
-#: GiB that the spans of one call may take.
+#: Memory limit for the spans of one call, in GiB.
 MOST = 8.0
 
 
 def span_labels(labels: Sequence[str] | Mapping[int, str] | None, n_tags: int) -> SpanLabels:
-    """The tags as prefixes and types, from their names."""
+    """Parse tag names into prefixes and types."""
     if labels is None:
         raise DataError(
-            "predict_spans reads spans from the names of the tags, which this layer does not "
-            'know: give labels=["O", "B-PER", ...], or make it with ChainCRF.from_scheme'
+            'predict_spans needs the names of the tags: pass labels=["O", "B-PER", ...], or create '
+            "the layer with ChainCRF.from_scheme"
         )
     names = label_names(labels)
     if len(names) != n_tags:
-        raise DataError(f"there are {n_tags} tags, and labels has {len(names)} names: name each")
+        raise DataError(f"labels has {len(names)} names for {n_tags} tags")
     try:
         return SpanLabels.of(names)
     except DataError as error:
@@ -56,7 +56,7 @@ def find_spans(
     threshold: float | None,
     k: int | None,
 ) -> list[list[Any]]:
-    """The spans of every chain at the positions of its row, gaps counted; one shared table."""
+    """Return the spans of every chain; positions count gaps. Needs one shared transition table."""
     check_choice(candidates, threshold, k)
     size, length = scores.nodes.shape[:2]
     mask = np.ones((size, length), dtype=np.bool_)
@@ -79,7 +79,7 @@ def find_spans(
 
 
 def _chains(scores: Scores) -> Chains:
-    """Positions that exist, in float64 on the CPU: the kernels are compiled once, for that."""
+    """Return existing positions in float64 on the CPU, the only type of the kernels."""
     own = scores.each(lambda x: x.detach().cpu().double())
     mask = None if scores.mask is None else scores.mask.cpu()
     arrays = flatten(own._replace(mask=mask))
@@ -92,7 +92,7 @@ def _chains(scores: Scores) -> Chains:
 
 
 def _placed(spans: Spans, at: Ints) -> Spans:
-    """Spans of positions that exist as spans of all; they end after the last that exists."""
+    """Translate spans of existing positions to spans of all positions."""
     return spans._replace(starts=at[spans.starts], ends=at[spans.ends - 1] + 1)
 
 

@@ -1,4 +1,4 @@
-"""Names of tags, and tags that are forbidden, as users give them."""
+"""Parsing of tag names and forbidden tags from users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cliquewise.errors import DataError
 
 
 def label_names(labels: Sequence[str] | Mapping[int, str]) -> list[str]:
-    """The names of the tags in their order.
+    """Return the names of the tags in order.
 
     Examples
     --------
@@ -20,7 +20,7 @@ def label_names(labels: Sequence[str] | Mapping[int, str]) -> list[str]:
     ['O', 'B-PER']
     """
     if isinstance(labels, (int, str, set, frozenset)):
-        raise DataError(f"labels are the names of all tags, a list, not {labels!r:.80}")
+        raise DataError(f"labels must be a list of the names of all tags, not {labels!r:.80}")
     if not isinstance(labels, Mapping):
         return list(labels)
     if set(labels) != set(range(len(labels))):
@@ -32,7 +32,7 @@ def label_names(labels: Sequence[str] | Mapping[int, str]) -> list[str]:
 
 
 def parse_tag_mask(name: str, tags: Any, k: int) -> Tensor | None:
-    """Forbidden tags as a mask; they may be a list of tags."""
+    """Return forbidden tags, a mask or a list of tags, as a mask."""
     if tags is None:
         return None
     given = torch.as_tensor(tags)
@@ -42,14 +42,14 @@ def parse_tag_mask(name: str, tags: Any, k: int) -> Tensor | None:
     if given.numel() and (given.dim() != 1 or not whole):
         raise DataError(f"{name} must have shape {(k,)} and be of bool, or be a list of tags")
     if bool(((given < 0) | (given >= k)).any()):
-        raise DataError(f"{name} names a tag that there is not; the tags are 0..{k - 1}")
+        raise DataError(f"{name} contains an unknown tag; the tags are 0..{k - 1}")
     mask = torch.zeros(k, dtype=torch.bool, device=given.device)
     mask[given.long()] = True
     return mask
 
 
 def parse_transition_mask(forbidden: Any, k: int) -> Tensor | None:
-    """Forbidden transitions as a mask; they may be pairs of tags."""
+    """Return forbidden transitions, a mask or pairs of tags, as a mask."""
     if forbidden is None:
         return None
     try:
@@ -68,6 +68,6 @@ def parse_transition_mask(forbidden: Any, k: int) -> Tensor | None:
             "tag)"
         )
     if bool(((given < 0) | (given >= k)).any()):
-        raise DataError(f"forbidden names a tag that there is not; the tags are 0..{k - 1}")
+        raise DataError(f"forbidden contains an unknown tag; the tags are 0..{k - 1}")
     mask[given[:, 0].long(), given[:, 1].long()] = True
     return mask

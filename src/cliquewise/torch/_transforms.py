@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -62,7 +63,23 @@ def graph_break(method: Callable[Parameters, Answer]) -> Callable[Parameters, An
     return call
 
 
-def check_not_exporting(name: str, instead: str) -> None:
-    """Raise if torch.export traces this call."""
+def check_plain_call(name: str, instead: str) -> None:
+    """Raise if torch.export or torch.func traces this call."""
     if is_exporting():
-        raise UnsupportedError(f"{name} cannot be exported; {instead}")
+        raise UnsupportedError(f"{name} cannot be exported; export {instead}")
+    if is_transformed():
+        raise UnsupportedError(f"{name} is not available under torch.func; use {instead}")
+
+
+def read_constant(name: str, tensor: Tensor) -> NDArray[Any]:
+    """Return the values of a tensor, although torch.func may trace this call."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            raise UnsupportedError(
+                f"{name} cannot be mapped by torch.func.vmap; pass a batch of examples"
+            )
+        tensor = functorch.get_unwrapped(tensor)
+    with torch._C._DisableFuncTorch():
+        array: NDArray[Any] = tensor.detach().cpu().numpy()
+    return array

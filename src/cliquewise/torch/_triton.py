@@ -1,4 +1,4 @@
-"""Chain oracles on a GPU: launches of the Triton kernels."""
+"""The triton backend: launches of the chain kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from cliquewise.errors import DataError
 from cliquewise.torch._plain import Gradient
 from cliquewise.torch._scores import Scores
 
-#: More labels than this do not fit into the registers of one program.
+#: Greatest number of labels that fits into the registers of one program.
 MAX_LABELS = {torch.float32: 128, torch.float64: 64}
 _WARPS = {16: 1, 32: 1, 64: 4, 128: 8}
 _FINISH_WARPS = {16: 1, 32: 4, 64: 4, 128: 8}
-#: Positions that are exponentiated, or summed over, at once.
+#: Positions that are exponentiated or summed at once.
 _ROWS = {16: 64, 32: 32, 64: 32, 128: 32}
-#: Up to here the registers suffice for the scan and what follows it in one kernel.
+#: Greatest padded number of labels for which one kernel does the scan and its follow-up.
 _MERGED = 16
 _BLOCK, _CHAINS, _COLUMNS = 1024, 128, 32
 
 
 def refuses(scores: Scores) -> str | None:
-    """Why these scores cannot be done here, as the end of a sentence; None if they can."""
+    """Return why the kernels do not support these scores, as the end of a sentence, or None."""
     nodes = scores.nodes
     if nodes.shape[2] > MAX_LABELS[nodes.dtype]:
         return f"takes at most {MAX_LABELS[nodes.dtype]} labels of type {nodes.dtype}"
@@ -33,19 +33,19 @@ def refuses(scores: Scores) -> str | None:
 
 @cache
 def fault_word(device: torch.device) -> Tensor:
-    """A word of host memory that kernels on the device write to where a tag is no label."""
-    # Pinned, the device reaches it; and the host reads it without waiting for the device.
+    """Return a word of host memory that kernels set if a tag is not a label."""
+    # Pinned memory: the device can write it, and the host reads it without waiting.
     return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
 
 
 def check_faults(device: torch.device) -> None:
-    """Raise if a kernel that has ended by now met a tag that is no label."""
+    """Raise if a finished kernel found a tag that is not a label."""
     word = fault_word(device)
     if int(word.item()):
         word.zero_()
         raise DataError(
-            "tags of this call, or of one before it, are no labels: they must be at least 0 and "
-            "below the number of labels wherever there is a position, or -100"
+            "tags of this or an earlier call are not labels: at existing positions they must be at "
+            "least 0 and below the number of labels, or -100"
         )
 
 
@@ -57,7 +57,7 @@ def _kernels() -> tuple[Any, Any]:
 
 
 def _common(scores: Scores) -> tuple[Scores, int, int, dict[str, Any]]:
-    """Scores whose last axis is contiguous, transition strides, and compile-time arguments."""
+    """Return scores with contiguous last axes, transition strides, and compile-time arguments."""
     import triton.language as tl
 
     nodes, trans, begin, end, mask = scores
@@ -89,22 +89,22 @@ def _common(scores: Scores) -> tuple[Scores, int, int, dict[str, Any]]:
 def evaluate(
     scores: Scores, tags: Tensor | None, needs_gradient: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """log Z, or the log-likelihood of tags; and the marginals, less the tags."""
+    """Return log Z or the log-likelihood of tags, and the marginals minus the tags."""
     check_faults(scores.nodes.device)
     size, length, k = scores.nodes.shape
     device = scores.nodes.device
     values = torch.empty(size, dtype=scores.nodes.dtype, device=device)
     if size == 0 or length == 0:
         return values.zero_(), (values, values)
-    # Rounded only once, after the score of the tags is taken off.
+    # Rounded only once, after the score of the tags is subtracted.
     exact = torch.empty(size, dtype=torch.float64, device=device)
     scores, trans_b, trans_t, options = _common(scores)
     nodes, trans, begin, end, mask = scores
     shared = trans.dim() == 2
-    # One allocation for the scratch rows and the answers.
+    # One allocation for scratch and results.
     tables = 1 if shared else length - 1
     room = torch.empty(size * (3 * length * k + tables * k * k), dtype=nodes.dtype, device=device)
-    # A mask and tags may have gaps, which the kernels close themselves.
+    # Masks and tags may have gaps, which the kernels remove themselves.
     may_gap = mask is not None or tags is not None
     numbers = 3 * size + (2 * size * length if may_gap else 0)
     lengths = torch.empty(numbers, dtype=torch.int32, device=device)
@@ -134,7 +134,7 @@ def evaluate(
 
 
 def gradient(scores: Scores, saved: tuple[Tensor, ...], weights: Tensor, scale: float) -> Gradient:
-    """The kept marginals times the weights (of every chain, or one for all) and the scale."""
+    """Return the saved marginals times the weights (per chain, or one for all) and the scale."""
     room, lengths = saved
     nodes, trans, begin, end, _ = scores
     check_faults(nodes.device)
@@ -171,7 +171,7 @@ def gradient(scores: Scores, saved: tuple[Tensor, ...], weights: Tensor, scale: 
 
 
 def viterbi(scores: Scores, keep_gaps: bool = True) -> tuple[Tensor, Tensor]:
-    """Best score (B,) and labeling (B, T), at its places or without gaps, from one launch."""
+    """Return the best score (B,) and labeling (B, T), with or without gaps, from one launch."""
     from cliquewise.torch._triton_decode import viterbi as kernel
 
     check_faults(scores.nodes.device)

@@ -56,7 +56,7 @@ def viterbi(
         best = _row(nodes, _place(order, 0, length, gaps, HAS_MASK), nodes_t, K, KP, F)
         best += _vector(begin, K, KP, F, HAS_BEGIN) + tl.where(length == 1, finish, 0.0)
         tl.store(bests + j, best, mask=valid)
-        # Maxima pass over NaN, so that they are counted where they are met.
+        # Maxima ignore NaN, so NaNs are counted separately.
         wrong = tl.zeros((KP,), tl.int32)
         if SHARED:
             table = _tile(trans, K, KP, F)
@@ -67,7 +67,7 @@ def viterbi(
                 x += tl.where(t == length - 1, finish, 0.0)
                 high = tl.maximum(tl.max(best, 0), LEAST)
                 value += high.to(tl.float64)
-                # The shift of the row before is found while this row's maxima are taken.
+                # The shift of the previous row is computed together with the maxima of this row.
                 best = tl.max(best[:, None] + table, 0) + (x - high)
                 tl.store(bests + t * K + j, best, mask=valid)
         else:

@@ -65,7 +65,7 @@ def _scaled_pass(
     KP: tl.constexpr, F: tl.constexpr, HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr,
     LIMIT: tl.constexpr, ROWS: tl.constexpr, GRADIENT: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
-    """log Z of one sequence, and whether to trust it; its marginals, and rows for its edges.
+    """Compute log Z of one sequence and whether it is reliable; marginals, and rows for edges.
 
     Every vector is rescaled one step late, so that the sum for the scale is taken while the
     product with the transitions is; and what a step loads is used after its product.
@@ -81,7 +81,7 @@ def _scaled_pass(
     table = _tile(trans, K, KP, F)
     shift = tl.maximum(tl.max(tl.max(table, 1), 0), LEAST)
     table = tl.exp(table - shift)
-    # The transpose, by way of memory, so that both tiles are laid out alike.
+    # Transpose through memory, so both tiles have the same layout.
     tl.store(edges + j[None, :] * K + i, table, mask=inside)
     total += shift.to(tl.float64) * (length - 1)
     tl.debug_barrier()
@@ -117,7 +117,7 @@ def _scaled_pass(
         z = tl.sum(joint, 0)
         scale = 1.0 / z
         bound = tl.maximum(bound, beta * scale)
-        # A minimum or maximum passes over NaN; a comparison does not.
+        # Minima and maxima ignore NaN; comparisons do not.
         least = tl.minimum(least, tl.where(z > 0, 1.0, 0.0))
         if GRADIENT:
             tl.store(marginals + t * K + j, joint * scale, mask=valid)
@@ -160,7 +160,7 @@ def _gold(
     HAS_BEGIN: tl.constexpr, HAS_END: tl.constexpr, SHARED: tl.constexpr,
     GRADIENT: tl.constexpr, TB: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
-    """Score of the given labels, which are taken off the marginals; NaN where one is none."""
+    """Return the score of the tags and subtract them from the marginals; NaN for invalid tags."""
     score = tl.zeros((TB,), tl.float64)
     wrong = tl.zeros((TB,), tl.int32)
     for start in range(0, length, TB):
@@ -186,7 +186,7 @@ def _gold(
         if GRADIENT:
             own = tl.load(marginals + t * K + y, mask=on, other=0.0)
             tl.store(marginals + t * K + y, own - 1.0, mask=on)
-            # Every addend is -1, so that the order of the additions does not matter.
+            # Every addend is -1, so the order of the additions does not matter.
             minus = tl.full((TB,), -1.0, edges.dtype.element_ty)
             if SHARED:
                 tl.atomic_add(edges + pair, minus, mask=joined)
@@ -214,7 +214,7 @@ def _finish(
         if SHARED:
             _zeros(edges, tl.where(length > 0, K * K, 0), K * K, TB)
         else:
-            # Tables are where they were given: with gaps the rest is everywhere between.
+            # Tables stay at their original positions, with gaps in between.
             first = tl.where(gaps != 0, 0, tl.maximum(length - 1, 0) * K * K)
             _zeros(edges, first, (T - 1) * K * K, TB)
             tl.debug_barrier()
@@ -294,7 +294,7 @@ def finish(
     HAS_MASK: tl.constexpr, HAS_TAGS: tl.constexpr, SHARED: tl.constexpr,
     GRADIENT: tl.constexpr, MERGED: tl.constexpr, MAY_GAP: tl.constexpr,
 ):  # fmt: skip
-    """What is left after `scan`: edge marginals, the tags, and sequences not to be trusted.
+    """Finish after `scan`: edge marginals, tags, and sequences that need the log domain.
 
     These, and all with one table per position, are done in the log domain. Without tags
     ``values`` is log Z; with tags it is their log-likelihood, and the marginals and edges are

@@ -37,7 +37,7 @@ def ragged_scan(
     first, length = _place(offsets, b)
     rows = N.to(tl.int64) * K
     alphas = room + first * K
-    # Whoever has the same slot writes the same numbers there.
+    # All programs with the same slot write the same numbers.
     table = tables + (tl.program_id(0) % SLOTS) * K * K
     value = tl.zeros((), tl.float64)
     trust = length <= 0
@@ -56,7 +56,7 @@ def ragged_logs(
     nodes, trans, offsets, weights, values, trusts, room, tables, N, B, K,
     KP: tl.constexpr, TB: tl.constexpr, F: tl.constexpr, HAS_WEIGHTS: tl.constexpr,
 ):  # fmt: skip
-    """The same, in the log domain, for those of TB chains that may not be trusted.
+    """Repeat unreliable chains, among TB of them, in the log domain.
 
     A kernel of its own: there are hardly any, and the registers that it needs would keep the
     others from running side by side. ``tables`` holds two per program: the second takes the edge

@@ -30,7 +30,7 @@ def weighted_sums(
         g *= scale
         source, known = at, on
         if MAY_GAP:
-            # Marginals have no gaps; those of positions that do not exist are 0.
+            # Marginals have no gaps; those of masked positions are 0.
             gaps = tl.load(lengths + 2 * B + b, mask=on, other=0)
             t = (at - b * T * K).to(tl.int32) // K
             ranks = lengths + (3 + T).to(tl.int64) * B

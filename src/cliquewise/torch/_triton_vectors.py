@@ -23,7 +23,7 @@ from cliquewise.torch._lbfgs_messages import (
 _ACCEPT, _LAST, _STEP = tl.constexpr(ACCEPT), tl.constexpr(LAST), tl.constexpr(STEP)
 _SLOT, _GRADIENT = tl.constexpr(SLOT), tl.constexpr(GRADIENT)
 _COEFFICIENTS = tl.constexpr(COEFFICIENTS)
-# Numbers that are passed to a kernel as they are would be rounded to float32.
+# Scalar arguments would be rounded to float32.
 _SHARE, _LAM = tl.constexpr(SHARE), tl.constexpr(LAM)
 
 
@@ -32,7 +32,7 @@ def advance(
     control, point, direction, before, gradient, basis, scale, weights, size,
     HISTORY: tl.constexpr, F: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Move to the point that was accepted, find the next direction, and make the next weights."""
+    """Move to the accepted point, compute the next direction and the next weights."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     on = at < size
     p = tl.load(point + at, mask=on, other=0.0)
@@ -53,7 +53,7 @@ def advance(
         for row in range(2 * HISTORY):
             c = tl.load(control + _COEFFICIENTS + row).to(F)
             b = tl.load(basis + tl.cast(row, tl.int64) * size + at, mask=on, other=0.0)
-            # What was stored just now need not have arrived.
+            # Recent stores may not have completed.
             b = tl.where(row == slot, moved, b)
             b = tl.where(row == HISTORY + slot, change, b)
             d += c * b
@@ -68,7 +68,7 @@ def measure(
     control, sums, weights, direction, before, gradient, basis, scale, out, size, per_program,
     HISTORY: tl.constexpr, RP: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """The gradient at the new weights, and this program's part of all dot products."""
+    """Compute the gradient at the new weights, and this program's part of all dot products."""
     pid = tl.program_id(0)
     share = tl.load(control + _SHARE).to(F)
     lam = tl.load(control + _LAM).to(F)

@@ -1,8 +1,8 @@
 """The vectors of L-BFGS on a device: the next weights to try, and all dot products at once.
 
-The host sees a few dozen dot products per evaluation and answers with the coefficients of
-the next direction in the span of what is kept (Chen, Wang and Zhou 2014): no long vector
-travels, and an evaluation needs to be waited for once.
+Per evaluation, the host reads a few dozen dot products and returns the coefficients of the next
+direction in the span of the stored vectors (Chen, Wang and Zhou 2014). No long vector is
+copied, and the host waits once.
 
 Steps are measured in ``weights = scale * point``; the scale is 0 where there is no weight.
 """
@@ -25,12 +25,12 @@ from cliquewise.torch._lbfgs_messages import (
 )
 from cliquewise.torch._products import uses_triton
 
-#: Numbers of one block of `advance`; columns that a program of `measure` takes at once.
+#: Block size of `advance`; columns per program of `measure`.
 _BLOCK, _COLUMNS = 1024, 128
 
 
 class Vectors:
-    """Everything as long as the weights.
+    """All vectors of the length of the weights.
 
     Parameters
     ----------
@@ -73,13 +73,13 @@ class Vectors:
 
     @staticmethod
     def memory(size: int, history: int, width: int) -> float:
-        """Bytes of all vectors whose numbers take so many."""
+        """Return the bytes of all vectors for numbers of this width."""
         return float(width * size * (2 * history + 7))
 
     # ---- the next weights
 
     def advance(self) -> None:
-        """Move if the control says so, and make the next weights."""
+        """Accept the last step if requested, and compute the next weights."""
         if not self.is_triton:
             self._advance()
             return
@@ -111,10 +111,10 @@ class Vectors:
         torch.add(self.point, self.direction, alpha=control[STEP], out=self.weights)
         self.weights *= self.scale
 
-    # ---- what the host wants to know
+    # ---- dot products for the host
 
     def measure(self) -> Tensor:
-        """The gradient at the weights; numbers, then products with it and with its change."""
+        """Compute the gradient; return scalars, then dot products with it and with its change."""
         if self.is_triton:
             return self._measured()
         w, d = self.weights, self.direction

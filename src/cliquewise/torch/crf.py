@@ -13,13 +13,13 @@ from cliquewise.errors import DataError
 from cliquewise.models.label_schemes import scheme_masks
 from cliquewise.torch import _scores
 from cliquewise.torch._tags import label_names, parse_tag_mask, parse_transition_mask
-from cliquewise.torch._transforms import can_read, check_not_exporting, graph_break, is_exporting
+from cliquewise.torch._transforms import can_read, check_plain_call, graph_break, is_exporting
 from cliquewise.torch.chain import ChainMarginals, decode, log_likelihood, marginals_of
 
 if TYPE_CHECKING:
     from cliquewise.torch.decoder import ViterbiDecoder
 
-_EXPORT = "export crf.decoder(), or a module that calls crf.predict or crf.marginals"
+_INSTEAD = "crf.decoder(), or a module that calls crf.predict or crf.marginals"
 _REDUCTIONS = ("none", "sum", "mean", "token_mean")
 
 
@@ -242,7 +242,7 @@ class ChainCRF(nn.Module):
 
         :meth:`predict` returns a tensor with the labels at their positions.
         """
-        check_not_exporting("ChainCRF.decode", _EXPORT)
+        check_plain_call("ChainCRF.decode", _INSTEAD)
         scores = self.scores(emissions, mask)
         value, labels = decode(scores, keep_gaps=False)
         rows: list[list[int]] = labels.tolist()
@@ -272,7 +272,7 @@ class ChainCRF(nn.Module):
         value, labels = decode(scores)
         if scores.mask is not None:
             labels = labels.masked_fill(~scores.mask, _scores.IGNORED)
-        if value.is_cuda:
+        if not can_read(value):
             none = value.isnan() | (value == -torch.inf)
             return labels.masked_fill(none.unsqueeze(1), _scores.IGNORED)
         _scores.check_best_scores(value)
@@ -328,7 +328,7 @@ class ChainCRF(nn.Module):
         >>> crf.predict_spans(emissions, mask, proba=True)[0][0].probability > 0.9
         True
         """
-        check_not_exporting("ChainCRF.predict_spans", _EXPORT)
+        check_plain_call("ChainCRF.predict_spans", _INSTEAD)
         from cliquewise.torch._spans import find_spans, span_labels
 
         names = span_labels(self.labels if labels is None else labels, self.num_tags)

@@ -1,7 +1,8 @@
-"""Linear chains on a GPU: ``SequenceTagger(device="cuda")`` trains and predicts by this.
+"""Training and prediction of linear chains on a GPU, for ``SequenceTagger(device="cuda")``.
 
-L-BFGS in float32, with features, weights and corrections on the device; proofs in float64. Where
-float32 gets no further, float64 goes on. ``device="cpu"`` takes the same way in plain PyTorch.
+L-BFGS runs in float32, with features, weights and corrections on the device. Certificates use
+float64, and so does L-BFGS once float32 stops making progress. ``device="cpu"`` runs the same
+algorithm in plain PyTorch.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from cliquewise.torch._device_chains import MAX_LABELS, current, fits
 from cliquewise.torch._device_data import DeviceData, Needs, device_of
 from cliquewise.torch._device_prediction import DevicePredictor
 
-#: Weights of rare attributes are searched in longer steps: their curvature to this power.
+#: Power of the curvature that scales steps: weights of rare attributes get longer steps.
 POWER = -0.15
-#: Steps in which neither value nor bound gets better after which a type has shown what it can.
+#: Steps without a better value or bound after which L-BFGS switches type or stops.
 PATIENCE = 15
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -48,14 +49,14 @@ TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass
 class DeviceIterate(State):
-    """Everything of a run on a device."""
+    """State of a run on a device."""
 
     data: DeviceData
     descent: Descent
-    best: Tensor  # the weights whose gradient proves most
-    dual: float = -np.inf  # what it proves, by the numbers of the descent
-    value: float = np.inf  # of the objective, when it was last clearly lower
-    idle: int = 0  # steps since either got better
+    best: Tensor  # weights with the best lower bound
+    dual: float = -np.inf  # their lower bound, in the type of the descent
+    value: float = np.inf  # objective at the last clear decrease
+    idle: int = 0  # steps since the value or the bound improved
 
     def continue_from(self, other: DeviceIterate) -> None:
         """Take the descent of another state, and its weights and values."""
@@ -73,11 +74,11 @@ class DeviceLBFGS(Solver[ChainProblem, DeviceIterate]):
     history : int, default=10
         Number of corrections kept.
     start : {"float32", "float64"}, default="float32"
-        Numbers to begin with; certificates always take float64.
+        Type to start with; certificates always use float64.
     graph : bool, default=True
         Replay the launches of an evaluation as a CUDA graph.
     memory_gib : float, optional
-        GiB of the device that may be taken; by default what is free there.
+        Memory limit on the device, in GiB; by default the free memory.
     """
 
     name: ClassVar[str] = "lbfgs"
@@ -93,21 +94,21 @@ class DeviceLBFGS(Solver[ChainProblem, DeviceIterate]):
         at_least(self, 1, "history")
         one_of(self, "start", *TYPES)
 
-    # ---- which problems
+    # ---- supported problems
 
     def refuses(self, problem: Problem) -> str | None:
-        """Only what its kernels know."""
+        """Return why the kernels do not support a problem, or None."""
         reason = super().refuses(problem)
         if reason is not None:
             return f"on device {self.device!r} {reason}"
         labels = cast(ChainProblem, problem).model.n_labels
         if labels > MAX_LABELS:
             return (
-                f"on device {self.device!r} takes at most {MAX_LABELS} labels, and there are "
+                f"on device {self.device!r} supports at most {MAX_LABELS} labels, not "
                 f"{labels}; leave device out"
             )
         if not problem.is_convex:
-            return f"on device {self.device!r} needs every label to be known; leave device out"
+            return f"on device {self.device!r} needs fully labeled data; leave device out"
         return None
 
     def tolerated_changes(self, problem: ChainProblem) -> frozenset[str]:
@@ -115,7 +116,7 @@ class DeviceLBFGS(Solver[ChainProblem, DeviceIterate]):
         return ALL_BUT_MODEL
 
     def memory(self, problem: ChainProblem) -> float:
-        """In main memory: the weights, and what PyTorch on a CPU takes there, too."""
+        """Return the bytes of main memory: the weights, and on a CPU also the data."""
         host = 3 * 8.0 * problem.dimension
         if device_of(self.device).type == "cuda" or self.memory_gib is not None:
             return host
@@ -124,7 +125,7 @@ class DeviceLBFGS(Solver[ChainProblem, DeviceIterate]):
     # ---- the algorithm
 
     def init(self, problem: ChainProblem, warm: Warm = None) -> DeviceIterate:
-        """Zero weights, or those of ``warm``, and all data on the device."""
+        """Start from zero weights or those of ``warm``, with all data on the device."""
         if isinstance(warm, Start) and len(warm.w) == problem.dimension:
             return self._begin(problem, warm.w)
         return self._begin(problem, None)
@@ -137,7 +138,7 @@ class DeviceLBFGS(Solver[ChainProblem, DeviceIterate]):
             return self._descend(data, data.upload(w), TYPES[self.start])
 
     def _descend(self, data: DeviceData, weights: Tensor, dtype: torch.dtype) -> DeviceIterate:
-        """A descent from weights, with nothing learned."""
+        """Start a descent from weights, without corrections."""
         problem = data.problem
         scale = curvature_scale(data).to(dtype)
         graph = self.graph and data.plan.resident and fits(data.k, dtype)
@@ -150,7 +151,7 @@ class DeviceLBFGS(Solver[ChainProblem, DeviceIterate]):
         return state
 
     def _look(self, state: DeviceIterate) -> None:
-        """Keep the weights if they prove more than those before."""
+        """Keep the weights if their lower bound is better."""
         m, lam = state.descent.now, state.descent.lam
         dual = m.value - m.raw / (2.0 * lam)
         state.idle += 1
@@ -184,11 +185,11 @@ class DeviceLBFGS(Solver[ChainProblem, DeviceIterate]):
         return Info(float(spent), spent * problem.n_examples, estimate)
 
     def check_cost(self, state: DeviceIterate) -> float:
-        """Two passes in float64, which takes twice as long."""
+        """Return 4: two passes in float64, each of twice the cost."""
         return 4.0
 
     def certify(self, problem: ChainProblem, state: DeviceIterate) -> Certificate:
-        """The objective at the weights, and the best of what two gradients prove; in float64."""
+        """Compute the objective at the weights and the better of two lower bounds, in float64."""
         with current(state.data.device):
             return self._certify(state)
 
@@ -213,11 +214,11 @@ class DeviceLBFGS(Solver[ChainProblem, DeviceIterate]):
     # ---- files
 
     def pack(self, state: DeviceIterate) -> Arrays:
-        """The iterate; corrections are learned again."""
+        """Return the weights; corrections are rebuilt after a resume."""
         return {"w": state.data.download(state.descent.evaluator.weights)}
 
     def unpack(self, problem: ChainProblem, arrays: Arrays) -> DeviceIterate:
-        """Back from :meth:`pack`."""
+        """Restore a state from the arrays of a checkpoint."""
         w = checked(arrays, "w", (problem.dimension,))
         state = self._begin(problem, w)
         m = state.descent.now
@@ -226,9 +227,9 @@ class DeviceLBFGS(Solver[ChainProblem, DeviceIterate]):
 
 
 def curvature_scale(data: DeviceData) -> Tensor:
-    """By weight: how long steps are along it; 0 where there is no weight.
+    """Return a step scale per weight; 0 where there is no weight.
 
-    From the diagonal of the Hessian at zero, which is known from counts.
+    Computed from the diagonal of the Hessian at zero, which depends on counts only.
     """
     problem, k = data.problem, data.k
     n = max(problem.n_examples, 1)
@@ -240,11 +241,11 @@ def curvature_scale(data: DeviceData) -> Tensor:
     return scale.masked_fill_(~data.free, 0.0)
 
 
-# ---- what a tagger asks for
+# ---- for taggers
 
 
 def solver_on(device: str, solver: Any) -> AnySolver:
-    """The solver that a tagger wants, on its device."""
+    """Return the solver for a tagger, on its device."""
     if isinstance(solver, DeviceLBFGS):
         return replace(solver, device=device)
     if isinstance(solver, LBFGS):
@@ -259,7 +260,7 @@ def solver_on(device: str, solver: Any) -> AnySolver:
 
 
 def predictor_on(device: str, model: ChainModel, coef: Floats) -> DevicePredictor | None:
-    """What predicts there; None for models that it does not know."""
+    """Return a predictor on the device, or None for unsupported models."""
     if model.n_edge_attributes or model.n_labels > MAX_LABELS:
         return None
     return DevicePredictor(model, coef, device_of(device))

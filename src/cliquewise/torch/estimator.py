@@ -1,4 +1,4 @@
-"""StructuredClassifier: train, use and keep a network with a structured output."""
+"""StructuredClassifier: train, apply and save a network with a structured output."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Watched(State):
 
 @dataclass(frozen=True)
 class EarlyStopping(Solver[DeepProblem, _Watched]):
-    """Another solver, stopped when a validation score has not risen for some steps."""
+    """Stop another solver when a validation score has not improved for some steps."""
 
     capabilities: ClassVar[Capabilities] = Capabilities({"deep": frozenset(LOSSES)})
     solver: AnySolver
@@ -161,7 +161,7 @@ class StructuredClassifier:
         Smoothing of the loss.
     batch_size, max_epochs, max_seconds
     patience : int
-        With validation data: passes without a better score before stopping.
+        With validation data: epochs without improvement before stopping.
     device : str
         ``auto`` takes a GPU if there is one.
     random_state : int, optional
@@ -171,7 +171,7 @@ class StructuredClassifier:
     Attributes
     ----------
     trace_, certificate_
-        The course of the training; the certificate's status is ``none``.
+        The training trace, and the certificate, whose status is ``none``.
 
     Examples
     --------
@@ -239,10 +239,10 @@ class StructuredClassifier:
         checkpoint: str | Path | None = None,
         resume: bool = False,
     ) -> StructuredClassifier:
-        """Train; with ``validation=(inputs, target[, extra])``, keep what does best there.
+        """Train; with ``validation=(inputs, target[, extra])``, keep the best weights on that set.
 
-        ``extra`` is the mask of chains (n, T), or the costs of candidates (n, M); a checkpoint
-        is written about once a minute, and ``resume`` goes on from it.
+        ``extra`` is the mask of chains (n, T), or the costs of candidates (n, M). A checkpoint
+        is written about once a minute; ``resume`` continues from it.
         """
         problem = self._problem(inputs, target, extra)
         solver = self.solver
@@ -265,7 +265,7 @@ class StructuredClassifier:
         return self
 
     def _validation(self, problem: DeepProblem, data: tuple[Any, ...]) -> Any:
-        """From weights to the score on the validation set."""
+        """Return a function that maps weights to the validation score."""
         kept = problem.weights()
 
         def score(w: Tensor) -> float:
@@ -291,15 +291,15 @@ class StructuredClassifier:
         return torch.cat(found).numpy()
 
     def predict(self, inputs: Inputs, extra: Any = None) -> Any:
-        """Best labels (n, T), candidates (n,) or label sets (n, L); 0 at masked positions."""
+        """Predict labels (n, T), candidates (n,) or label sets (n, L); 0 at masked positions."""
         return self._apply("predict", inputs, extra)
 
     def predict_marginals(self, inputs: Inputs, extra: Any = None) -> Any:
-        """Probabilities: (n, T, K), (n, M), or of yes (n, L)."""
+        """Predict probabilities: (n, T, K), (n, M), or of yes (n, L)."""
         return self._apply("probabilities", inputs, extra)
 
     def score(self, inputs: Inputs, target: Any, extra: Any = None) -> float:
-        """Share of right labels (of positions, examples, or single labels of a set)."""
+        """Compute the accuracy (of positions, examples, or single labels of a set)."""
         truth = torch.as_tensor(target).cpu().numpy()
         right = self.predict(inputs, extra) == truth
         if self.structure == "chain":
@@ -316,7 +316,7 @@ class StructuredClassifier:
         write_arrays(path, arrays, header | {"n_labels": self.n_labels})
 
     def load_weights(self, path: str | Path) -> StructuredClassifier:
-        """Take the weights of a file of :meth:`save` into this classifier's module."""
+        """Load weights written by :meth:`save` into the module of this classifier."""
         arrays, header = read_arrays(path)
         if header.get("kind") != "torch" or header.get("structure") != self.structure:
             raise FormatError(
@@ -327,5 +327,5 @@ class StructuredClassifier:
         try:
             self.scorer.load_state_dict(state)
         except RuntimeError as error:
-            raise FormatError(f"the weights do not fit this module: {error}", path) from error
+            raise FormatError(f"the weights do not match this module: {error}", path) from error
         return self

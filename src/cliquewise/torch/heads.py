@@ -1,8 +1,8 @@
-"""From the output of a network to structured losses and predictions: chain, candidates, labels.
+"""Structured losses and predictions on top of a network: chain, candidates, label sets.
 
-A head takes what the user's module returns, adds weights of its own (the transitions of a
-chain, the pairs of labels), and gives *scores*: a tuple of tensors, the map ``g(w)`` of
-Section 6 of casimir. Losses are convex functions of the scores.
+A head combines the output of a module with its own weights (transitions of a chain, pairs of
+labels) to *scores*: a tuple of tensors, the map ``g(w)`` of Section 6 of casimir. Losses are
+convex functions of the scores.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Scores = tuple[Tensor, ...]
 
 
 class Head(nn.Module):
-    """Base of the heads. ``extra`` is what an example needs beside its target (mask, costs)."""
+    """Base class of heads. ``extra`` is data of an example besides its target (mask, costs)."""
 
     def scores(self, output: Tensor) -> Scores:
-        """Scores from the output of the module."""
+        """Compute scores from the output of the module."""
         raise NotImplementedError
 
     def losses(
         self, scores: Scores, target: Tensor, extra: Tensor | None, loss: str, gamma: float
     ) -> Tensor:
-        """The loss of every example, (B,)."""
+        """Compute the loss of every example, (B,)."""
         raise NotImplementedError
 
     def predict(self, scores: Scores, extra: Tensor | None) -> Tensor:
-        """Best labels."""
+        """Compute the best labels."""
         raise NotImplementedError
 
     def probabilities(self, scores: Scores, extra: Tensor | None) -> Tensor:
-        """Marginal probabilities."""
+        """Compute marginal probabilities."""
         raise NotImplementedError
 
 
@@ -52,28 +52,28 @@ class ChainHead(Head):
         self.crf = ChainCRF(n_labels, batch_first=True)
 
     def scores(self, output: Tensor) -> Scores:
-        """Node scores, transitions, begin and end scores."""
+        """Return node scores, transitions, begin and end scores."""
         crf = self.crf
-        # Views of the parameters themselves would tie the answer to them.
+        # Copies: views would alias the parameters.
         own = (crf.transitions, crf.start_transitions, crf.end_transitions)
         return (output, *(x * 1.0 for x in own))
 
     def losses(
         self, scores: Scores, target: Tensor, extra: Tensor | None, loss: str, gamma: float
     ) -> Tensor:
-        """As :func:`cliquewise.torch.chain_loss`."""
+        """Compute :func:`cliquewise.torch.chain_loss`."""
         nodes, trans, begin, end = scores
         return chain_loss(
             loss, target, nodes, trans, begin, end, extra, gamma=gamma, reduction="none"
         )
 
     def predict(self, scores: Scores, extra: Tensor | None) -> Tensor:
-        """(B, T)."""
+        """Compute the best labels, (B, T)."""
         nodes, trans, begin, end = scores
         return viterbi(nodes, trans, begin, end, extra)[1]
 
     def probabilities(self, scores: Scores, extra: Tensor | None) -> Tensor:
-        """(B, T, K)."""
+        """Compute marginal probabilities, (B, T, K)."""
         nodes, trans, begin, end = scores
         return marginals(nodes, trans, begin, end, extra).nodes
 
@@ -82,7 +82,7 @@ class CandidateHead(Head):
     """Output (B, M), target (B,), extra: costs (B, M), infinite where there is no candidate."""
 
     def scores(self, output: Tensor) -> Scores:
-        """The output itself."""
+        """Return the output itself."""
         if output.dim() != 2:
             raise DataError(f"scores of candidates have shape (B, M), not {tuple(output.shape)}")
         return (output,)
@@ -97,7 +97,7 @@ class CandidateHead(Head):
     def losses(
         self, scores: Scores, target: Tensor, extra: Tensor | None, loss: str, gamma: float
     ) -> Tensor:
-        """As :class:`cliquewise.torch.CandidateLoss`."""
+        """Compute :class:`cliquewise.torch.CandidateLoss`."""
         costs, mask = self._mask(extra)
         return CandidateLoss(loss, gamma, "none")(scores[0], target, costs, mask)
 
@@ -106,11 +106,11 @@ class CandidateHead(Head):
         return scores[0] if mask is None else scores[0].masked_fill(~mask, -torch.inf)
 
     def predict(self, scores: Scores, extra: Tensor | None) -> Tensor:
-        """(B,)."""
+        """Compute the best candidates, (B,)."""
         return self._allowed(scores, extra).argmax(1)
 
     def probabilities(self, scores: Scores, extra: Tensor | None) -> Tensor:
-        """(B, M)."""
+        """Compute probabilities of candidates, (B, M)."""
         return torch.softmax(self._allowed(scores, extra), 1)
 
 
@@ -122,27 +122,27 @@ class MultiLabelHead(Head):
         self.crf = MultiLabelCRF(n_labels, edges)
 
     def scores(self, output: Tensor) -> Scores:
-        """Flat tables (B, n)."""
+        """Return flat tables (B, n)."""
         return (self.crf.potentials(output),)
 
     def losses(
         self, scores: Scores, target: Tensor, extra: Tensor | None, loss: str, gamma: float
     ) -> Tensor:
-        """As :func:`cliquewise.torch.graph_loss`."""
+        """Compute :func:`cliquewise.torch.graph_loss`."""
         structure = self.crf.structure
         return graph_loss(loss, structure, scores[0], target, gamma=gamma, reduction="none")
 
     def predict(self, scores: Scores, extra: Tensor | None) -> Tensor:
-        """(B, L)."""
+        """Compute the best label sets, (B, L)."""
         return graph_map(self.crf.structure, scores[0])[1]
 
     def probabilities(self, scores: Scores, extra: Tensor | None) -> Tensor:
-        """Probability of yes, (B, L)."""
-        return self.crf.chances(scores[0])
+        """Compute the probabilities of yes, (B, L)."""
+        return self.crf.yes_probabilities(scores[0])
 
 
 def make_head(structure: str, n_labels: int, edges: Any = None) -> Head:
-    """The head of a structure, by its name.
+    """Create the head of a structure from its name.
 
     Examples
     --------
@@ -156,17 +156,17 @@ def make_head(structure: str, n_labels: int, edges: Any = None) -> Head:
     if structure == "multilabel":
         return MultiLabelHead(n_labels, edges)
     raise UnsupportedError(
-        f"unknown structure {structure!r}; the structures are: chain, candidates, multilabel"
+        f"unknown structure {structure!r}; choose from chain, candidates, multilabel"
     )
 
 
 class Scorer(nn.Module):
-    """A module and its head: from inputs to scores."""
+    """A module with its head, which maps inputs to scores."""
 
     def __init__(self, module: nn.Module, head: Head) -> None:
         super().__init__()
         self.module, self.head = module, head
 
     def forward(self, *inputs: Tensor) -> Scores:
-        """Scores of a batch."""
+        """Compute the scores of a batch."""
         return self.head.scores(self.module(*inputs))

@@ -41,7 +41,7 @@ class DeepProblem(Problem):
         The network with its head. Values, and the linear models of ``ProxLinear``, are taken
         in evaluation mode; the gradients of SGD and Adam in training mode, with dropout.
     inputs : Tensor or sequence of Tensors
-        What the network takes; the first axis of each counts the examples.
+        Inputs of the network; the first axis of each counts the examples.
     target : Tensor
     extra : Tensor, optional
         Mask of a chain, costs of candidates.
@@ -109,39 +109,39 @@ class DeepProblem(Problem):
 
     @property
     def is_convex(self) -> bool:
-        """Never taken for granted: nothing is proved about a network."""
+        """Return False: nothing is proven about a network."""
         return False
 
     def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
-        """The targets; inputs may be too large to be read for this."""
+        """Return the targets; inputs may be too large to hash."""
         yield from super().fingerprint_parts(n)
         yield "labels", self.target[:n].cpu().numpy()
 
     # ---- weights
 
     def weights(self) -> Tensor:
-        """The present weights of the network, as one vector."""
+        """Return the current weights of the network as one vector."""
         return torch.cat([self.scorer.get_parameter(n).detach().flatten() for n in self.names])
 
     def set_weights(self, w: Tensor) -> None:
-        """Give the network these weights."""
+        """Set the weights of the network."""
         with torch.no_grad():
             for name, value in self.unflatten(w).items():
                 self.scorer.get_parameter(name).copy_(value)
 
     def unflatten(self, w: Tensor) -> dict[str, Tensor]:
-        """The vector as named tensors (views)."""
+        """Return the vector as named tensors (views)."""
         parts = w.split(self.sizes)
         return {n: p.view(s) for n, p, s in zip(self.names, parts, self.shapes)}
 
     # ---- batches
 
     def batch(self, index: Tensor | slice) -> Batch:
-        """The examples of an index."""
+        """Return the examples of an index."""
         extra = None if self.extra is None else self.extra[index]
         inputs, target = [x[index] for x in self.inputs], self.target[index]
         if extra is not None and extra.dtype == torch.bool and extra.dim() == 2:
-            # A mask: the batch ends where its last chain does.
+            # A mask: cut the batch to its longest chain.
             whole = extra.shape[1]
             longest = max(int((extra * torch.arange(1, whole + 1).to(extra.device)).max()), 1)
             cut = [x.dim() > 1 and x.shape[1] == whole for x in inputs]
@@ -150,7 +150,7 @@ class DeepProblem(Problem):
         return Batch(tuple(inputs), target, extra)
 
     def batches(self, order: Tensor | None = None) -> list[Batch]:
-        """All examples in mini-batches, in order or in the given one."""
+        """Yield all examples in mini-batches, in order or in a given order."""
         if order is None:
             starts = range(0, self.n_examples, self.batch_size)
             return [self.batch(slice(s, s + self.batch_size)) for s in starts]
@@ -159,18 +159,18 @@ class DeepProblem(Problem):
     # ---- values
 
     def scores(self, w: Tensor, batch: Batch) -> Scores:
-        """g(w) of a batch; differentiable, forwards and backwards."""
+        """Compute g(w) of a batch; differentiable in forward and reverse mode."""
         return functional_call(self.scorer, self.unflatten(w), batch.inputs)
 
     def losses(
         self, scores: Scores, batch: Batch, smoothing: tuple[str, float] | None = None
     ) -> Tensor:
-        """h of every example, smoothed by (loss, gamma) instead of its own if asked."""
+        """Compute h of every example, optionally smoothed by another (loss, gamma)."""
         loss, gamma = smoothing or (self.loss, self.gamma)
         return self.scorer.head.losses(scores, batch.target, batch.extra, loss, gamma)
 
     def objective(self, w: Tensor) -> float:
-        """The objective F(w), one pass over the data."""
+        """Compute the objective F(w) in one pass over the data."""
         total = 0.5 * self.lam * float(w.double().square().sum())
         with torch.no_grad():
             for batch in self.batches():
@@ -179,7 +179,7 @@ class DeepProblem(Problem):
         return total
 
     def gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, float]:
-        """Gradient of the mean loss of a batch (without penalty), and that loss.
+        """Compute the gradient of the mean loss of a batch (without penalty), and the loss.
 
         In training mode: for a network with dropout it is a stochastic gradient.
         """
@@ -194,6 +194,6 @@ class DeepProblem(Problem):
         return grad, float(loss.detach())
 
     def certificate(self, w: Any) -> Certificate:
-        """The objective; nothing is proved about a network."""
+        """Return the objective; nothing is proven about a network."""
         vector = torch.as_tensor(w, dtype=self.weights().dtype, device=self.target.device)
         return Certificate(self.objective(vector), status="none")

@@ -44,7 +44,7 @@ _SMOOTH = {"l2": "smooth_hinge", "entropy": "softmax_margin"}
 
 @dataclass
 class Held:
-    """Mini-batches and their scores at the weights, from the pass that found the objective.
+    """Mini-batches and their scores at the weights, from the pass that computed the objective.
 
     One top-K call per example serves the maximum, which the acceptance test needs, and the
     smoothed maximum, which the first anchor of the next inner problem does.
@@ -56,7 +56,7 @@ class Held:
 
 @dataclass
 class ProxLinearState(State):
-    """Weights, how far the run has come, and what the last outer step found."""
+    """Weights, progress, and results of the last outer step."""
 
     w: Tensor
     step: int
@@ -81,7 +81,7 @@ class LinearModel:
         self.shares = [len(b.target) / problem.n_examples for b in self.batches]
 
     def score_gradient(self, w: Tensor, b: int) -> tuple[Scores, float]:
-        """Gradient of a batch's mean loss by the linearized scores at w, and that loss.
+        """Compute the gradient of a batch's mean loss by the linearized scores at w, and the loss.
 
         One oracle call per example; none at the center, whose scores are held.
         """
@@ -104,11 +104,11 @@ class LinearModel:
         return pull(by_scores)[0].detach()
 
     def quadratic_gradient(self, w: Tensor) -> Tensor:
-        """Gradient of the penalty and the proximal term."""
+        """Compute the gradient of the penalty and the proximal term."""
         return self.problem.lam * w + self.strength * (w - self.center)
 
     def full_gradient(self, w: Tensor) -> tuple[Tensor, list[Scores], float]:
-        """Gradient of the loss part; the gradients by all scores; the value of the model."""
+        """Compute the gradient of the loss part, the gradients by all scores, and the value."""
         kept, total = [], torch.zeros_like(w)
         apart = (w - self.center).double().square().sum()
         value = 0.5 * float(self.problem.lam * w.double().square().sum() + self.strength * apart)
@@ -120,7 +120,7 @@ class LinearModel:
         return total, kept, value
 
     def curvature(self, batch: Batch, rounds: int, generator: torch.Generator) -> float:
-        """Greatest eigenvalue of J^T J / B of a batch, by the power method."""
+        """Estimate the greatest eigenvalue of J^T J / B of a batch by the power method."""
         v = torch.randn(self.center.shape, generator=generator).to(self.center)
         size = 0.0
         for _ in range(rounds):
@@ -132,7 +132,7 @@ class LinearModel:
 
 
 def hold(problem: DeepProblem, w: Tensor, rng: np.random.Generator) -> tuple[float, Held]:
-    """The objective at w, and the scores of freshly drawn mini-batches; one pass."""
+    """Compute the objective at w and the scores of random mini-batches in one pass."""
     batches = problem.batches(torch.from_numpy(rng.permutation(problem.n_examples)))
     total = 0.5 * problem.lam * float(w.double().square().sum())
     kept = []
@@ -147,7 +147,7 @@ def hold(problem: DeepProblem, w: Tensor, rng: np.random.Generator) -> tuple[flo
 @register
 @dataclass(frozen=True)
 class ProxLinear(Solver[DeepProblem, ProxLinearState]):
-    """Prox-linear algorithm with Casimir-SVRG inside, for the scores of a network.
+    """Prox-linear algorithm for networks, with Casimir-SVRG as inner solver.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class ProxLinear(Solver[DeepProblem, ProxLinearState]):
         return ProxLinearState(w.clone(), 0, self.eta, problem.objective(w))
 
     def step(self, problem: DeepProblem, state: ProxLinearState, rng: np.random.Generator) -> Info:
-        """One outer step: solve the model inexactly, take the result if it is no worse."""
+        """Perform one outer step: solve the model inexactly, accept it if it is no worse."""
         k = state.step + 1
         mu = self.mu / k if self.smoothing == "adaptive" else self.mu
         smoothing = (_SMOOTH[self.smoother], mu) if problem.loss == "hinge" else None
@@ -259,10 +259,10 @@ class ProxLinear(Solver[DeepProblem, ProxLinearState]):
     def _solve(
         self, model: LinearModel, bound: float, k: int, rng: np.random.Generator
     ) -> tuple[Tensor, float, float, float]:
-        """Casimir-SVRG with constant smoothing; weights, passes for anchors and others, curvature.
+        """Run Casimir-SVRG with constant smoothing; return weights, passes and curvature.
 
-        The worst case of the curvature is far from the usual: the value of the model, which
-        the anchors give for nothing, tells whether to try a smaller or a larger one.
+        The worst-case curvature is far from the typical one. The value of the model at the
+        anchors, which costs nothing extra, decides whether to try a smaller or larger one.
         """
         lam = model.problem.lam + model.strength
         n = len(model.batches)
@@ -288,7 +288,7 @@ class ProxLinear(Solver[DeepProblem, ProxLinearState]):
             w = self._svrg_pass(model, center, full, kept, bound, kappa, rng)
             made += 1
             if made == budget:
-                # Whether it is good, the acceptance test will say of the objective itself.
+                # The acceptance test of the outer step evaluates the objective itself.
                 return w, anchors, float(made), bound
             center = w + (1.0 - root) / (1.0 + root) * (w - before)
             before = w
@@ -298,7 +298,7 @@ class ProxLinear(Solver[DeepProblem, ProxLinearState]):
         model: LinearModel, center: Tensor, full: Tensor, kept: list[Scores],
         bound: float, kappa: float, rng: np.random.Generator,
     ) -> Tensor:  # fmt: skip
-        """One pass over the batches from the anchor ``center``; the mean of its second half."""
+        """Run one pass from the anchor ``center``; return the mean of its second half."""
         lam = model.problem.lam + model.strength
         rate = 1.0 / (2.0 * (bound + lam + kappa))
         w, total = center.clone(), torch.zeros_like(center)
@@ -316,17 +316,17 @@ class ProxLinear(Solver[DeepProblem, ProxLinearState]):
         return total / (n - n // 2)
 
     def weights(self, problem: DeepProblem, state: ProxLinearState) -> Any:
-        """As a numpy vector."""
+        """Return the weights as a NumPy vector."""
         return state.w.cpu().double().numpy()
 
     def certify(self, problem: DeepProblem, state: ProxLinearState) -> Any:
-        """The objective, known from the acceptance test."""
+        """Return the objective, known from the acceptance test."""
         return Certificate(state.value, status="none")
 
     def extras(self, problem: DeepProblem, state: ProxLinearState) -> dict[str, float]:
-        """Norm of the prox-gradient (Eq. 63) at the last prox center, step length, acceptances.
+        """Return the prox-gradient norm (Eq. 63) at the last center, step length, acceptances.
 
-        ``inner`` counts the passes of SVRG alone, as the figures of the paper do.
+        ``inner`` counts only the passes of SVRG, as the figures of the paper do.
         """
         return {
             "prox_gradient": state.prox_gradient,
@@ -336,7 +336,7 @@ class ProxLinear(Solver[DeepProblem, ProxLinearState]):
         }
 
     def pack(self, state: ProxLinearState) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the arrays of a checkpoint."""
         numbers = [
             state.step, state.eta, state.value, state.prox_gradient, state.accepted,
             state.lipschitz, state.inner,
@@ -344,7 +344,7 @@ class ProxLinear(Solver[DeepProblem, ProxLinearState]):
         return {"w": state.w.cpu().numpy(), "numbers": np.array(numbers, dtype=float)}
 
     def unpack(self, problem: DeepProblem, arrays: dict[str, Any]) -> ProxLinearState:
-        """Back from :meth:`pack`; the objective is this problem's, whose C may be another."""
+        """Restore a state; the objective is recomputed, because C may have changed."""
         like = problem.weights()
         w = torch.as_tensor(checked(arrays, "w", tuple(like.shape), like.cpu().numpy().dtype)).to(
             like
@@ -352,7 +352,7 @@ class ProxLinear(Solver[DeepProblem, ProxLinearState]):
         numbers = arrays.get("numbers", np.empty(0))
         check(numbers.shape == (7,) and numbers.dtype == np.float64, "its arrays have other shapes")
         step, eta, _, norm, accepted, bound, inner = numbers.tolist()
-        # Two of them are not known before the first step.
+        # Two of them are undefined before the first step.
         known = np.array([step, eta, accepted, inner])
         check((known >= 0) & (known <= 1e150) & (known[1] > 0), "its numbers are not in range")
         check(np.isnan(bound) or 0 < bound <= 1e150, "its numbers are not in range")

@@ -52,8 +52,8 @@ def l2_smoothed_max(scores: Tensor, gamma: float) -> Tensor:
     >>> l2_smoothed_max(torch.tensor([1.0, 1.0]), gamma=2.0)
     tensor(1.5000)
     """
-    with torch.no_grad():
-        u = project_to_simplex(scores / gamma)
+    # Recorded for second derivatives; the first derivative by u is 0 where u is feasible.
+    u = project_to_simplex(scores / gamma)
     kept = torch.where(u > 0, scores, torch.zeros_like(scores))
     return (u * kept).sum(-1) - gamma * (u.square().sum(-1) - 1.0) / 2.0
 

@@ -24,7 +24,7 @@ SCHEDULES = {"constant": 0.0, "sqrt": 0.5, "inverse": 1.0}
 
 @dataclass
 class StochasticState(State):
-    """Weights, the moments of Adam, the number of steps made, and the average of the weights."""
+    """Weights, the moments of Adam, the number of steps, and the average of the weights."""
 
     w: Tensor
     first: Tensor
@@ -61,53 +61,53 @@ class _Stochastic(Solver[DeepProblem, StochasticState]):
             raise DataError(f"average = {self.average}; it must be at least 0 and below 1")
 
     def init(self, problem: DeepProblem, warm: Warm = None) -> StochasticState:
-        """Start from the network's weights, or those of another state."""
+        """Start from the weights of the network, or those of another state."""
         w = start_of(problem, warm)
         mean = w.clone() if self.average else None
         return StochasticState(w.clone(), torch.zeros_like(w), torch.zeros_like(w), mean=mean)
 
     def update(self, state: StochasticState, grad: Tensor, rate: float) -> None:
-        """Move the weights along one stochastic gradient; ``state.steps`` counts this one."""
+        """Update the weights with one stochastic gradient; ``state.steps`` includes it."""
         raise NotImplementedError
 
     def advance(self, state: StochasticState, grad: Tensor) -> None:
-        """One step at the rate of its time, and its part in the average."""
+        """Perform one step at the current rate and update the average."""
         age = 1.0 + state.steps / self.t0
         state.steps += 1
         self.update(state, grad, self.rate / age ** SCHEDULES[self.schedule])
         if state.mean is not None:
-            # A short memory at first: the start is soon forgotten.
+            # A short memory at first, to forget the starting point.
             kept = min(self.average, (1.0 + state.steps) / (10.0 + state.steps))
             state.mean.lerp_(state.w, 1.0 - kept)
 
     @staticmethod
     def answer(state: StochasticState) -> Tensor:
-        """The average of the weights if there is one."""
+        """Return the average of the weights, or the weights without averaging."""
         return state.w if state.mean is None else state.mean
 
     def step(self, problem: DeepProblem, state: StochasticState, rng: np.random.Generator) -> Info:
-        """One pass over the data."""
+        """Perform one pass over the data."""
         for batch in problem.batches(torch.from_numpy(rng.permutation(problem.n_examples))):
             grad, _ = problem.gradient(state.w, batch)
             self.advance(state, grad.add(state.w, alpha=problem.lam))
         return Info(1.0, problem.n_examples, certificate=self.certify(problem, state))
 
     def weights(self, problem: DeepProblem, state: StochasticState) -> Any:
-        """As a numpy vector; the average if there is one."""
+        """Return the weights or their average as a NumPy vector."""
         return self.answer(state).cpu().double().numpy()
 
     def certify(self, problem: DeepProblem, state: StochasticState) -> Certificate:
-        """The objective, from a pass over the data; nothing is proved."""
+        """Compute the objective in a pass over the data; nothing is proven."""
         return Certificate(problem.objective(self.answer(state)), status="none")
 
     def pack(self, state: StochasticState) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the arrays of a checkpoint."""
         arrays = {n: getattr(state, n).cpu().numpy() for n in ("w", "first", "second")}
         own = {} if state.mean is None else {"mean": state.mean.cpu().numpy()}
         return arrays | own | {"steps": np.array([state.steps])}
 
     def unpack(self, problem: DeepProblem, arrays: dict[str, Any]) -> StochasticState:
-        """Back from :meth:`pack`."""
+        """Restore a state from the arrays of a checkpoint."""
         like = problem.weights()
         names = ("w", "first", "second", *(["mean"] if self.average else []))
         shape, kind, low = tuple(like.shape), like.cpu().numpy().dtype, {"second": 0.0}
@@ -132,8 +132,8 @@ class SGD(_Stochastic):
     t0 : float
         In steps.
     average : float
-        If positive, the answer is an exponential moving average of the weights that keeps
-        this share of itself in each step, 0.999 say: often better on new data.
+        If positive, return an exponential moving average of the weights with this decay, such
+        as 0.999, which often generalizes better.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class SGD(_Stochastic):
     name: ClassVar[str] = "sgd"
 
     def update(self, state: StochasticState, grad: Tensor, rate: float) -> None:
-        """A step against the gradient."""
+        """Step against the gradient."""
         state.w = state.w.add(grad, alpha=-rate)
 
 
@@ -158,7 +158,7 @@ class Adam(_Stochastic):
     rate, schedule, t0, average
         As of :class:`SGD`.
     decay : pair of float
-        Shares that the first and the second moment keep of themselves in each step.
+        Decay rates of the first and the second moment.
 
     Examples
     --------
@@ -177,10 +177,10 @@ class Adam(_Stochastic):
             raise DataError(f"decay = {self.decay!r}; it must be two numbers in [0, 1)")
 
     def update(self, state: StochasticState, grad: Tensor, rate: float) -> None:
-        """A step along the first moment over the root of the second."""
+        """Step along the first moment divided by the root of the second."""
         slow, slower = self.decay
         state.first.mul_(slow).add_(grad, alpha=1 - slow)
         state.second.mul_(slower).addcmul_(grad, grad, value=1 - slower)
-        # In place where it can be: the vectors are those of the whole network.
+        # In place where possible: the vectors are as long as all weights of the network.
         root = state.second.sqrt().div_((1 - slower**state.steps) ** 0.5).add_(1e-8)
         state.w = torch.addcdiv(state.w, state.first, root, value=-rate / (1 - slow**state.steps))

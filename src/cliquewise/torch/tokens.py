@@ -1,4 +1,4 @@
-"""TokenClassifier: a chain of labels on top of an encoder of subwords."""
+"""TokenClassifier: a chain of labels on top of a subword encoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cliquewise.torch.crf import ChainCRF
 
 
 class TokenOutput(dict[str, Any]):
-    """What `TokenClassifier` returns: a dict whose entries are attributes and numbers, too.
+    """Result of `TokenClassifier`: a dict with access by attribute and by index as well.
 
     Examples
     --------
@@ -29,19 +29,19 @@ class TokenOutput(dict[str, Any]):
         try:
             return super().__getitem__(name)
         except KeyError:
-            raise AttributeError(f"there is no {name!r} here, only {', '.join(self)}") from None
+            raise AttributeError(f"no attribute {name!r}, only {', '.join(self)}") from None
 
     def __getitem__(self, key: Any) -> Any:
         return super().__getitem__(key) if isinstance(key, str) else tuple(self.values())[key]
 
 
 def first_pieces(word_ids: Iterable[int | None]) -> list[bool]:
-    """Where words begin, from the number of the word of every piece.
+    """Return which pieces start a word, given the word number of every piece.
 
     Parameters
     ----------
     word_ids : iterable of int or None
-        As the ``word_ids()`` of a fast tokenizer: None for special tokens and padding.
+        ``word_ids()`` of a fast tokenizer: None for special tokens and padding.
 
     Examples
     --------
@@ -56,11 +56,11 @@ def first_pieces(word_ids: Iterable[int | None]) -> list[bool]:
 
 
 class TokenClassifier(nn.Module):
-    """Labels of tokens by an encoder, a linear layer and a chain (`ChainCRF`).
+    """Token classifier: an encoder, a linear layer and a chain (`ChainCRF`).
 
-    Takes the place of a ``...ForTokenClassification`` of transformers, in its ``Trainer``, too.
-    One label per word: positions without one (special tokens, padding, further pieces of a word)
-    have the label -100, and the chain goes from word to word.
+    Replaces a ``...ForTokenClassification`` model of transformers, also in its ``Trainer``. There
+    is one label per word: other positions (special tokens, padding, later pieces of a word) have
+    the label -100, and the chain connects words.
 
     Parameters
     ----------
@@ -69,13 +69,13 @@ class TokenClassifier(nn.Module):
         (B, T, H), or an object with ``last_hidden_state``, a mapping with it, or a tuple that they
         are the first entry of.
     labels : int, sequence of str, or mapping from int to str
-        How many labels, or their names.
+        Number of labels, or their names.
     scheme : {"BIO", "BIOES", "IO"}, optional
         As in :meth:`ChainCRF.from_scheme`; needs names.
     hidden_size : int, optional
         H; by default ``encoder.config.hidden_size``.
     dropout : float, default=0.1
-        On the states of the encoder.
+        Dropout rate for the states of the encoder.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class TokenClassifier(nn.Module):
             config = getattr(encoder, "config", None)
             hidden_size = getattr(config, "hidden_size", None)
             if hidden_size is None:
-                raise DataError("the encoder has no config.hidden_size: give hidden_size=")
+                raise DataError("the encoder has no config.hidden_size: pass hidden_size=")
         if isinstance(labels, int):
             if scheme is not None:
                 raise DataError(
@@ -135,28 +135,27 @@ class TokenClassifier(nn.Module):
         num_items_in_batch: Tensor | int | None = None,
         **others: Any,
     ) -> TokenOutput:
-        """Loss, scores of the labels, and in evaluation mode the best labels.
+        """Compute the loss, label scores, and in evaluation mode the best labels.
 
         Parameters
         ----------
         input_ids, attention_mask : Tensor of shape (B, T), optional
-            For the encoder, as ``others`` are.
+            For the encoder, like ``others``.
         labels : integer Tensor of shape (B, T), optional
-            -100 where there is no label.
+            -100 at positions without a label.
         word_mask : Tensor of shape (B, T), optional
-            True at the positions that get a label, the first pieces of words
-            (`first_pieces`). By default those whose label is not -100; without labels, all that
-            are attended to.
+            True at positions with a label, the first pieces of words (`first_pieces`). By
+            default those whose label is not -100; without labels, all attended positions.
         num_items_in_batch : int or Tensor, optional
-            By what the summed loss is divided, which ``Trainer`` says when it gathers the
-            gradients of several batches; by default the number of labels.
+            Divisor of the summed loss, passed by ``Trainer`` when it accumulates gradients over
+            several batches; by default the number of labels.
 
         Returns
         -------
         TokenOutput
             ``loss`` (with labels): negative log-likelihood per label; ``logits`` (B, T, K): the
-            scores that the chain gets; ``predictions`` (B, T, in evaluation mode): -100 where
-            there is no label.
+            emission scores of the chain; ``predictions`` (B, T, in evaluation mode): -100 at
+            positions without a label.
         """
         emissions, mask = self._score(input_ids, attention_mask, labels, word_mask, others)
         output = TokenOutput()
@@ -169,7 +168,7 @@ class TokenClassifier(nn.Module):
         output["logits"] = emissions
         if not self.training:
             output["predictions"] = self.crf.predict(emissions, mask)
-        # A type of its own would have to be known where an exported model runs.
+        # A custom type would have to be registered where an exported model runs.
         return dict(output) if is_exporting() else output  # type: ignore[return-value]
 
     def _score(
@@ -180,7 +179,7 @@ class TokenClassifier(nn.Module):
         word_mask: Tensor | None,
         others: dict[str, Any],
     ) -> tuple[Tensor, Tensor | None]:
-        """What the chain gets: emissions, and the mask of the positions that have a label."""
+        """Return the emissions and the mask of positions with a label."""
         if input_ids is not None:
             others["input_ids"] = input_ids
         if attention_mask is not None:
@@ -188,8 +187,8 @@ class TokenClassifier(nn.Module):
         states = _states(self.encoder(**others))
         if states.shape[-1] != self.classifier.in_features:
             raise DataError(
-                f"the states of the encoder have {states.shape[-1]} numbers, and hidden_size is "
-                f"{self.classifier.in_features}: give hidden_size={states.shape[-1]}"
+                f"the states of the encoder have size {states.shape[-1]}, but hidden_size is "
+                f"{self.classifier.in_features}: pass hidden_size={states.shape[-1]}"
             )
         emissions = self.classifier(self.dropout(states))
         for name, value in (("labels", labels), ("word_mask", word_mask)):
@@ -216,21 +215,21 @@ class TokenClassifier(nn.Module):
         k: int | None = None,
         **others: Any,
     ) -> list[list[Any]]:
-        """The spans (entities, chunks) of every row; in evaluation mode.
+        """Find the spans (entities, chunks) of every row, in evaluation mode.
 
         Parameters
         ----------
         input_ids, attention_mask, labels, word_mask, **others
-            As in :meth:`forward`; of ``labels`` it only counts where they are -100.
+            As in :meth:`forward`; ``labels`` only select positions, those that are not -100.
         proba, candidates, threshold, k
             As in :meth:`ChainCRF.predict_spans`.
 
         Returns
         -------
         list of lists of (start, end, type) or (start, end, type, probability)
-            Positions are those of the pieces: ``start`` is the first piece of the first word,
-            ``end`` the one after the *first* piece of the last word, whose further pieces do not
-            count. In words these are ``word_ids[start]`` and ``word_ids[end - 1] + 1``.
+            Positions count pieces: ``start`` is the first piece of the first word, ``end`` is one
+            past the *first* piece of the last word. In words these are ``word_ids[start]`` and
+            ``word_ids[end - 1] + 1``.
 
         Examples
         --------
@@ -244,13 +243,13 @@ class TokenClassifier(nn.Module):
         """
         if self.training:
             raise DataError(
-                "the model is in training mode, in which dropout changes every answer: call "
+                "the model is in training mode, where dropout makes results random: call "
                 "model.eval() first"
             )
         if self.labels == [str(tag) for tag in range(len(self.labels))]:
             raise DataError(
-                "predict_spans reads spans from the names of the labels, and this model knows only "
-                'their number: make it with TokenClassifier(encoder, ["O", "B-PER", ...])'
+                "predict_spans needs the names of the labels: create the model with "
+                'TokenClassifier(encoder, ["O", "B-PER", ...])'
             )
         emissions, mask = self._score(input_ids, attention_mask, labels, word_mask, others)
         return self.crf.predict_spans(
@@ -259,13 +258,13 @@ class TokenClassifier(nn.Module):
         )  # fmt: skip
 
     def names(self, predictions: Tensor) -> list[list[str]]:
-        """Labels (B, T) as names, those of -100 left out."""
+        """Return labels (B, T) as names, without those of -100."""
         rows = torch.as_tensor(predictions).tolist()
         return [[self.labels[tag] for tag in row if tag != IGNORED] for row in rows]
 
 
 def _check_rows(name: str, value: Any, emissions: Tensor) -> None:
-    """One entry per piece."""
+    """Raise unless there is one entry per piece."""
     check_tensor(name, value)
     if value.shape != emissions.shape[:2]:
         raise DataError(
@@ -276,13 +275,13 @@ def _check_rows(name: str, value: Any, emissions: Tensor) -> None:
 
 
 def _states(output: Any) -> Tensor:
-    """The last hidden states in what an encoder returns."""
+    """Return the last hidden states from the output of an encoder."""
     if isinstance(output, Tensor):
         return output
     if isinstance(output, Mapping) and "last_hidden_state" not in output:
         raise DataError(
-            f"the encoder returned {', '.join(map(str, output))}, and no last_hidden_state: take "
-            "the model without its head (AutoModel, or the encoder inside)"
+            f"the encoder returned {', '.join(map(str, output))} without last_hidden_state: use "
+            "the model without its head (AutoModel)"
         )
     if isinstance(output, Mapping):
         return output["last_hidden_state"]
@@ -291,7 +290,7 @@ def _states(output: Any) -> Tensor:
         states = output[0]
     if not isinstance(states, Tensor):
         raise DataError(
-            f"the encoder returned {type(output).__name__}: no tensor, no tuple that begins with "
-            "one, and nothing with last_hidden_state"
+            f"the encoder returned {type(output).__name__}; it must return a tensor, a tuple "
+            "that starts with one, or an object with last_hidden_state"
         )
     return states
