@@ -2,15 +2,14 @@
 A neural tagger
 ===============
 
-A network scores the labels of every token, and a chain on top of it finds the best sequence. Both
-are trained together: the gradient of the chain's likelihood is its marginals, and no graph is
-recorded through the scan. This example needs PyTorch (``pip install 'cliquewise[torch]'``), and
-says so where it is not there.
+A network scores the labels of every token, and a CRF on top of it finds the best sequence. Both are
+trained jointly. This example needs PyTorch (``pip install 'cliquewise[torch]'``) and prints a note
+if it is not installed.
 """
 
 # %%
-# Made here: points move between three regimes, and what a regime looks like is a spiral arm, which
-# no linear score can tell apart.
+# Synthetic data: points move between three regimes. Each regime is an arm of a spiral, so linear
+# scores cannot separate them.
 
 import importlib.util
 
@@ -21,7 +20,7 @@ rng = np.random.default_rng(0)
 
 
 def walk(length=25):
-    """Places in the plane, and regimes."""
+    """Return points in the plane and their regimes."""
     regime = np.zeros(length, dtype=int)
     for t in range(length):
         regime[t] = rng.integers(3) if t == 0 or rng.random() < 0.15 else regime[t - 1]
@@ -37,7 +36,7 @@ if not has_torch:
     print("PyTorch is not installed, so that nothing is trained here.")
 
 # %%
-# A linear chain, a network without a chain, and both.
+# Compare a linear CRF, a network without a CRF, and a network with a CRF.
 
 results = {}
 if has_torch:
@@ -67,8 +66,8 @@ for name, found in results.items():
     print(f"{name:24} {np.mean(found == y[test]):.1%} right")
 
 # %%
-# Left, what the network has learned of the plane; right, a sequence: noisy scores, and the labels
-# that the chain makes of them.
+# Left: the decision regions of the network. Right: a sequence with noisy scores, and the labels
+# that the CRF predicts from them.
 
 colors = np.array(["#0072b2", "#d55e00", "#009e73"])
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")

@@ -1,13 +1,14 @@
 """
-A Bayesian network, with names
-==============================
+Query a Bayesian network
+========================
 
-Why is the patient short of breath? A network of conditional probabilities (*Asia*, of Lauritzen
-and Spiegelhalter) answers, once the doctor has seen something.
+Why is the patient short of breath? The *Asia* network of Lauritzen and Spiegelhalter (1988) relates
+diseases, risk factors and symptoms. We compute posterior probabilities given what the doctor
+observed.
 """
 
 # %%
-# Parents first; variables and states have names, and rows must sum to one.
+# Parents come first. Variables and states have names, and rows must sum to one.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,7 +19,7 @@ no_yes = ["no", "yes"]
 
 
 def chance(*yes):
-    """Rows (no, yes), one for each state of the parents."""
+    """Return rows (no, yes), one for each state of the parents."""
     table = np.stack([1 - np.array(yes), np.array(yes)], axis=-1)
     return table.reshape((2,) * (len(yes).bit_length() - 1) + (2,))
 
@@ -41,7 +42,7 @@ network = cw.FactorGraph.from_cpts(
 )
 
 # %%
-# Each variable is a bar that its states share, by their probability; a thick frame marks evidence.
+# Each variable is a bar, divided by the probabilities of its states. A thick frame marks evidence.
 
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
 cw.plot.graph(network, ax=axes[0]).set_title("nothing known")
@@ -49,13 +50,13 @@ cw.plot.graph(network.condition({"Dyspnea": "yes"}), ax=axes[1]).set_title("shor
 plt.show()
 
 # %%
-# Joint questions have tables as answers.
+# A joint query returns a table.
 
 print(network.query(["Cancer", "Bronchitis"], {"Dyspnea": "yes"}))
 
 # %%
-# Evidence changes what is likely: a smoker is short of breath; then the X-ray is seen; then it
-# turns out that he came back from Asia.
+# Evidence changes the probabilities: a smoker is short of breath; then the X-ray is positive; then
+# we learn that he visited Asia.
 
 stories = {
     "nothing known": {},
@@ -78,14 +79,14 @@ axis.legend(loc="upper right", frameon=False)
 plt.show()
 
 # %%
-# Evidence need not be certain: two radiologists out of three see something.
+# Evidence can be uncertain: two radiologists out of three see something.
 
 unsure = network.condition({"X-ray": [1 / 3, 2 / 3]}).marginals()
 print(f"cancer: {unsure.nodes[network.variable('Cancer')][1]:.1%}")
 
 # %%
-# The most probable state of the two illnesses *together*, whatever the rest may be, is a question
-# of its own: the marginal MAP.
+# The most probable joint state of the two diseases, summed over all other variables, is a marginal
+# MAP query.
 
 seen = network.condition({"X-ray": "yes", "Dyspnea": "yes"})
 best = seen.map(over=["Cancer", "Tuberculosis"])

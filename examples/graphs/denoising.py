@@ -1,14 +1,14 @@
 """
-Clean a noisy image
-===================
+Denoise an image
+================
 
-A class for every pixel. One by one, noisy pixels give noisy answers. A
-:class:`~cliquewise.GraphLabeler` on the grid of pixels learns how much neighbors should agree, and
-finds the best labeling of the whole image, which is proved.
+Classify every pixel of a noisy image. Classifying pixels one by one gives noisy results. A
+:class:`~cliquewise.GraphLabeler` on the grid of pixels learns how strongly neighbors agree, and
+finds the labeling of the whole image that is proven optimal.
 """
 
 # %%
-# Drawn here: three kinds of ground with smooth borders, and a noisy measurement of each pixel.
+# Synthetic images: three classes with smooth borders, and a noisy measurement of each pixel.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,18 +22,18 @@ rng = np.random.default_rng(0)
 
 
 def picture(size):
-    """A measurement, and the truth."""
+    """Return a noisy image and its true labels."""
     fields = [gaussian_filter(rng.normal(size=(size, size)), 4) for _ in range(3)]
     truth = np.argmax(fields, axis=0)
     return truth + 0.9 * rng.normal(size=truth.shape), truth
 
 
 # %%
-# The features of a pixel: its value, and how far it is from each of the three levels.
+# The features of a pixel are its value and its distance from each of the three class means.
 
 
 def features(image):
-    """(height, width, 4)"""
+    """Return an array of shape (height, width, 4)."""
     return np.stack([image, *(-((image - level) ** 2) for level in range(3))], axis=-1)
 
 
@@ -43,7 +43,7 @@ labeler = cw.GraphLabeler(C=0.1, pairwise="potts", tol=1e-2, random_state=0).fit
 labeler.certificate_
 
 # %%
-# An image of 60 by 60 pixels, which is larger than all that it was trained on.
+# Label an image of 60 by 60 pixels, larger than the training images.
 
 image, truth = picture(60)
 large = grids([features(image)])
@@ -59,7 +59,7 @@ pixels.fit(
 alone = pixels.predict(features(image).reshape(-1, 4)).reshape(truth.shape)
 
 # %%
-# Pixel by pixel, and all together.
+# Compare the predictions of independent pixels with the joint prediction.
 
 grounds = ListedColormap(["#0072b2", "#e9dfc7", "#009e73"])
 figure, axes = plt.subplots(1, 4, figsize=(11, 3.1), layout="constrained")

@@ -1,16 +1,15 @@
 """
-What is above and what is beside: features of edges
-===================================================
+Direction-dependent edges
+=========================
 
-In a landscape the sky is above the hills, and the hills are above the water; beside each other,
-all are like their neighbors. Such rules are not symmetric, and differ between directions. With
-features of the edges, a :class:`~cliquewise.GraphLabeler` has a table for each direction and
-learns them.
+In a landscape, the sky is above the hills, and the hills are above the water; horizontal neighbors
+are usually equal. Such rules are asymmetric and depend on the direction. With edge features, a
+:class:`~cliquewise.GraphLabeler` learns one table per direction.
 """
 
 # %%
-# Landscapes of three layers, drawn here. The colors of sky and water are the same, so that no
-# pixel by itself can tell them apart.
+# Synthetic landscapes with three layers. Sky and water have the same color, so a single pixel
+# cannot distinguish them.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,7 +24,7 @@ rng = np.random.default_rng(0)
 
 
 def landscape(height=12, width=16):
-    """A gray image, and its layers."""
+    """Return a gray image and its layers."""
     ridge = height * 0.35 + 10 * gaussian_filter1d(rng.normal(size=width), 3)
     shore = np.maximum(ridge + 2, height * 0.7 + 6 * gaussian_filter1d(rng.normal(size=width), 4))
     rows = np.arange(height)[:, None]
@@ -37,8 +36,8 @@ images, layers = zip(*(landscape() for _ in range(24)), strict=True)
 train, test = slice(0, 12), slice(12, None)
 
 # %%
-# ``grids`` says of each edge which direction it has. The plain labeler gets the same nodes and
-# edges without that.
+# ``grids`` adds the direction of each edge as a feature. The baseline gets the same nodes and edges
+# without directions.
 
 examples = grids(images)
 plain = [(x["features"], x["edges"]) for x in examples]
@@ -51,7 +50,7 @@ print(f"one table for all edges:   {np.mean(np.array(without) == layers[test]):.
 print(f"a table for each direction: {np.mean(np.array(best) == layers[test]):.1%}")
 
 # %%
-# Three of the test images.
+# Predictions for three test images.
 
 colors = ListedColormap(["#56b4e9", "#8a6d3b", "#0072b2"])
 figure, axes = plt.subplots(3, 4, figsize=(10, 5.4), layout="constrained")
@@ -66,8 +65,7 @@ for row in range(3):
 plt.show()
 
 # %%
-# What was learned: weights of what is left and right of each other, and of what is above and
-# below. (The last table is the one that all edges share.)
+# The learned tables of horizontal and vertical neighbors. The last table is shared by all edges.
 
 *tables, shared = directed.tables()
 tables = [table + shared for table in tables]

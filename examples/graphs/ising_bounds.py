@@ -1,15 +1,15 @@
 """
-Bounds where nothing is exact
+Bound log Z of an Ising model
 =============================
 
-The sum over all labelings of a large grid cannot be computed. It can be bounded, and the bounds
-are proved. Here the grid is small enough for the exact value, so that the bounds can be seen at
-work while couplings grow from weak to strong.
+The partition function of a large grid cannot be computed exactly, but it can be bounded. This
+example uses a grid that is small enough to compute the exact value, and compares certified bounds
+as couplings grow from weak to strong.
 """
 
 # %%
-# An Ising model: variables of two states on a grid, with fields and couplings of random sign and
-# size. Strong couplings of both signs are the hard case.
+# An Ising model has binary variables on a grid, here with random fields and couplings. Strong
+# couplings of both signs are the hard case.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,7 +24,7 @@ SIGN = np.array([[1.0, -1.0], [-1.0, 1.0]])
 
 
 def ising(strength):
-    """The grid, with all couplings multiplied."""
+    """Return the grid with scaled couplings."""
     number = np.arange(SIZE * SIZE).reshape(SIZE, SIZE)
     factors = [((int(i),), f * np.array([1.0, -1.0])) for i, f in zip(number.flat, fields.flat)]
     beside = zip(number[:, :-1].flat, number[:, 1:].flat, right[:, :-1].flat)
@@ -34,8 +34,8 @@ def ising(strength):
 
 
 # %%
-# Three methods that give certified upper bounds of ln Z, beside the exact value of the junction
-# tree. ``barrier-fw`` asks for one best labeling per step, and its bound holds at every step.
+# Compare three methods that compute certified upper bounds on log Z with the exact value from a
+# junction tree. ``barrier-fw`` makes one MAP call per step, and its bound is valid at every step.
 
 strengths = np.linspace(0.25, 3, 6)
 METHODS = {
@@ -66,12 +66,13 @@ axes[0].legend()
 plt.show()
 
 # %%
-# Nobody has to know this: ``auto`` compares what the methods would cost, and says so.
+# By default, ``auto`` compares the estimated costs of all methods. ``explain`` shows the
+# comparison.
 
 print(ising(1.0).explain("marginals"))
 
 # %%
-# A grid of 20 by 20 is far too wide for exact marginals. Given a second, the answer has bounds.
+# A grid of 20 by 20 is too wide for exact marginals. With a limit of one second we get bounds.
 
 wide = cw.builders.grid(rng.normal(size=(20, 20, 2)), SIGN, SIGN)
 answer = wide.marginals(seconds=1.0)

@@ -1,15 +1,15 @@
 """
-What a certificate proves
-=========================
+How certificates work
+=====================
 
-Training minimizes a function of the weights. When is it done? Most tools stop when the value
-hardly falls, or after so many passes, and cannot know how much is left. Here every run carries two
-numbers, and the optimum is between them.
+Training minimizes a function of the weights. When should it stop? Most tools stop when the
+objective barely changes, or after a number of epochs, and cannot tell how far it is from the
+optimum. Here every run computes two numbers that enclose the optimum.
 """
 
 # %%
-# Some sequences, made here, and a tagger that is trained far beyond what anyone needs, so that the
-# optimum is known to many digits.
+# Train a tagger on synthetic sequences to a very small gap, so that the optimum is known to many
+# digits.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,15 +26,15 @@ best = cw.SequenceTagger(tol=1e-8, random_state=0).fit(X, y).certificate_
 optimum = best.primal
 
 # %%
-# The primal value is the objective of the weights at hand, and so it is never below the optimum.
-# The dual value belongs to other variables, and is never above it. The certificate holds both.
+# The primal value is the objective at the current weights, so it is never below the optimum. The
+# dual value is never above it. The certificate contains both.
 
 tagger = cw.SequenceTagger(tol=1e-6, random_state=0).fit(X, y)
 print(tagger.certificate_)
 
 # %%
-# Both courses close in on the optimum. How far the primal value really is from it nobody can see
-# during training, but the gap can be seen, and is never smaller.
+# Both values approach the optimum. The true distance of the primal value from the optimum is
+# unknown during training, but the gap is known and is an upper bound on it.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 trace = tagger.trace_
@@ -56,7 +56,7 @@ right.set(title="solid: proved; dotted: true, and unknown then", ylim=(1e-9, 2))
 plt.show()
 
 # %%
-# ``tol`` is the gap to stop at. A run that ends earlier warns, and says what gap was proved:
+# Training stops when the gap is at most ``tol``. A run that ends earlier warns and states the gap:
 
 import warnings
 
@@ -67,8 +67,8 @@ print(heard[0].message)
 early.certificate_
 
 # %%
-# Inference has the same honesty: a labeling comes with an upper bound of every other's score. Here
-# the two meet, so that the labeling is proved to be the best of all.
+# Inference returns certificates as well: a labeling comes with an upper bound on the score of every
+# labeling. Here both are equal, which proves that the labeling is optimal.
 
 graph = cw.builders.grid(rng.normal(size=(12, 12, 3)), 0.8 * np.eye(3), 0.8 * np.eye(3))
 found = graph.map()

@@ -1,14 +1,14 @@
 """
-Names in text, and a report to look at
-======================================
+Find names in text and write a report
+=====================================
 
-People and places in sentences: labels such as ``B-PER`` stand for spans of words. The tagger finds
-them, says how probable each is, and writes a report: one HTML file that needs no network.
+Find people and places in sentences. Labels such as ``B-PER`` mark spans of words. The tagger
+predicts the spans with their probabilities and writes a report, which is one self-contained HTML
+file.
 """
 
 # %%
-# Sentences, made here. Some names are people as well as places, and who *Jackson won* is about
-# cannot be known.
+# Synthetic sentences. Some names are both people and places, so *Jackson won* is ambiguous.
 
 import html
 import tempfile
@@ -41,7 +41,7 @@ rng = np.random.default_rng(1)
 
 
 def sentence():
-    """Rows of one column, and labels."""
+    """Return rows with one column, and labels."""
     rows, labels = [], []
     for piece in rng.choice(PATTERNS).split():
         kind = piece.strip("{}")
@@ -66,20 +66,20 @@ X, y = zip(*(sentence() for _ in range(150)), strict=True)
 new_X, new_y = zip(*(sentence() for _ in range(120)), strict=True)
 
 # %%
-# A template turns the columns of a token (here: the word) into features of it and its neighbors.
+# A template extracts features from the columns of a token (here only the word) and its neighbors.
 
 tagger = cw.SequenceTagger(C=1.0, template="columns", random_state=0).fit(X, y)
 tagger.show(new_X[:4])
 
 # %%
-# The scores, by type of span. A span counts if its first word, its last word and its type are
-# right.
+# Precision, recall and F1 by type. A span counts as correct if its first word, last word and type
+# are correct.
 
 cw.metrics.span_scores(new_y, tagger.predict(new_X))
 
 # %%
-# Each span has a probability: that exactly these words are one span of this type. If it says 80 %,
-# about 80 % of such spans should be right.
+# Each span has a probability. If the model is calibrated, about 80 % of the spans with a
+# probability of 80 % are correct.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 cw.plot.calibration(tagger, new_X, new_y, spans=True, n_bins=6, ax=left)
@@ -87,8 +87,8 @@ cw.plot.confusion(new_y, tagger.predict(new_X), ax=right)
 plt.show()
 
 # %%
-# All of it on one page, with every sentence: what is proved, scores, confusions, calibration, and
-# why a word has its tag. With ``live=True`` it has a place to type sentences of your own, too.
+# Write the report: the certificate, scores, confusions, calibration, and every sentence with the
+# reasons for its tags. ``live=True`` adds an input field to tag your own sentences.
 
 page = Path(tempfile.mkdtemp()) / "report.html"
 tagger.report(new_X, new_y, page, title="People and places", live=True)
@@ -96,7 +96,7 @@ print(f"{page.stat().st_size / 1000:.0f} kB")
 
 
 class Frame:
-    """The file, inside this page."""
+    """Show the report within this page."""
 
     def _repr_html_(self):
         text = html.escape(page.read_text(encoding="utf-8"))

@@ -1,14 +1,14 @@
 """
-Tag the words of sentences
-==========================
+Part-of-speech tagging
+======================
 
-A tag for every word. What a word is depends on its neighbors: in *the fish*, *fish* is a noun; in
-*they fish*, it is a verb. A :class:`~cliquewise.SequenceTagger` learns both, the words and what
-follows what, and says how sure it is.
+The part of speech of a word depends on its neighbors: in *the fish*, *fish* is a noun; in *they
+fish*, it is a verb. A :class:`~cliquewise.SequenceTagger` learns weights for words and for adjacent
+tags, and returns probabilities.
 """
 
 # %%
-# Sentences of a small grammar, made here. Some words have two readings.
+# Synthetic sentences from a small grammar. Some words are ambiguous.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,7 +34,7 @@ rng = np.random.default_rng(0)
 
 
 def sentences(n):
-    """Words, and their tags."""
+    """Return random sentences and their tags."""
     tags = [PATTERNS[i].split() for i in rng.integers(len(PATTERNS), size=n)]
     return [[str(rng.choice(WORDS[t])) for t in y] for y in tags], tags
 
@@ -43,12 +43,12 @@ words, y = sentences(300)
 new_words, new_y = sentences(100)
 
 # %%
-# A token is described by a list of strings. Here a word knows nothing but itself, so that all that
-# can tell two readings apart is the chain.
+# A token is a list of strings. The only feature is the word itself, so only the neighboring tags
+# can resolve ambiguous words.
 
 
 def features(words):
-    """One list of strings per word."""
+    """Return one list of strings per word."""
     return [[f"word={w}"] for w in words]
 
 
@@ -60,20 +60,20 @@ rows = np.array([[w == v for v in vocabulary] for s in words for w in s], dtype=
 alone.fit(rows, [t for tags in y for t in tags])
 
 # %%
-# Training ends with a proof: no weights have a better objective than the bound.
+# Training ends with a certificate: no weights can have an objective below the dual value.
 
 tagger.certificate_
 
 # %%
-# Neighbors help where words are ambiguous.
+# Modeling neighbors improves the accuracy on ambiguous words.
 
 new_rows = np.array([[w == v for v in vocabulary] for s in new_words for w in s], dtype=float)
 print(f"word by word: {alone.score(new_rows, [t for s in new_y for t in s]):.1%}")
 print(f"as sequences: {tagger.score(new_X, new_y):.1%}")
 
 # %%
-# The same word, in two places: probabilities of all tags, given the whole sentence. Beside them,
-# what was learned of neighbors: weights of one tag (row) before another (column).
+# Left: the probabilities of all tags for the same word in two sentences. Right: the learned
+# transition weights from one tag (row) to the next (column).
 
 sentence = ["you", "play", "every", "play"]
 chances = tagger.predict_marginals([features(sentence)])[0]

@@ -1,13 +1,13 @@
 """
-Read smudged words
-==================
+Read noisy handwriting
+======================
 
-Letter by letter, a smudged word is hard to read. Neighbors help: after *q* comes *u*. Here letters
-are drawn with a font, smudged, and read once one by one and once as sequences of pictures.
+A noisy word is hard to read letter by letter. Its neighbors help: *q* is followed by *u*. We render
+letters with a font, add noise, and compare independent letters with whole sequences.
 """
 
 # %%
-# Words, drawn here: 12 by 10 gray pixels per letter, shifted, blurred and full of noise.
+# Render words with 12 by 10 gray pixels per letter, shifted, blurred and with noise.
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -25,7 +25,7 @@ rng = np.random.default_rng(0)
 
 
 def clean(letter):
-    """A letter as the font has it."""
+    """Return the image of a letter."""
     image = Image.new("L", (10, 12))
     ImageDraw.Draw(image).text((5, 9), letter, fill=255, font=FONT, anchor="ms")
     return np.asarray(image) / 255
@@ -35,7 +35,7 @@ SHAPES = {letter: clean(letter) for letter in LETTERS}
 
 
 def smudged(word):
-    """A picture per letter."""
+    """Return one noisy image per letter."""
     pictures = [gaussian_filter(shift(SHAPES[c], rng.normal(0, 0.5, 2)), 0.5) for c in word]
     return np.array(pictures) + 0.25 * rng.normal(size=(len(word), 12, 10))
 
@@ -46,7 +46,7 @@ X, y = [p.reshape(len(p), -1) for p in pictures], [list(w) for w in words]
 train, test = slice(0, 250), slice(250, None)
 
 # %%
-# The same pictures, the same loss, the same penalty: only one of the two knows of neighbors.
+# Both models use the same images, loss and penalty. Only one of them has transition weights.
 
 alone = cw.MulticlassClassifier(C=0.3, random_state=0)
 alone.fit(np.concatenate(X[train]), np.concatenate(y[train]))
@@ -59,7 +59,7 @@ for name, found in (("letter by letter", by_letter), ("as sequences", by_word)):
     print(f"{name:17} letters {letters:.1%}   whole words {whole:.1%}")
 
 # %%
-# Words that only the chain reads. Wrong letters are marked.
+# Words that only the chain reads correctly. Errors of the other model are marked.
 
 truth = y[test]
 shown = [i for i, gold in enumerate(truth) if by_word[i] == gold and by_letter[i] != gold]

@@ -1,15 +1,15 @@
 """
-Choose one of many candidates
-=============================
+Locate a digit in an image
+==========================
 
-Where in the image is the digit? Each image lists the boxes that it could be in, and a
-:class:`~cliquewise.CandidateRanker` learns to choose one. A box that is nearly right costs little:
-the loss is how much it misses.
+Where in the image is the digit? Each image has a list of candidate boxes, and a
+:class:`~cliquewise.CandidateRanker` learns to choose one. The cost of a box is one minus its
+overlap with the true box.
 """
 
 # %%
-# Scenes of 24 by 24 pixels, made here: one of scikit-learn's handwritten digits, scaled up, on
-# clutter made of pieces of other digits.
+# Scenes of 24 by 24 pixels: one of scikit-learn's handwritten digits, scaled up, on clutter made of
+# pieces of other digits.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,7 +24,7 @@ BOXES = [(t, s, t + 8, s + 8) for t in range(0, 17, 2) for s in range(0, 17, 2)]
 
 
 def scene():
-    """An image, and the box of its digit."""
+    """Return an image and the box of its digit."""
     image = 0.15 * rng.random((24, 24))
     for _ in range(18):
         t, s = rng.integers(0, 21, 2)
@@ -36,12 +36,12 @@ def scene():
 
 
 # %%
-# A candidate is described by the pixels inside the box, those of a frame around it, and their
-# products with the mean: a linear score of them knows what digits look like.
+# The features of a candidate are the pixels inside the box, those of a frame around it, and their
+# products with the mean.
 
 
 def features(image):
-    """A row per box."""
+    """Return one row of features per box."""
     framed = np.pad(image, 2)
     rows = []
     for top, left, bottom, right in BOXES:
@@ -64,7 +64,7 @@ print(f"overlap above one half: brightest box {cw.metrics.corloc(truth[test], br
 ranker.certificate_
 
 # %%
-# The first scenes that it was not trained on. Orange is the truth, blue the choice.
+# Test scenes. Orange is the true box, blue the prediction.
 
 figure, axes = plt.subplots(2, 5, figsize=(10, 4.3), layout="constrained")
 for i, axis in enumerate(axes.flat):

@@ -1,15 +1,15 @@
 """
-Sets of labels that depend on each other
-========================================
+Multi-label classification with interactions
+============================================
 
-A photo shows a beach, and the sea, and a sunset. Labels come together, or exclude each other,
-beyond what the features tell. A :class:`~cliquewise.MultiLabelClassifier` finds out which pairs of
-labels matter, and asks about all labels at once.
+A photo shows a beach, the sea, and a sunset. Some labels occur together, and others exclude each
+other, beyond what the features predict. A :class:`~cliquewise.MultiLabelClassifier` finds the pairs
+of labels that interact and predicts all labels jointly.
 """
 
 # %%
-# Made here: eight labels; a scene switches some of them on together, and the features see the
-# scenes only through noise.
+# Synthetic data with eight labels. A scene switches several labels on together, and the features
+# are noisy indicators of the scene.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,7 +25,7 @@ centers = rng.normal(size=(len(SCENES), 10))
 
 
 def photos(n):
-    """Rows, and a 0/1 table of labels."""
+    """Return rows and a 0/1 matrix of labels."""
     scene = rng.integers(len(SCENES), size=n)
     flipped = rng.random((n, len(NAMES))) < 0.03
     return centers[scene] + 1.3 * rng.normal(size=(n, 10)), on[scene] ^ flipped
@@ -35,14 +35,14 @@ X, Y = photos(600)
 new_X, new_Y = photos(600)
 
 # %%
-# Without arguments it chooses the penalty and the pairs on rows that it holds out for that.
+# By default, the penalty and the pairs are selected on held-out rows.
 
 together = cw.MultiLabelClassifier(random_state=0).fit(X, Y)
 apart = cw.MultiLabelClassifier(label_graph="none", random_state=0).fit(X, Y)
 print("pairs:", [(str(NAMES[a]), str(NAMES[b])) for a, b in together.label_graph_])
 
 # %%
-# Single labels gain a little, whole sets much: what never comes together is not said together.
+# Joint prediction improves single labels slightly and whole sets considerably.
 
 for name, model in (("each label by itself", apart), ("together", together)):
     labels = np.mean(model.predict(new_X) == new_Y)
@@ -51,8 +51,8 @@ for name, model in (("each label by itself", apart), ("together", together)):
     print(f"{name:21} labels {labels:.1%}   whole sets {sets:.1%}")
 
 # %%
-# What comes together, in the data and in the model. A pair's weight is what both being on adds,
-# beyond what the features say of each.
+# Correlations in the data, and pairwise weights in the model. The weight of a pair is the score of
+# both labels being on, in addition to the scores of the features.
 
 data = np.corrcoef(Y.T)
 np.fill_diagonal(data, 0)

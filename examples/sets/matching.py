@@ -2,14 +2,14 @@
 Match two sets of points
 ========================
 
-Which star of this photo is which star of that one? Each row belongs to at most one column, so that
-choosing the nearest one by one goes wrong. A :class:`~cliquewise.Matcher` learns what makes a good
-pair and finds the best matching of all.
+Match the stars of two photos. Each row belongs to at most one column, so choosing the nearest star
+for each row is not enough. A :class:`~cliquewise.Matcher` learns the weights of a good pair and
+finds the best matching.
 """
 
 # %%
-# Two views of a sky, made here: the second is moved a little, some stars are missing and some are
-# new. A pair is described by its distance, the difference of brightness, and that of color.
+# Two synthetic views of the sky: the second one is shifted, some stars are missing and some are
+# new. The features of a pair are the distance and the differences of brightness and color.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,7 +20,7 @@ rng = np.random.default_rng(0)
 
 
 def sky(n=14):
-    """Two views (place, place, brightness, color), and the column of each row, -1 for none."""
+    """Return two views (x, y, brightness, color) and the column of each row, -1 for none."""
     first = rng.uniform(0, 1, (n, 4))
     kept = rng.permutation(n)[: n - 3]
     moved = first[kept] + rng.normal(size=(n - 3, 4)) * [0.05, 0.05, 0.12, 0.12]
@@ -30,7 +30,7 @@ def sky(n=14):
 
 
 def features(first, second):
-    """(rows, columns, 3)"""
+    """Return an array of shape (rows, columns, 3)."""
     difference = first[:, None] - second
     distance = np.sqrt((difference[..., :2] ** 2).sum(axis=-1))
     return np.stack([distance, abs(difference[..., 2]), abs(difference[..., 3])], axis=-1)
@@ -44,11 +44,11 @@ print("weights of distance, brightness, color:", matcher.coef_.round(1))
 matcher.certificate_
 
 # %%
-# Beside it, the nearest star, row by row, if it is near enough.
+# The baseline assigns each row to the nearest star, if it is close enough.
 
 
 def nearest(x, reach):
-    """The nearest column of each row, -1 if it is too far."""
+    """Return the nearest column of each row, -1 if it is too far."""
     return np.where(x[..., 0].min(axis=1) < reach, x[..., 0].argmin(axis=1), -1)
 
 
@@ -62,8 +62,8 @@ for name, answer in (("nearest", greedy), ("matcher", found)):
     print(f"{name}: F1 of the pairs {cw.metrics.pair_f1(y[test], answer):.2f}")
 
 # %%
-# One of the skies. Circles are stars of the first view, squares those of the second; dashed lines
-# are wrong.
+# One pair of photos. Circles are stars of the first view and squares stars of the second; dashed
+# lines are errors.
 
 gain = [np.sum(f == t) - np.sum(g == t) for f, g, t in zip(found, greedy, y[test], strict=True)]
 shown = int(np.argmax(gain))

@@ -2,14 +2,14 @@
 Thousands of labels
 ===================
 
-A chain with 2,000 labels has four million transitions. Methods that look at whole sequences touch
-all of them, for every token and in every pass. ``gdmm`` keeps, for each token, the few labels that
-come near the best one, and finds the best pair of labels without reading the table.
+A chain with 2,000 labels has four million transitions. Methods that process whole sequences read
+all of them for every token in every epoch. ``gdmm`` keeps a few active labels per token, and finds
+the best pair of labels without reading the whole table.
 """
 
 # %%
-# Sequences over 2,000 labels, made here: each label is followed by one of a few, and has a name
-# and some noise as features.
+# Synthetic sequences with 2,000 labels. Each label has few successors, and its features are its
+# name and noise.
 
 import time
 
@@ -22,7 +22,7 @@ rng = np.random.default_rng(0)
 
 
 def sequences(n, n_labels, length=10):
-    """Features and labels."""
+    """Return features and labels."""
     follows = rng.integers(n_labels, size=(n_labels, 3))
     X, y = [], []
     for _ in range(n):
@@ -37,7 +37,7 @@ def sequences(n, n_labels, length=10):
 
 
 # %%
-# The time of a pass, as the number of labels grows.
+# Measure the time of an epoch for growing numbers of labels.
 
 settings = {"loss": "hinge", "C": 0.1, "solver": "gdmm", "tol": 0.05, "max_epochs": 60}
 cw.SequenceTagger(**settings, random_state=0).fit(*sequences(20, 30))  # compiles, once
@@ -52,7 +52,7 @@ for n_labels in sizes:
 tagger.certificate_
 
 # %%
-# With a table of all transitions the time would grow with their number.
+# For comparison: the number of transitions grows quadratically.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 axes[0].plot(sizes, seconds, "o-", color="#0072b2", label="gdmm")
