@@ -160,7 +160,7 @@ def test_loopy_propagation_is_not_believed_where_it_does_not_settle(monkeypatch)
 
 
 def test_more_time_tightens_the_bounds_by_frank_wolfe(monkeypatch):
-    monkeypatch.setattr(MarginalSteps, "_buckets", lambda self: None)  # exact on a small graph
+    monkeypatch.setattr(MarginalSteps, "_mini_buckets", lambda self: None)  # exact on a small graph
     graph = complete(np.zeros((9, 2)), -1.5 * np.eye(2))
     truth = graph.marginals("junction-tree").log_z
     quick = graph.marginals("anytime", **BY_ESTIMATE)

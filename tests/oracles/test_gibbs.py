@@ -37,10 +37,10 @@ def test_frequencies_are_as_far_from_the_truth_as_their_standard_errors_say(orde
 
 def test_a_sweep_that_had_to_wait_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(6, 9, random_state=2)
-    expected = graph.marginals("gibbs")
     late = iter([0.0, 0.0, 0.0, 0.5])  # the first trial takes half a second
+    expected = graph.marginals("gibbs", seconds=60)
     monkeypatch.setattr(gibbs, "clock", SimpleNamespace(now=lambda: next(late, 0.5)))
-    found = graph.marginals("gibbs")
+    found = graph.marginals("gibbs", seconds=60)
     assert found.info["sweeps"] == expected.info["sweeps"] == 2000
     assert found.nodes.flat.tolist() == expected.nodes.flat.tolist()
 
@@ -80,3 +80,16 @@ def test_bad_options_are_errors_that_name_them() -> None:
                           ({"speed": 1}, "speed")):  # fmt: skip
         with pytest.raises(UnsupportedError, match=word):
             graph.marginals("gibbs", **options)
+
+
+def test_intervals_of_1_96_standard_errors_cover_95_percent() -> None:
+    covered = []
+    for seed in range(200):
+        graph = random_graph(20, 30, max_order=2 + seed % 3, random_state=seed)
+        truth = graph.marginals("junction-tree").nodes.flat
+        found = graph.marginals("gibbs", sweeps=1000, random_state=seed)
+        error = np.abs(found.nodes.flat - truth)
+        covered.append(error <= 1.96 * found.info["standard_errors"])
+    states = np.concatenate(covered)
+    assert len(states) > 10_000
+    assert 0.94 <= states.mean() <= 0.96

@@ -58,19 +58,16 @@ class Parts:
 
     def whole(self, parts: int, updates: int, gap: float) -> None:
         """Split into so many parts, the one of largest bound first, and improve each."""
-        try:
-            if parts > 1:
-                self._sketch(self.first, FIRST)
-                while len(self.parts) < parts and self._split(parts):
-                    pass
-            order = sorted(self.parts, key=lambda part: -part.run.upper)
-            for k, part in enumerate(order):
-                share = math.exp(max(-50.0, min(0.0, part.run.upper - self._total())))
-                goal = gap if len(order) == 1 else gap * max(SHARPER, 1.0 / (share * len(order)))
-                if not self._improve(part.run, updates, goal, 1.0 / (len(order) - k)):
-                    break
-        except KeyboardInterrupt:
-            self.first.stopped = "interrupted"
+        if parts > 1:
+            self._sketch(self.first, FIRST)
+            while len(self.parts) < parts and self._split(parts):
+                pass
+        order = sorted(self.parts, key=lambda part: -part.run.upper)
+        for k, part in enumerate(order):
+            share = math.exp(max(-50.0, min(0.0, part.run.upper - self._total())))
+            goal = gap if len(order) == 1 else gap * max(SHARPER, 1.0 / (share * len(order)))
+            if not self._improve(part.run, updates, goal, 1.0 / (len(order) - k)):
+                break
         for part in self.parts:
             part.run.bound_without_calls()
         self.upper = min(self.upper, self._total())

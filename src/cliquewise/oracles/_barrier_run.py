@@ -188,7 +188,9 @@ class Run:
             if self.is_reached or self.stopped == "callback" or self._is_over() or is_spent():
                 return
             if self.settings.delta == "adaptive":
-                self._shrink(max(self.gap, min(self.correction_gap, 1e300)), g, trw)
+                # Without corrections, the gap of Frank-Wolfe itself counts (Algorithm 1).
+                known = self.correction_gap if math.isfinite(self.correction_gap) else 0.0
+                self._shrink(max(self.gap, known), g, trw)
             before = self.weights.copy()
             step = self.improve(new, self.corrections)
             if self.settings.local_search and not self.is_local:

@@ -32,10 +32,11 @@ class Function(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A bound of log Z, and whether it is log Z itself: no bucket had to be split."""
+    """A bound of log Z, whether it is exact (no bucket was split), and the table entries filled."""
 
     value: float
     exact: bool
+    operations: float
 
 
 class TooLate(Exception):
@@ -53,6 +54,7 @@ class Remains(NamedTuple):
     constant: float
     exact: bool
     rounding: float
+    operations: float = 0.0
 
 
 def mini_bucket_bound(
@@ -63,7 +65,7 @@ def mini_bucket_bound(
     Tables of the graph that are larger themselves stay as they are.
     """
     left = eliminate(graph, order, len(order), max_entries, upper, deadline)
-    return Bound(left.constant - left.rounding, left.exact)
+    return Bound(left.constant - left.rounding, left.exact, left.operations)
 
 
 def eliminate(
@@ -80,7 +82,7 @@ def eliminate(
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     buckets: list[list[Function]] = [[] for _ in order]
-    total, exact, sizes = 0.0, True, 0.0
+    total, exact, sizes, operations = 0.0, True, 0.0, 0.0
     for scope, table in graph.factors:
         axes = sorted(range(len(scope)), key=lambda a: place[scope[a]])
         ordered = tuple(scope[a] for a in axes)
@@ -98,6 +100,7 @@ def eliminate(
         parts = _deal(buckets[at], cards, max_entries)
         buckets[at] = []
         joined = [_joined(part, place, cards) for part in parts]
+        operations += sum(float(function.table.size) for function in joined)
         weights = [0.0] * len(joined) if is_maximum else _weights(len(joined), upper)
         if len(joined) > 1:
             exact = False
@@ -112,7 +115,7 @@ def eliminate(
             else:
                 total += float(message)
     left = [f for bucket in buckets[count:] for f in bucket]
-    return Remains(left, total, exact, EPSILON * sizes)
+    return Remains(left, total, exact, EPSILON * sizes, operations)
 
 
 def _deal(functions: list[Function], cards: Ints, max_entries: float) -> list[list[Function]]:

@@ -164,7 +164,8 @@ class Mapper:
         known = inspect.signature(self._oracle.map).parameters
         self._takes_seconds = "seconds" in known and "seconds" not in self.options
         self._takes_init = "init" in known and "init" not in self.options
-        self._most = float(known["seconds"].default) if self._takes_seconds else math.inf
+        default = known["seconds"].default if self._takes_seconds else None
+        self._most = math.inf if default is None else float(default)
         if self._oracle.name == "portfolio":
             # One of hundreds of calls that differ little: the last answer is a good start.
             self.options = {"max_iterations": 50, "rounds": 1, **self.options}

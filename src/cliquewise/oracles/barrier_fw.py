@@ -28,6 +28,9 @@ from cliquewise.oracles.registry import register
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.ragged import Floats
 
+#: Seconds of a call without a time limit; finite, since shares of it are computed.
+UNLIMITED = 1e9
+
 
 @register
 class BarrierFW(Oracle):
@@ -56,7 +59,7 @@ class BarrierFW(Oracle):
         correction: bool = True,
         local_search: bool = False,
         max_calls: int = 1000,
-        seconds: float = 60.0,
+        seconds: float | None = None,
         rho: Any = "weighted",
         callback: Callable[[dict[str, float]], Any] | None = None,
         random_state: Any = 0,
@@ -90,9 +93,8 @@ class BarrierFW(Oracle):
         local_search : bool, default=False
             A few cheap steps with iterated conditional modes after each call.
         max_calls : int, default=1000
-        seconds : float, default=60
-            Stop after so many MAP calls or so much time, whichever comes first. Ctrl-C does
-            the same.
+        seconds : float, optional
+            Stop after so many MAP calls or so much time, whichever comes first.
         rho : {"weighted", "uniform"} or array, default="weighted"
             First edge probabilities: random spanning trees by interaction strength, uniform
             ones, or one number per edge of ``graph.structure.edges``.
@@ -124,11 +126,11 @@ class BarrierFW(Oracle):
         """
         if parts < 1:
             raise UnsupportedError(f"parts = {parts}; a graph has at least one part")
+        started, limit = clock.now(), UNLIMITED if seconds is None else seconds
         settings = Settings(
-            delta, polytope, rho_updates, gap, correction, local_search, max_calls, seconds,
+            delta, polytope, rho_updates, gap, correction, local_search, max_calls, limit,
             callback,
         )  # fmt: skip
-        started = clock.now()
         found: list[Mapper] = []
 
         def mapper_of(structure: Structure) -> Mapper:
@@ -136,7 +138,7 @@ class BarrierFW(Oracle):
                 found.append(Mapper(map_method, map_options or {}, structure))
             return found[0]
 
-        p = problem(graph, mapper_of, seconds)
+        p = problem(graph, mapper_of, limit)
         first, is_certified = _first_rho(p, rho, random_state)
         run = Run(p, mapper_of(p.structure), settings, started, first, rho_certified=is_certified)
         whole = Parts(run)

@@ -14,25 +14,32 @@ from cliquewise._kernels.graphs import elimination
 from cliquewise.errors import UnsupportedError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import Structure
+from cliquewise.oracles._budget import Budget
 from cliquewise.oracles._factor_messages import FactorMessages
 from cliquewise.oracles._logz_lower_bound import sum_below
 from cliquewise.oracles._mini_buckets import TooLate, mini_bucket_bound
 from cliquewise.oracles._pairwise import table_bound
-from cliquewise.oracles.base import Limits, Oracle, Question, Verdict
+from cliquewise.oracles.base import NO_LIMITS, Limits, Oracle, Question, Verdict
 from cliquewise.oracles.icm import climb
 from cliquewise.oracles.registry import register
 from cliquewise.oracles.results import MarginalResult
 from cliquewise.ragged import Floats, Ints, first_best
 from cliquewise.trace import Trace
 
-#: Entries of the smallest tables tried, and the factor by which they grow.
+#: Table entries of the first pass, and the factor by which they grow.
 FIRST, GROWTH = 256, 8
-#: Parts of the time that belief propagation may take, and of the rest, a search for a labeling
-#: where the one at hand is impossible; it has a moment even when nothing is left.
+#: Fraction of the time for belief propagation, and of the rest for a search for a possible
+#: labeling; that search gets at least so many seconds.
 MESSAGES, SEARCH, MOMENT = 0.4, 0.3, 0.1
-#: Variables up to which an order by fill is worth its time; others go by their degree.
+#: Estimated seconds for one call without a time limit.
+DEFAULT_SECONDS = 10.0
+#: Seconds of a pass of mini-buckets and sums per factor and per table entry, and of a turn of
+#: belief propagation per table entry and variable of the factor.
+PER_FACTOR, PER_ENTRY, PER_MESSAGE = 3e-4, 1.2e-7, 5e-8
+#: A pass holds about so many copies of its largest table.
+COPIES = 8
+#: Graphs with more variables are ordered by degree; an order by fill would take too long.
 ORDERED = 20_000
-
 #: Log size of tables beyond any use, and variables that are quickly ordered whatever they touch.
 HOPELESS, SMALL = 45.0, 300
 
@@ -53,23 +60,25 @@ class MiniBuckets(Oracle):
     def marginals(
         self,
         graph: FactorGraph,
-        seconds: float = 10.0,
+        seconds: float | None = None,
         gap: float = 0.0,
         max_entries: float = 2.0**24,
         tol: float = 1e-6,
         max_iterations: int = 1000,
+        limits: Limits = NO_LIMITS,
     ) -> MarginalResult:
-        """Belief propagation, then mini-buckets of growing size.
+        """Run belief propagation, then mini-buckets of growing size.
 
         Parameters
         ----------
         graph : FactorGraph
-        seconds : float, default=10
-            Limit for all of it.
+        seconds : float, optional
+            Time limit. By default, a fixed number of operations (about ten seconds), so results
+            do not depend on the speed of the machine.
         gap : float, default=0
             Stop when the bounds are this close.
         max_entries : float, default=2**24
-            Largest table of a mini-bucket.
+            Largest table of a mini-bucket; less if ``max_memory`` requires it.
         tol : float, default=1e-6
             Messages have converged when no probability in them changes by more.
         max_iterations : int, default=1000
@@ -88,17 +97,22 @@ class MiniBuckets(Oracle):
         >>> bool(abs(rough.log_z - g.marginals().log_z) < 1e-9)
         True
         """
-        started = clock.now()
+        budget = Budget.of(seconds, DEFAULT_SECONDS)
         messages = FactorMessages(graph)
-        converged, sweeps = messages.run(tol, max_iterations, started + MESSAGES * seconds)
+        turn = PER_MESSAGE * float(np.diff(graph.structure.table_offsets) @ graph.structure.orders)
+        turns = max_iterations
+        if not budget.is_timed:
+            turns = int(np.clip(MESSAGES * budget.total / (turn + 1e-9), 1, max_iterations))
+        end = budget.started + MESSAGES * budget.total if budget.is_timed else math.inf
+        converged, sweeps = messages.run(tol, turns, end)
+        budget.spend(sweeps * turn)
         nodes, factors, bethe = messages.answer()
-        left = started + seconds - clock.now()
-        labels = good_labels(graph, nodes, SEARCH * left)
+        labels = good_labels(graph, nodes, SEARCH * budget.left if budget.is_timed else None)
         trace = Trace(("seconds", "lower", "upper"))
-        bounds = Growing(float(graph.score(labels)), self._free(graph))
-        for _ in bounds.steps(graph, nodes, labels, started + seconds, gap, max_entries):
-            now = clock.now() - started
-            trace.append(seconds=now, lower=bounds.lower, upper=bounds.upper)
+        bounds = GrowingBounds(float(graph.score(labels)), self._trivial_bound(graph))
+        largest = min(max_entries, limits.max_memory / (8.0 * COPIES))
+        for _ in bounds.steps(graph, nodes, labels, budget, gap, largest):
+            trace.append(seconds=budget.elapsed, lower=bounds.lower, upper=bounds.upper)
         lower, upper = min(bounds.lower, bounds.upper), bounds.upper
         info = {"converged": converged, "iterations": sweeps, "bethe": bethe,
                 "entries": bounds.entries}  # fmt: skip
@@ -108,16 +122,16 @@ class MiniBuckets(Oracle):
         )
 
     @staticmethod
-    def _free(graph: FactorGraph) -> float:
-        """As if all tables were constant at their largest entry."""
+    def _trivial_bound(graph: FactorGraph) -> float:
+        """Return the bound with all tables constant at their largest entry."""
         return table_bound(graph) + float(np.log(graph.cardinalities.astype(float)).sum())
 
 
 @dataclass
-class Growing:
-    """Bounds of log Z from tables of growing size: upper ones of mini-buckets, lower ones of sums.
+class GrowingBounds:
+    """Bounds of log Z from tables of growing size: mini-buckets from above, sums from below.
 
-    Lower bounds by negative weights are looser everywhere, and lost where entries are forbidden.
+    Lower bounds by negative weights are looser everywhere, and fail where entries are forbidden.
     """
 
     lower: float = -math.inf
@@ -130,16 +144,18 @@ class Growing:
         graph: FactorGraph,
         nodes: Floats,
         labels: Ints,
-        deadline: float,
+        budget: Budget,
         gap: float = 0.0,
         max_entries: float = 2.0**24,
     ) -> Iterator[None]:
         """Tighten the bounds step by step, around these marginals and this labeling."""
-        order, entries, spent = elimination_order(graph.structure), float(FIRST), 0.0
+        order, entries = elimination_order(graph.structure), float(FIRST)
+        fixed = PER_FACTOR * graph.n_factors
+        needed, deadline = fixed, budget.deadline
         while not self.exact and self.upper - self.lower > gap and entries <= max_entries:
-            begin = clock.now()
-            if begin + GROWTH * spent > deadline:
+            if needed > budget.left and self.entries:
                 return
+            begin = clock.now()
             try:
                 high = mini_bucket_bound(graph, order, entries, True, deadline)
                 self.upper, self.exact = min(self.upper, high.value), high.exact
@@ -151,7 +167,12 @@ class Growing:
                 self.lower = max(self.lower, low)
             self.entries = entries
             entries *= GROWTH
-            spent = clock.now() - begin
+            estimated = fixed + PER_ENTRY * high.operations
+            budget.spend(estimated)
+            growing = PER_ENTRY * high.operations
+            needed = fixed + GROWTH * growing
+            if budget.is_timed:
+                needed = GROWTH * (clock.now() - begin)
             yield
 
 
@@ -179,15 +200,16 @@ def sum_around(
     return best
 
 
-def good_labels(graph: FactorGraph, nodes: Floats, seconds: float) -> Ints:
-    """A labeling near the best states of the variables; a search finds one that is possible."""
+def good_labels(graph: FactorGraph, nodes: Floats, seconds: float | None) -> Ints:
+    """Return a labeling near the most probable states; a search finds one that is possible."""
     s = graph.structure
     labels = first_best(nodes, s.node_offsets) if s.n_variables else np.empty(0, dtype=np.int64)
     labels, _ = climb(graph, labels, max_sweeps=10)
     if graph.score(labels) > -np.inf:
         return labels
     try:
-        return graph.map(seconds=max(MOMENT, seconds)).labels
+        limit = None if seconds is None else max(MOMENT, seconds)
+        return graph.map("anytime", seconds=limit).labels
     except UnsupportedError:  # no possible labeling was found in time
         return labels
 

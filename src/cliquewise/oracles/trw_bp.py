@@ -118,7 +118,7 @@ class TRWBP(Oracle):
         damping: float | None = None,
         tol: float = 1e-6,
         max_iterations: int = 1000,
-        seconds: float = 60.0,
+        seconds: float | None = None,
         random_state: Any = 0,
     ) -> MarginalResult:
         """Pass messages until they no longer change.
@@ -141,7 +141,8 @@ class TRWBP(Oracle):
             Converged when no log message changes by more.
         max_iterations : int, default=1000
             Sweeps over all edges, there and back, for each rho.
-        seconds : float, default=60
+        seconds : float, optional
+            Time limit.
         random_state : int or Generator, default=0
 
         Returns
@@ -163,8 +164,10 @@ class TRWBP(Oracle):
         """
         if damping is not None and not 0.0 <= damping < 1.0:
             raise UnsupportedError(f"damping = {damping}; it must be at least 0 and below 1")
-        deadline = clock.now() + seconds
-        p = problem(graph, lambda s: Mapper("auto", {}, s), seconds)
+        started = clock.now()
+        limit = math.inf if seconds is None else seconds
+        deadline = started + limit
+        p = problem(graph, lambda s: Mapper("auto", {}, s), limit)
         updates = rho_updates if isinstance(rho, str) and rho == "optimized" else 0
         current, in_polytope = _first_rho(p, rho, random_state)
         messages = Messages.start(p)
@@ -183,7 +186,7 @@ class TRWBP(Oracle):
             upper = min(upper, bound)
             now = clock.now()
             trace.append(
-                seconds=now - deadline + seconds, epochs=update, oracle_calls=0.0,
+                seconds=now - started, epochs=update, oracle_calls=0.0,
                 primal=primal, dual=upper, gap=bound - primal, upper=bound,
             )  # fmt: skip
             if update == updates or now >= deadline or not p.topology.n_edges:
