@@ -83,6 +83,52 @@ class Ragged(Sequence[NDArray[np.float64]]):
         return f"[{shown}{more}]"
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written to; the array itself stays as it is.
+
+    Examples
+    --------
+    >>> read_only(np.zeros(2))[0] = 1.0
+    Traceback (most recent call last):
+    ValueError: assignment destination is read-only
+    """
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def kernel_view(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view of the type that kernels are compiled for: that of a writable array.
+
+    numba has another type for read-only arrays, and would compile every kernel once more. Kernels
+    do not write to their data. An array that owns read-only memory is returned as it is.
+    """
+    if array.flags.writeable:
+        return array
+    view = array.view()
+    try:
+        view.flags.writeable = True
+    except ValueError:  # a file that is mapped into memory, or an array that its owner protects
+        return array
+    return view
+
+
+def freeze_arrays(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an object with read-only views of its arrays.
+
+    Examples
+    --------
+    >>> freeze_arrays({"a": np.zeros(1), "n": 3})["a"].flags.writeable
+    False
+    """
+    return {
+        name: read_only(value) if isinstance(value, np.ndarray) else value
+        for name, value in fields.items()
+    }
+
+
 def offsets_of(sizes: ArrayLike) -> Ints:
     """Where stretches of these sizes begin in a flat array, and where the last one ends.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cliquewise.data.names import UTF8, Names, NamesIndex, table_size
 from cliquewise.errors import DataError
+from cliquewise.ragged import kernel_view, read_only
 
 #: Separators of the joined strings that kernels read: after an attribute, and after a token.
 UNIT, RECORD = "\x1f", "\x1e"
@@ -58,7 +59,7 @@ class AttributeTable:
         from cliquewise._kernels.common.attributes import build_table
 
         if self._packed is not None:
-            return self._packed.table()
+            return read_only(self._packed.table())
         names = self._names
         table = np.zeros((table_size(len(names)), 2), dtype=np.uint64)
         if len(names):
@@ -67,7 +68,7 @@ class AttributeTable:
                 joined = UNIT.join([*(name.translate(_ESCAPE) for name in names), ""])
             if build_table(as_bytes(joined), len(names), table) != len(names):
                 raise DataError("the vocabulary names an attribute twice")
-        return table
+        return read_only(table)
 
     def numbers(self, strings: Sequence[str]) -> NDArray[np.int32]:
         """Return the number of each string, -1 for unknown strings."""
@@ -88,10 +89,10 @@ class AttributeTable:
                 strings = [s.translate(_ESCAPE) for s in strings]
             return packed.find([s.encode(*UTF8) for s in strings])
         joined = RECORD.join([*map(UNIT.join, tokens), ""])
-        if not look_up(as_bytes(joined), lengths, self.table, self.n_hash, ids):
+        if not look_up(as_bytes(joined), lengths, kernel_view(self.table), self.n_hash, ids):
             escaped = ([s.translate(_ESCAPE) for s in token] for token in tokens)
             joined = RECORD.join([*map(UNIT.join, escaped), ""])
-            look_up(as_bytes(joined), lengths, self.table, self.n_hash, ids)
+            look_up(as_bytes(joined), lengths, kernel_view(self.table), self.n_hash, ids)
         return ids
 
     def numbers_of_pairs(self, keys: str, values: str, count: int) -> NDArray[np.int32] | None:
@@ -104,7 +105,7 @@ class AttributeTable:
         if any(text.count(UNIT) != count or RECORD in text for text in (keys, values)):
             return None
         ids = np.empty(count, dtype=np.int32)
-        look_up_pairs(as_bytes(keys), as_bytes(values), self.table, self.n_hash, ids)
+        look_up_pairs(as_bytes(keys), as_bytes(values), kernel_view(self.table), self.n_hash, ids)
         return ids
 
     def _packed_for(self, count: int) -> NamesIndex | None:

@@ -1,4 +1,4 @@
-"""Dataset: ragged examples in flat arrays, which every model and kernel reads."""
+"""Dataset: ragged examples in flat, read-only arrays, which every model and kernel reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cliquewise.data.matrices import checked_matrix, first_beyond, remedy
 from cliquewise.errors import DataError
-from cliquewise.ragged import gather, integers, offsets_of, owner_of, pointers
+from cliquewise.ragged import freeze_arrays, gather, integers, offsets_of, owner_of, pointers
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -24,6 +24,8 @@ MOST_COST = 1e9
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Examples that are sequences of tokens with sparse features.
+
+    All arrays are read-only views; code that changes values works on copies.
 
     Parameters
     ----------
@@ -91,6 +93,10 @@ class Dataset:
         self._check_costs()
         if self.edges is not None and not np.array_equal(self.edges.offsets, self.offsets):
             raise DataError("edges must have the same offsets as the tokens")
+        self.__dict__.update(freeze_arrays(self.__dict__))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(freeze_arrays(state))
 
     def _check_features(self) -> None:
         if len(self.indices):
@@ -212,7 +218,7 @@ class Dataset:
         Fields are those of the constructor, in order; the last ones may be left out.
         """
         data = object.__new__(cls)
-        data.__dict__.update(zip(_FIELDS, fields, strict=False))
+        data.__dict__.update(freeze_arrays(dict(zip(_FIELDS, fields, strict=False))))
         return data
 
     @property
@@ -261,12 +267,12 @@ class Dataset:
         return sum(a.nbytes for a in (*arrays, *more) if a is not None)
 
     def features(self) -> csr_matrix:
-        """Return the features as a scipy CSR matrix (n_tokens, n_features)."""
+        """Return a copy of the features as a scipy CSR matrix (n_tokens, n_features)."""
         from scipy.sparse import csr_matrix
 
         values = np.ones(len(self.indices)) if self.values is None else self.values
         shape = (self.n_tokens, self.n_features)
-        return csr_matrix((values, self.indices, self.indptr), shape=shape)
+        return csr_matrix((values, self.indices, self.indptr), shape=shape, copy=True)
 
     def with_labels(
         self,

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.errors import DataError, FormatError
+from cliquewise.ragged import freeze_arrays, read_only
 
 # The hash of ``_kernels.common.attributes``, which files depend on: FNV-1a, and the last step of
 # MurmurHash3.
@@ -63,6 +64,12 @@ class NamesIndex:
     hashes: NDArray[np.uint64]
     numbers: NDArray[np.int32]
 
+    def __post_init__(self) -> None:
+        self.__dict__.update(freeze_arrays(self.__dict__))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(freeze_arrays(state))
+
     def table(self) -> NDArray[np.uint64]:
         """The hash table, as ``_kernels.common.attributes.build_table`` fills it."""
         size, count = table_size(len(self.numbers)), len(self.numbers)
@@ -79,7 +86,7 @@ class NamesIndex:
     def _before(self) -> NDArray[np.int64]:
         """How many slots are taken before each eighth one."""
         counts = _ONES[self.slots]
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+        return read_only(np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
 
     def find(self, strings: list[bytes]) -> NDArray[np.int32]:
         """Numbers of a few names, -1 where one is not known, without unpacking the table."""

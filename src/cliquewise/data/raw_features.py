@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cliquewise.data.dataset import Dataset
+from cliquewise.ragged import kernel_view
 
 
 @dataclass(slots=True)
@@ -42,9 +43,10 @@ class RawFeatures:
 
     @classmethod
     def of(cls, data: Dataset) -> RawFeatures:
-        """Those of a dataset."""
-        lengths = np.diff(data.indptr)
-        return cls(data.offsets, lengths, data.indices, data.values, data.n_features)
+        """Return the features of a dataset, as arrays for kernels."""
+        values = None if data.values is None else kernel_view(data.values)
+        offsets, indices = kernel_view(data.offsets), kernel_view(data.indices)
+        return cls(offsets, np.diff(data.indptr), indices, values, data.n_features)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

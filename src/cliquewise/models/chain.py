@@ -18,7 +18,7 @@ from cliquewise.errors import DataError
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.models.attributes import augment, label_pairs, seen_transitions
 from cliquewise.models.chain_form import ChainForm
-from cliquewise.ragged import Floats, Ints
+from cliquewise.ragged import Floats, Ints, freeze_arrays
 
 #: Most numbers of a weight vector that holds zeros for pairs that were not seen (1 GiB).
 DENSE_CELLS = 1 << 27
@@ -59,6 +59,12 @@ class ChainModel:
     intercept: bool = True
     boundaries: bool = True
     n_edge_attributes: int = 0
+
+    def __post_init__(self) -> None:
+        self.__dict__.update(freeze_arrays(self.__dict__))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(freeze_arrays(state))
 
     @classmethod
     def build(

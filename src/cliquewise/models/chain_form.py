@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cliquewise.data.dataset import Dataset
 from cliquewise.errors import DataError
 from cliquewise.models.attributes import augment
-from cliquewise.ragged import Floats, Ints
+from cliquewise.ragged import Floats, Ints, kernel_view, read_only
 
 if TYPE_CHECKING:
     from cliquewise.models.chain import ChainModel
@@ -70,7 +70,7 @@ class ChainForm:
         """Places of the seen pairs in rows of all labels."""
         model = self.model
         attributes = np.repeat(np.arange(model.n_attributes), np.diff(model.pair_start))
-        return attributes * model.n_labels + model.pair_label
+        return read_only(attributes * model.n_labels + model.pair_label)
 
     def pack(self, w: Floats) -> Floats:
         """The model's weights, packed."""
@@ -102,14 +102,14 @@ class ChainForm:
         pairs, labels = (model.pair_start, model.pair_label), data.labels
         if self.rows:
             pairs = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-        return Chains(
+        return Chains(*_kernel_views(
             data.offsets, data.indptr, data.indices,
             np.empty(0) if data.values is None else data.values,
             np.full(data.n_tokens, -1, dtype=np.int32) if labels is None else labels,
             np.ones(len(data)) if data.weights is None else data.weights,
             model._allowed(data), *pairs, self._row_mask(), self.edge_start, model.edge_free,
             model.edge_allowed, 0.0, self._costs(data),
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def _costs(self, data: Dataset) -> Floats:
         """What labels cost; empty where every wrong one costs 1."""
@@ -147,7 +147,7 @@ class ChainForm:
                 f"{model.n_edge_attributes}"
             )
         square, nothing = model.n_labels**2, np.empty((0, 0), dtype=bool)
-        return Chains(
+        return Chains(*_kernel_views(
             edges.offsets, edges.indptr, edges.indices,
             np.empty(0) if edges.values is None else edges.values,
             np.full(edges.n_tokens, -1, dtype=np.int32), np.ones(len(edges)),
@@ -155,7 +155,7 @@ class ChainForm:
             np.empty(0, dtype=np.int32), np.empty(0, dtype=np.uint64),
             model.n_edge_attributes * square, nothing, nothing, 0.0,
             np.empty((0, square)),
-        )  # fmt: skip
+        ))  # fmt: skip
 
     # ---- from weights to scores and back
 
@@ -199,3 +199,7 @@ class ChainForm:
             rows[self.data.followers] = edges.reshape(-1, square)
             own = out[self.edge_start + square :]
             accumulate_features(self.edge_chains, 0, self.data.n_tokens, rows, own)
+
+
+def _kernel_views(*fields: Any) -> list[Any]:
+    return [kernel_view(x) if isinstance(x, np.ndarray) else x for x in fields]

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.ragged import Floats, stretches
+from cliquewise.ragged import Floats, kernel_view, stretches
 from cliquewise.solvers.array_checks import check, check_sums, checked, count_of
 
 #: Rows are padded to a multiple of this (see ``_kernels.simd``).
@@ -184,7 +184,8 @@ def begin(problem: ChainProblem, rho: float) -> ActiveSets:
         rho,
     )  # fmt: skip
     if len(model.pair_start):
-        add_seen_pairs(model.pair_start, model.pair_label, model.n_labels, state.rows)
+        pairs = kernel_view(model.pair_start), kernel_view(model.pair_label)
+        add_seen_pairs(*pairs, model.n_labels, state.rows)
     grow(state, *sequence_limits(chains))
     return state
 

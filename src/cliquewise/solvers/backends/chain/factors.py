@@ -10,7 +10,7 @@ from cliquewise.certificate import Certificate
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
 from cliquewise.problems.rounding import UNIT, lowered
-from cliquewise.ragged import Floats
+from cliquewise.ragged import Floats, kernel_view
 from cliquewise.solvers.array_checks import check, number_of
 from cliquewise.solvers.backends.chain import active
 from cliquewise.solvers.backends.factors import RULES, SEARCHES, Factors, FactorSettings
@@ -220,6 +220,7 @@ class ChainFactors(Factors[ChainProblem]):
 
         model = self.problem.model
         out = np.zeros(model.dimension)
-        write_weights(self.sets.rows, model.pair_start, model.pair_label, model.n_labels, out)
+        pairs = kernel_view(model.pair_start), kernel_view(model.pair_label)
+        write_weights(self.sets.rows, *pairs, model.n_labels, out)
         out[model.n_emissions :] = self.sets.table.values
         return out
