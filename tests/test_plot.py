@@ -11,7 +11,7 @@ import cliquewise as cw
 from cliquewise.errors import DataError, MissingDependencyError
 
 matplotlib = pytest.importorskip("matplotlib", reason="the extra cliquewise[report] is missing")
-from matplotlib.colors import to_hex  # noqa: E402
+from matplotlib.colors import to_hex, to_rgba  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 X = [[["w=Anna"], ["w=sees"], ["w=Rome"]], [["w=Rome"], ["w=sleeps"]]] * 3
@@ -57,7 +57,7 @@ def test_runs_are_drawn_in_their_own_colors_styles_and_markers(ax):
     for look in ("get_color", "get_linestyle", "get_marker"):
         assert getattr(first, look)() != getattr(second, look)()
     assert ax.get_yscale() == "log" and target.get_ydata()[0] == 1e-3
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["sdca", "lbfgs", "asked for"]
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["sdca", "lbfgs", "tolerance"]
 
 
 def test_suboptimality_is_measured_from_the_best_bound_of_all_runs(ax):
@@ -230,3 +230,19 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'cliquewise\[report\]'"):
         cw.plot.confusion([["a"]], [["a"]])
+
+
+def test_positive_weights_are_blue_and_negative_ones_orange_in_every_plot():
+    from cliquewise.plot.style import NEGATIVE, POSITIVE, matrix
+
+    ax = matrix(
+        None, np.array([[-1.0, 1.0], [0.0, 0.5]]), "ab", (-1, 1), "", "{}", np.zeros((0, 0))
+    )
+    image = ax.images[0]
+    shades = image.cmap(image.norm(np.array([-1.0, 1.0])))
+    colors = [to_rgba(color) for color in (NEGATIVE, POSITIVE)]
+    np.testing.assert_allclose(shades, colors, atol=0.01)
+    tagger = cw.SequenceTagger(random_state=0).fit([[["a"], ["b"]]] * 3, [["A", "B"]] * 3)
+    bars = cw.plot.weights(tagger, "A").patches
+    seen = {(bar.get_width() > 0, bar.get_facecolor()) for bar in bars if bar.get_width()}
+    assert seen == {(True, colors[1]), (False, colors[0])}

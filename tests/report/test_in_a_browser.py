@@ -77,7 +77,7 @@ def test_filters_orders_and_clicks_work_without_errors_or_requests(browser, plai
     page.fill("[data-filter=text]", "W3")
     assert visit.shown() == sum(["w=w3"] in x for x in X)
     page.fill("[data-filter=text]", "nothing is like this")
-    assert visit.shown() == 0 and page.is_visible("text=No sentence is like that.")
+    assert visit.shown() == 0 and page.is_visible("text=No matching sentences.")
     page.fill("[data-filter=text]", "")
     page.select_option("[data-filter=order]", "sure")
     visit.shown()
@@ -217,4 +217,41 @@ def test_a_typed_sentence_is_tagged_at_once_with_reasons(browser, tmp_path):
         "x2",
         ".",
     ]
+    visit.check()
+
+
+BOXES = """() => [...document.querySelectorAll(".sentence")].flatMap((sentence) => {
+    const frame = sentence.getBoundingClientRect(), found = [];
+    const parts = [...sentence.querySelectorAll(".tokens .word, .tokens .tag")];
+    const boxes = parts.flatMap((part) => [...part.getClientRects()].map((box) => [part, box]));
+    for (const [part, box] of boxes) {
+        const inside = box.left >= frame.left - 1 && box.right <= frame.right + 1;
+        if (!inside) found.push(["clipped", part.textContent]);
+    }
+    for (let i = 0; i < boxes.length; i += 1) for (let j = i + 1; j < boxes.length; j += 1) {
+        const [a, b] = [boxes[i][1], boxes[j][1]];
+        const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const tall = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (wide > 1 && tall > 3) found.push(["overlap", parts[i], parts[j]].map(String));
+    }
+    return found;
+})"""
+
+
+LAST = """() => Math.max(...[...document.querySelectorAll(".sentence")]
+    .map((sentence) => +sentence.getAttribute("aria-posinset")))"""
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_no_label_is_clipped_or_covers_another(browser, tmp_path, width):
+    tagger, X, y = spans_tagger(n=200)
+    tagger.report(X, [row[::-1] for row in y], tmp_path / "r.html")
+    visit = Visit(browser, tmp_path / "r.html", viewport={"width": width, "height": 900})
+    seen = 0
+    for top in range(0, 40_000, 600):
+        visit.page.evaluate(f"document.querySelector('.list').scrollTop = {top}")
+        visit.page.wait_for_timeout(50)
+        assert visit.page.evaluate(BOXES) == []
+        seen = max(seen, visit.page.evaluate(LAST))
+    assert seen == 200
     visit.check()

@@ -42,7 +42,7 @@ class Reader(HTMLParser):
 def test_a_certificate_is_a_badge_that_says_what_is_proved():
     face = Reader(cw.Certificate(2.0, 1.9, "exact")._repr_html_())
     assert "more than 5 % below" in face.text
-    assert "nobody knows" in Reader(cw.Certificate(2.0)._repr_html_()).text
+    assert "unknown amount" in Reader(cw.Certificate(2.0)._repr_html_()).text
 
 
 def test_a_trace_is_a_curve_whatever_it_records():
@@ -180,7 +180,7 @@ def test_on_a_pipe_a_quick_fit_writes_how_it_began_and_how_it_ended(capsys):
 
 def test_a_terminal_has_one_line_that_is_renewed(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(progress, "REFRESH", 0.0)
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
     fit()
     text = capsys.readouterr().err
     assert text.count("\n") == 1 and text.count("\r") > 1

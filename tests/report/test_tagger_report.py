@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from report_cases import spans_tagger
+from report_cases import spans_tagger, template_tagger
 
 import cliquewise as cw
 from cliquewise.cli import main
@@ -71,7 +71,7 @@ def test_kinds_of_errors_are_what_their_names_say():
         "correct",
         "type",
         "boundary",
-        "invented",
+        "spurious",
         "correct",
     ]
 
@@ -200,3 +200,28 @@ def test_live_refuses_models_that_a_page_cannot_run(options, why, tmp_path):
     tagger = cw.SequenceTagger(random_state=0, tol=0.9, **options).fit(X, y)
     with pytest.raises(UnsupportedError, match=why):
         tagger.report(X, y, tmp_path / "r.html", live=True)
+
+
+def test_sentences_come_second_and_the_certificate_names_the_origin(tmp_path):
+    tagger, X, y = spans_tagger(n=20)
+    tagger.report(X, y, tmp_path / "r.html")
+    found = data_of(tmp_path / "r.html")
+    assert [part["id"] for part in found["sections"]][:2] == ["proof", "sentences"]
+    facts = dict(map(tuple, block_of(found, "proof", "badge")["facts"]))
+    assert facts["trained with"] == f"cliquewise {cw.__version__}, {tagger.solver_}"
+    assert facts["digest of the data"] == tagger.provenance_["data"]
+
+
+def test_a_large_report_names_what_shrinks_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("cliquewise.estimators._base.LARGE_REPORT_MB", 0.0)
+    tagger, X = template_tagger("ner", n_test=3)
+    with pytest.warns(UserWarning, match="leave out live, or report on fewer sentences"):
+        tagger.report(X, tagger.predict(X), tmp_path / "r.html", live=True)
+
+
+def test_a_report_of_a_loaded_model_has_curves_over_epochs(tmp_path):
+    tagger, X, y = spans_tagger(n=20)
+    tagger.save(tmp_path / "m.cw")
+    cw.load(tmp_path / "m.cw").report(X, y, tmp_path / "r.html")
+    curves = block_of(data_of(tmp_path / "r.html"), "proof", "curves")
+    assert [name for name, _ in curves["steps"]] == ["epochs"]

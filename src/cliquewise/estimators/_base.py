@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from datetime import date
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -48,6 +49,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 #: Why training ended: the gap is at most ``tol``; a limit on epochs or seconds was reached; Ctrl-C
 #: or SIGTERM; the score on validation data stopped improving.
 STOP_REASONS = ("converged", "limit", "interrupted", "validation")
+#: Size in MB from which a report is slow to open and too large for a mail.
+LARGE_REPORT_MB = 10.0
 logger = logging.getLogger("cliquewise")
 
 
@@ -192,10 +195,27 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         sections = self._sections(X, y, **options)
         proof = blocks.certificate(self.certificate_._cells(), self.tol)
         columns = {name: self.trace_[name] for name in self.trace_.columns}
+        if self.__dict__.get("provenance_"):
+            proof["facts"] += [[name, str(value)] for name, value in self._origin().items()]
         begin = blocks.section(
-            "proof", "What is proved", [proof, *blocks.course(columns, self.tol)]
+            "proof", "Certificate", [proof, *blocks.convergence(columns, self.tol)]
         )
         write_page(path, title, about, [begin, *sections])
+        size = Path(path).stat().st_size / 1e6
+        if size > LARGE_REPORT_MB:
+            shrink = "leave out live, or report" if options.get("live") else "report"
+            warn_user(f"{path} has {size:.0f} MB; to shrink it, {shrink} on fewer sentences")
+
+    def _origin(self) -> dict[str, str]:
+        """Return where the model comes from, for a report."""
+        known = self.provenance_
+        notes = self.__dict__.get("metadata_") or {}
+        return {
+            "trained with": f"cliquewise {known.get('cliquewise')}, {self.solver_}",
+            "training examples": f"{known.get('examples'):,}",
+            "digest of the data": str(known.get("data")),
+            "report of": f"{date.today():%Y-%m-%d}",
+        } | {str(name): str(value) for name, value in notes.items()}
 
     def _sections(self, X: Any, y: Any) -> list[blocks.Block]:
         """Return the sections of a report about predictions."""

@@ -13,7 +13,7 @@ from cliquewise.errors import DataError
 from cliquewise.ragged import Floats, Ints
 
 #: What may be with a span, in the order of their numbers.
-KINDS = ("correct", "type", "boundary", "type and boundary", "missed", "invented")
+KINDS = ("correct", "type", "boundary", "type and boundary", "missed", "spurious")
 CORRECT, TYPE, BOUNDARY, BOTH, MISSED, INVENTED = range(6)
 
 #: Draws of the bootstrap, and how many are made at once.
@@ -47,7 +47,7 @@ def _compare(true: Ints, own: Ints) -> Ints:
     """Enter the kinds of errors; return which spans were taken for each other.
 
     A true span is matched with the predicted one that is nearest to it: the same, the same tokens,
-    the same type, or any that overlaps. A predicted span that overlaps none is invented.
+    the same type, or any that overlaps. A predicted span that overlaps none is spurious.
     """
     pairs, at = [], 0
     touched = np.zeros(len(own), dtype=bool)

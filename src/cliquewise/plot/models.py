@@ -15,7 +15,7 @@ from cliquewise.estimators._report_measures import calibration as bins_of
 from cliquewise.estimators.tagger.tagged_text import TaggedText
 from cliquewise.metrics import Confusion
 from cliquewise.metrics import confusion as confusion_of
-from cliquewise.plot.style import COLORS, axes, finish, look, matrix, short
+from cliquewise.plot.style import COLORS, NEGATIVE, POSITIVE, axes, finish, look, matrix, short
 from cliquewise.ragged import Floats
 
 
@@ -79,7 +79,7 @@ def weights(tagger: Any, label: Any = None, n: int = 15, *, sign: int = 0, ax: A
     items = sorted(items, key=lambda item: -abs(item[1]))[:n]
     ax = axes(ax, 5.6, 0.9 + 0.26 * max(len(items), 3))
     values = [weight for _, weight in items]
-    colors = [COLORS[0] if weight > 0 else COLORS[1] for weight in values]
+    colors = [POSITIVE if weight > 0 else NEGATIVE for weight in values]
     hatches = ["" if weight > 0 else "///" for weight in values]
     places = range(len(items))
     ax.barh(places, values, 0.72, color=colors, edgecolor="white", hatch=hatches, linewidth=0)

@@ -1,4 +1,4 @@
-"""Colors, styles and what all pictures have in common."""
+"""Colors, line styles and helpers that all plots share."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from numpy.typing import NDArray
 from cliquewise.errors import MissingDependencyError
 from cliquewise.ragged import Floats
 
-#: Okabe and Ito's colors without yellow, which print loses; then a dark gray.
+#: The colors of Okabe and Ito without yellow, which is too pale in print, and a dark gray.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#404040")
 STYLES = ("-", "--", "-.", (0, (1, 1.2)), (0, (7, 1.5, 1, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-#: From white to dark blue in equal steps for the eye (CIELAB); and what shows two signs.
+#: Positive weights have this color in every plot and report, negative ones the other.
+POSITIVE, NEGATIVE = COLORS[0], COLORS[1]
+#: From white to dark blue in perceptually equal steps (CIELAB).
 BLUES = (
     "#ffffff", "#dde7f3", "#bacde4", "#98b2d1", "#7696bb", "#567aa2", "#395d87", "#1e426a",
     "#06294d",
 )  # fmt: skip
-SIGNED = "RdBu_r"
-#: Labels of a matrix whose cells say their numbers; letters of a name.
+#: Largest number of labels of a matrix that shows its numbers; longest name, in characters.
 MOST_NUMBERS, MOST_LETTERS = 14, 28
 
 
 def axes(ax: Any, width: float = 5.6, height: float = 3.8) -> Any:
-    """The axes to draw on: those given, or new ones."""
+    """Return the given axes, or new ones."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -39,7 +40,7 @@ def axes(ax: Any, width: float = 5.6, height: float = 3.8) -> Any:
 
 
 def look(i: int, n_points: int = 0, style: int | None = None) -> dict[str, Any]:
-    """Color, style and marker of line ``i``, with a handful of markers on it."""
+    """Return color, line style and marker of line ``i``, with about eight markers."""
     return {
         "color": COLORS[i % len(COLORS)],
         "linestyle": STYLES[(i if style is None else style) % len(STYLES)],
@@ -51,14 +52,14 @@ def look(i: int, n_points: int = 0, style: int | None = None) -> dict[str, Any]:
 
 
 def short(name: Any) -> str:
-    """A name that a label has room for; a dollar sign is no mathematics."""
+    """Return a name cut to the length of a label, with dollar signs escaped."""
     text = str(name)
     text = text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
     return text.replace("$", r"\$")
 
 
 def finish(ax: Any, x: str, y: str) -> Any:
-    """Names of both axes, a faint grid below the data, no box."""
+    """Set the names of both axes, a faint grid below the data, and remove the frame."""
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     ax.grid(alpha=0.25, linewidth=0.6)
@@ -77,14 +78,15 @@ def matrix(
     form: str,
     figures: NDArray[Any],
 ) -> Any:
-    """A square table of colors with names, and with figures if there is room."""
+    """Draw a square matrix of colors with names, and with numbers if it is small."""
     n = len(names)
     side = 2.2 + 0.3 * min(max(n, 4), 30)
     ax = axes(ax, side + 0.8, side)
     from matplotlib.colors import LinearSegmentedColormap
 
     low, high = limits
-    colormap = SIGNED if low < 0 else LinearSegmentedColormap.from_list("blues", BLUES)
+    shades = (NEGATIVE, "#ffffff", POSITIVE) if low < 0 else BLUES
+    colormap = LinearSegmentedColormap.from_list("cliquewise", shades)
     image = ax.imshow(colors, cmap=colormap, vmin=low, vmax=high, interpolation="nearest")
     shown, slanted = list(map(short, names)), max((len(str(c)) for c in names), default=0) > 2
     ax.set_xticks(range(n), shown, rotation=90 if slanted else 0)

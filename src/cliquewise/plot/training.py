@@ -42,7 +42,7 @@ def convergence(
         all runs), or any column. ``auto``: the gap, or the bounds of ln Z, whatever is recorded.
     x : {"seconds", "passes", "oracle_calls"} or a column
     target : float, optional
-        A horizontal line: the gap that was asked for.
+        Draw a horizontal line at this gap.
     ax : matplotlib axes, optional
 
     Returns
@@ -77,7 +77,7 @@ def convergence(
     if is_log:
         ax.set_yscale("log")
     if target is not None:
-        ax.axhline(target, color="0.35", linewidth=1, linestyle=(0, (2, 3)), label="asked for")
+        ax.axhline(target, color="0.35", linewidth=1, linestyle=(0, (2, 3)), label="tolerance")
     if len(ax.get_legend_handles_labels()[0]) > 1:
         ax.legend(frameon=False, fontsize="small")
     words = [_VALUES.get(c, c) for c in columns]

@@ -1,7 +1,8 @@
-"""What a page consists of: sections of blocks, each a plain dictionary that the script draws."""
+"""Sections and blocks of a report: plain dictionaries that the script of the page draws."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,29 +10,29 @@ from cliquewise.report.page import number, numbers
 
 Block = dict[str, Any]
 
-#: Rows of a trace that a curve is drawn of.
+#: Largest number of points of a curve.
 MOST_POINTS = 400
 
 
 def section(name: str, title: str, blocks: Sequence[Block], note: str = "") -> Block:
-    """A part of the page, under a heading of its own."""
+    """Return a section of the page, with a heading."""
     return {"id": name, "title": title, "note": note, "blocks": list(blocks)}
 
 
 def text(words: str, plain: bool = False) -> Block:
-    """A paragraph; or, ``plain``, lines as a program writes them."""
+    """Return a paragraph; if ``plain``, preformatted text."""
     return {"kind": "text", "text": words, "plain": plain}
 
 
 def figures(items: Sequence[tuple[str, str, str]]) -> Block:
-    """Large figures: what it is, the figure, and what stands below it."""
+    """Return large figures: for each a name, the figure, and a note below it."""
     return {"kind": "figures", "items": [list(item) for item in items]}
 
 
 def table(caption: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> Block:
-    """A table; a column is a name and a form: text, count, number or share.
+    """Return a table; a column is a name and a form: text, prose, count, number or share.
 
-    A cell may be (value, low, high): an interval is shown with it.
+    A cell may be (value, low, high), which shows an interval.
     """
     return {
         "kind": "table",
@@ -51,20 +52,20 @@ def heatmap(
     signed: bool = False,
     share: bool = False,
 ) -> Block:
-    """A matrix as a table of colored cells.
+    """Return a matrix, drawn as a table of colored cells.
 
     Parameters
     ----------
     caption : str
     rows, columns : list of str
     values : nested list
-        None is a cell that cannot be.
+        None marks an impossible cell.
     axes : pair of str
-        What rows are, and what columns are.
+        Names of the rows and of the columns.
     signed : bool
-        Colors tell positive from negative numbers.
+        Whether colors distinguish positive and negative numbers.
     share : bool
-        Colors are shares of the row, and cells off the diagonal stand out.
+        Whether colors show shares of the row, with cells off the diagonal in another color.
     """
     return {
         "kind": "heatmap", "caption": caption, "rows": list(rows), "columns": list(columns),
@@ -73,13 +74,13 @@ def heatmap(
 
 
 def bars(caption: str, groups: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Block:
-    """Signed bars with names, in groups of which one is shown at a time."""
+    """Return groups of signed bars with names; one group is shown at a time."""
     plain = [[name, [[item, number(value, 4)] for item, value in items]] for name, items in groups]
     return {"kind": "bars", "caption": caption, "groups": plain}
 
 
 def reliability(caption: str, bins: Sequence[Sequence[float]], error: float, n: int) -> Block:
-    """A reliability diagram: (mean probability, share that is right, count) of each bin."""
+    """Return a reliability diagram: (mean probability, accuracy, count) of each bin."""
     rows = [[number(p, 4), number(a, 4), int(count)] for p, a, count in bins]
     return {
         "kind": "reliability",
@@ -98,7 +99,7 @@ def curves(
     logarithmic: bool = False,
     target: float | None = None,
 ) -> Block:
-    """Lines over one of several measures of progress (passes, seconds)."""
+    """Return lines over one of several measures of progress (epochs, seconds)."""
     return {
         "kind": "curves", "caption": caption, "logarithmic": logarithmic, "target": target,
         "steps": [[name, numbers(values)] for name, values in steps],
@@ -107,7 +108,7 @@ def curves(
 
 
 def badge(status: str, word: str, sentence: str, facts: Sequence[tuple[str, str]]) -> Block:
-    """What is proved: ``proved``, ``bounded`` or ``open``; one plain sentence; the numbers."""
+    """Return a badge: status (``proved``, ``bounded``, ``open``), a sentence, and the numbers."""
     return {
         "kind": "badge", "status": status, "word": word, "sentence": sentence,
         "facts": [list(fact) for fact in facts],
@@ -115,57 +116,54 @@ def badge(status: str, word: str, sentence: str, facts: Sequence[tuple[str, str]
 
 
 def certificate(values: dict[str, Any], tol: float | None = None) -> Block:
-    """The badge of a training run.
+    """Return the badge of a training run.
 
     Parameters
     ----------
     values : dict
         ``primal``, ``dual``, ``gap``, ``rounding``, ``status`` of a certificate.
     tol : float, optional
-        The gap that was asked for.
+        The tolerance of the run.
 
     Examples
     --------
     >>> c = {"primal": 2.0, "dual": 1.999, "gap": 5e-4, "rounding": 0.0, "status": "exact"}
     >>> certificate(c, 1e-3)["sentence"]
-    'No weights whatsoever have an objective more than 0.05 % below that of this model: proved.'
+    'No weights can have an objective more than 0.05 % below that of this model.'
     """
     status, word, sentence = verdict(values, tol)
     facts = [
         ("objective of this model", f"{values['primal']:.8g}"),
-        ("proved lower bound", f"{values['dual']:.8g}"),
+        ("proven lower bound", f"{values['dual']:.8g}"),
         ("relative gap", f"{values['gap']:.3g}"),
     ]
     if tol is not None:
-        facts.append(("gap asked for", f"{tol:g}"))
+        facts.append(("tolerance", f"{tol:g}"))
     if values["rounding"]:
-        facts.append(("allowed for rounding", f"{values['rounding']:.2g}"))
+        facts.append(("rounding error, included", f"{values['rounding']:.2g}"))
     return badge(status, word, sentence, facts)
 
 
 def verdict(values: dict[str, Any], tol: float | None = None) -> tuple[str, str, str]:
-    """Status, word and plain sentence of a certificate."""
+    """Return the status, the heading and the sentence of a certificate."""
     gap = values["gap"]
     if values["status"] == "none" or not gap < float("inf"):
-        return "open", "Nothing is proved", (
-            "The objective is not convex, or training had no time for a bound: other weights may "
-            "be better, by an amount that nobody knows."
+        return "open", "No certificate", (
+            "The objective is not convex, or there was no time for a bound. Other weights may be "
+            "better, by an unknown amount."
         )  # fmt: skip
     percent = f"{100 * gap:.3g} %"
     if values["status"] == "bound":
         sentence = (
-            f"No weights whatsoever have an objective more than {percent} below the value that is "
-            "proved for this model, which is an upper bound: inference was not exact."
+            f"No weights can have an objective more than {percent} below the upper bound that is "
+            "proven for this model; inference was not exact."
         )
     else:
-        sentence = (
-            f"No weights whatsoever have an objective more than {percent} below that of this "
-            "model: proved."
-        )
+        sentence = f"No weights can have an objective more than {percent} below that of this model."
     reached = tol is None or gap <= tol
-    word = "Proved optimal" if reached else "Not finished"
+    word = "Proven optimal" if reached else "Not converged"
     if not reached:
-        sentence += f" That is more than the {100 * float(tol or 0):.3g} % asked for."
+        sentence += f" The tolerance was {100 * float(tol or 0):.3g} %."
     return (
         "proved" if reached else "bounded",
         f"{word} within {percent}" if reached else word,
@@ -173,16 +171,17 @@ def verdict(values: dict[str, Any], tol: float | None = None) -> tuple[str, str,
     )
 
 
-def course(columns: dict[str, Any], tol: float | None = None) -> list[Block]:
-    """The course of training: primal and dual, and the gap, over passes and seconds."""
-    if not columns or not len(columns["seconds"]):
-        return [text("This model's file holds no course of its training.")]
-    n = len(columns["seconds"])
+def convergence(columns: dict[str, Any], tol: float | None = None) -> list[Block]:
+    """Return curves of the objective, its lower bound and the gap during training."""
+    if not columns or not len(columns["epochs"]):
+        return [text("The model file holds no trace of the training.")]
+    n = len(columns["epochs"])
     keep = [round(i * (n - 1) / (MOST_POINTS - 1)) for i in range(MOST_POINTS)]
     rows = list(range(n)) if n <= MOST_POINTS else keep
     kept = {name: [float(values[i]) for i in rows] for name, values in columns.items()}
-    # Passes first: seconds of a first run are those of the compiler.
-    steps = [("passes", kept["epochs"]), ("seconds", kept["seconds"])]
+    steps = [("epochs", kept["epochs"])]
+    if all(map(math.isfinite, kept["seconds"])):  # model files hold no times
+        steps.append(("seconds", kept["seconds"]))
     values = [("objective (primal)", kept["primal"]), ("lower bound (dual)", kept["dual"])]
     return [
         curves("Objective and its lower bound", steps, values),

@@ -15,7 +15,7 @@ DRAW.curves = (block) => {
     names.map((name) => el("option", {}, name)));
   picture.append(curvesOver(block, 0));
   const keys = block.lines.map(([name], i) => el("span", {}, el("i", { class: "s" + i }), name));
-  if (block.target) keys.push(el("span", {}, el("i", { class: "target" }), "asked for"));
+  if (block.target) keys.push(el("span", {}, el("i", { class: "target" }), "tolerance"));
   return el("figure", {}, el("figcaption", {}, block.caption, names.length > 1 ? el("label", {}, el("small", {}, "over "), choose) : null),
     picture, el("div", { class: "key" }, keys));
 };
@@ -25,7 +25,7 @@ function curvesOver(block, which) {
   const steps = block.steps[which][1], scale = block.logarithmic ? Math.log10 : (v) => v;
   const usable = (v) => v !== null && (!block.logarithmic || v > 0);
   let values = block.lines.flatMap(([, line]) => line.filter(usable)).map(scale);
-  if (!block.logarithmic && values.length > 8) { // the first checks may be far away: they leave the frame
+  if (!block.logarithmic && values.length > 8) { // the first values may be far away: they leave the frame
     const sorted = values.slice().sort((a, b) => a - b), at = (q) => sorted[Math.round(q * (sorted.length - 1))];
     const last = block.lines.map(([, line]) => line[line.length - 1]).filter(usable);
     const room = 3 * Math.max(at(0.85) - at(0.15), 1e-12);
@@ -75,12 +75,12 @@ DRAW.reliability = (block) => {
   out.append(svg("line", { class: "ideal", x1: x(0), x2: x(1), y1: y(0), y2: y(1) }),
     svg("polyline", { class: "line s0", points: block.bins.filter((b) => b[2] >= 20).map(([p, share]) => `${x(p)},${y(share)}`).join(" ") }));
   for (const [p, share, n] of block.bins) {
-    out.append(svg("circle", { class: n < 20 ? "dot few" : "dot", cx: x(p), cy: y(share), r: 4 }, svg("title", {}, `probability ${round(p, 3)}: ${percent(share)} % of ${grouped(n)} right`)));
+    out.append(svg("circle", { class: n < 20 ? "dot few" : "dot", cx: x(p), cy: y(share), r: 4 }, svg("title", {}, `probability ${round(p, 3)}: ${percent(share)} % of ${grouped(n)} correct`)));
   }
   out.append(svg("text", { x: x(0.5), y: side + 2, "text-anchor": "middle" }, "probability"),
-    svg("text", { transform: `translate(11 ${y(0.5)}) rotate(-90)`, "text-anchor": "middle" }, "share that is right"));
+    svg("text", { transform: `translate(11 ${y(0.5)}) rotate(-90)`, "text-anchor": "middle" }, "accuracy"));
   const figure = el("figure", {}, el("figcaption", {}, block.caption, el("small", {}, `expected calibration error ${percent(block.error)} %, of ${grouped(block.n)}`)), out,
-    el("div", { class: "key" }, el("span", {}, "On the dashed line, probabilities say what happens; columns: how many (square root); pale dots stand for fewer than 20.")));
+    el("div", { class: "key" }, el("span", {}, "On the dashed line, probabilities equal accuracies. Columns show counts (square root); pale dots have fewer than 20.")));
   figure.style.maxWidth = "30rem";
   return figure;
 };

@@ -1,5 +1,5 @@
 "use strict";
-// All that a user wrote reaches the page as the text of a node, never as markup.
+// User text enters the page only as text nodes, never as markup.
 
 const REPORT = JSON.parse(document.getElementById("data").textContent);
 const DRAW = {}; // a function for each kind of block: (block) => element

@@ -1,4 +1,4 @@
-// Sentences: filters, order, a list that holds only the rows in sight, and why a tag was chosen.
+// Sentences: filters, order, a list that draws only visible rows, and the reasons for a label.
 
 class Sentences {
   constructor(block) {
@@ -66,7 +66,7 @@ class Sentences {
   }
 }
 
-// Rows are placed one below the other; their heights are guesses until they were in sight.
+// Rows are placed one below the other; their heights are estimated until they are drawn.
 class RowList {
   constructor(draw) {
     this.draw = draw;
@@ -125,7 +125,7 @@ class RowList {
         }
       }
       if (!changed) break;
-      if (above) this.frame.scrollTop = top + above; // what is being read stays where it is
+      if (above) this.frame.scrollTop = top + above; // keep the visible text in place
     }
     [...this.nodes].sort((a, b) => a[1].getAttribute("aria-posinset") - b[1].getAttribute("aria-posinset"))
       .forEach(([, node], r) => { if (this.room.children[r] !== node) this.room.insertBefore(node, this.room.children[r]); });
@@ -144,7 +144,7 @@ DRAW.sentences = (block) => {
     const items = all.chosen(filter);
     list.set(items);
     list.room.querySelectorAll(".empty").forEach((node) => node.remove());
-    if (!items.length) list.room.append(el("p", { class: "empty" }, "No sentence is like that."));
+    if (!items.length) list.room.append(el("p", { class: "empty" }, "No matching sentences."));
     count.textContent = `${grouped(items.length)} of ${grouped(block.lengths.length)} sentences`;
   };
   const select = (name, key, options) => el("label", {}, name, el("select", { "data-filter": key, onchange: (event) => { filter[key] = event.target.value; apply(); } },
@@ -165,9 +165,9 @@ DRAW.sentences = (block) => {
 
 function legend(block) {
   const words = block.spans
-    ? ["above a word: the predicted span and its probability (dashed: wrong)", "below, doubled: the true span where the prediction is wrong"]
-    : ["above a word: the predicted label", "below: the true one where it is another"];
-  words.push(`dotted: below 90 %`, `a click on a word: why (${grouped(block.n_reasons)} tags that are wrong or doubtful have reasons)`);
+    ? ["colored line: predicted span, its type and probability in % (dashed: wrong)", "double line: gold span where the prediction is wrong, listed below the sentence"]
+    : ["small label: the predicted one, in red with the gold label where it is wrong"];
+  words.push("dotted: probability below 90 %", `click a word to see why (${grouped(block.n_reasons)} wrong or uncertain labels have reasons)`);
   return el("p", { class: "legend" }, words.map((text) => el("span", {}, text)));
 }
 
@@ -177,46 +177,50 @@ function sentenceOf(all, token) {
   return low;
 }
 
-// For every token the span that covers it: {type, first, bad, p}.
-function lanes(spans, length, onlyBad) {
-  const out = new Array(length).fill(null);
-  for (const [first, end, type, kind, p] of spans) {
-    if (onlyBad && !kind) continue;
-    for (let t = first; t < end; t += 1) out[t] = { type, first: t === first, long: end > first + 1, bad: kind > 0, p };
-  }
-  return out;
-}
-
+// Sentences are running text: words keep their spacing, and labels are words of their own, so they
+// can neither overlap nor be cut off.
 function sentenceRow(all, i, state, toggle) {
   const { block } = all, base = all.start[i], length = block.lengths[i], facts = all.summaries[i];
-  const own = lanes(all.spans.own[i], length, false), gold = lanes(all.spans.true[i], length, true);
-  const lower = gold.some(Boolean) || (!block.spans && facts.wrong);
+  const inGold = new Uint8Array(length);
+  const missed = all.spans.true[i].filter(([, , , kind]) => kind);
+  for (const [first, end] of missed) inGold.fill(1, first, end);
+  const begins = new Map(all.spans.own[i].map((span) => [span[0], span]));
   const tokens = el("div", { class: "tokens" });
-  for (let t = 0; t < length; t += 1) {
-    const token = base + t, wrong = all.isWrong(token), p = block.probability ? block.probability[token] : 1000;
-    const reason = Boolean(block.reasons[token]), label = block.labels[all.own[token]];
-    const upper = block.spans ? spanLane("own", own[t], block) : labelLane("own", all.own[token], block, true);
-    const under = !lower ? null : block.spans ? spanLane("gold", gold[t], block) : labelLane("gold", block.gold[token], block, wrong);
-    const spoken = `${block.words[block.tokens[token]]}: ${label}${wrong ? ", truly " + block.labels[block.gold[token]] : ""}${block.probability ? `, probability ${p / 1000}` : ""}`;
-    tokens.append(el(reason ? "button" : "span", { type: reason ? "button" : null, class: "token" + (wrong ? " wrong" : "") + (p < 900 ? " unsure" : "") + (reason ? " why" : ""),
-      "data-token": token, title: spoken, "aria-expanded": reason ? String(state.open === token) : null, "aria-label": reason ? spoken : null, onclick: reason ? () => toggle(token) : null },
-      upper, el("span", { class: "word" }, block.words[block.tokens[token]]), under));
+  for (let t = 0; t < length;) {
+    const span = begins.get(t), end = span ? Math.max(span[1], t + 1) : t + 1;
+    const words = [];
+    for (; t < end; t += 1) words.push(tokenNode(all, base + t, inGold[t] > 0, state, toggle), " ");
+    tokens.append(...(span ? [spanNode(span, words.slice(0, -1), block), " "] : words));
   }
   const names = [...facts.kinds].sort().map((kind) => block.kinds[kind]);
   const meta = el("div", { class: "meta" }, all.summaries.length > 1 ? el("span", {}, `sentence ${grouped(i + 1)}`) : null, names.length ? el("b", {}, names.join(", ")) : facts.wrong ? el("b", {}, `${facts.wrong} wrong`) : null,
-    block.probability && facts.least < 1000 ? el("span", {}, `least certain tag ${(facts.least / 10).toFixed(1)} %`) : null);
+    block.probability && facts.least < 1000 ? el("span", {}, `least certain label ${(facts.least / 10).toFixed(1)} %`) : null);
+  const gold = missed.length ? el("div", { class: "gold" }, "gold: ", missed.map(([first, end, type]) => el("span", { class: `c${type % 10}` },
+    el("b", { class: "tag" }, block.spans.types[type]), " ", wordsOf(all, base + first, base + end)))) : null;
   const opened = state.open !== null && state.open >= base && state.open < base + length;
-  return el("div", { class: "sentence", role: "listitem" }, meta, tokens, opened ? reasonOf(all, i, state.open) : null);
+  return el("div", { class: "sentence", role: "listitem" }, meta, tokens, gold, opened ? reasonOf(all, i, state.open) : null);
 }
 
-function spanLane(side, span, block) {
-  if (!span) return el("span", { class: `lane ${side} off` }, "");
-  const words = span.first ? block.spans.types[span.type] + (span.p >= 0 && side === "own" ? " " + (span.p / 10).toFixed(span.p > 995 ? 0 : 1) : "") : "";
-  return el("span", { class: `lane ${side} in c${span.type % 10}${span.first ? (span.long ? " first long" : " first") : ""}${span.bad ? " bad" : ""}` }, words);
+function wordsOf(all, from, to) {
+  const words = [];
+  for (let t = from; t < to; t += 1) words.push(all.block.words[all.block.tokens[t]]);
+  return words.join(" ");
 }
 
-function labelLane(side, label, block, shown) {
-  return el("span", { class: `lane ${side} c${Math.max(label, 0) % 10}${shown && label >= 0 ? "" : " off"}` }, label >= 0 ? block.labels[label] : "");
+function tokenNode(all, token, inGold, state, toggle) {
+  const { block } = all, wrong = all.isWrong(token), p = block.probability ? block.probability[token] : 1000;
+  const word = block.words[block.tokens[token]], reason = Boolean(block.reasons[token]), label = block.labels[all.own[token]];
+  const spoken = `${word}: ${wrong ? "predicted " : ""}${label}${wrong ? ", gold " + block.labels[block.gold[token]] : ""}${block.probability ? `, probability ${p / 1000}` : ""}`;
+  const tags = block.spans ? [] : [el("b", { class: `tag c${all.own[token] % 10}` }, label)];
+  if (!block.spans && wrong) tags.push(el("b", { class: "tag missed" }, "gold " + block.labels[block.gold[token]]));
+  return el(reason ? "button" : "span", { type: reason ? "button" : null, class: "token" + (wrong ? " wrong" : "") + (p < 900 ? " unsure" : "") + (inGold ? " in-gold" : "") + (reason ? " why" : ""),
+    "data-token": token, title: spoken, "aria-expanded": reason ? String(state.open === token) : null, "aria-label": reason ? spoken : null, onclick: reason ? () => toggle(token) : null },
+    el("span", { class: "word" }, word), tags);
+}
+
+function spanNode([, , type, kind, p], words, block) {
+  const sure = p >= 0 ? " " + (p / 10).toFixed(p > 995 ? 0 : 1) : "";
+  return el("span", { class: `span c${type % 10}${kind ? " bad" : ""}` }, words, " ", el("b", { class: "tag" }, block.spans.types[type] + sure));
 }
 
 function reasonOf(all, i, token) {
@@ -227,15 +231,15 @@ function reasonOf(all, i, token) {
   const step = (text, v) => steps.push(v === null ? [text + " (forbidden)", 0] : [text, v]);
   if (t > 0) step(`after ${name(all.own[token - 1])}`, before);
   if (t + 1 < length) step(`before ${name(all.own[token + 1])}`, after);
-  if (rest) steps.push(["all other features", rest]);
+  if (rest) steps.push(["other features", rest]);
   const every = [...pairs(pro), ...pairs(contra), ...steps], most = Math.max(...every.map(([, v]) => Math.abs(v)), 1e-9);
-  const truth = all.isWrong(token) ? `, truly ${name(block.gold[token])}` : "";
+  const heading = all.isWrong(token) ? `predicted ${own}, gold ${name(block.gold[token])}` : `predicted ${own}`;
   const side = (title, items) => el("div", {}, el("h5", {}, title), items.length ? barRows(items, most) : el("p", {}, "nothing"));
-  const parts = [side(`for ${own} rather than ${name(other)}`, pairs(pro)), side(`against it, for ${name(other)}`, pairs(contra)), side("neighbors and the rest", steps)];
+  const parts = [side(`for ${own} rather than ${name(other)}`, pairs(pro)), side(`for ${name(other)} rather than ${own}`, pairs(contra)), side("neighbors and other features", steps)];
   if (likely.length) {
     const odds = [];
     for (let k = 0; k < likely.length; k += 2) odds.push([name(likely[k]), likely[k + 1]]);
-    parts.push(el("div", {}, el("h5", {}, "probable labels of this word"), barRows(odds, 1, (v) => (100 * v).toFixed(1) + " %")));
+    parts.push(el("div", {}, el("h5", {}, "most probable labels of this word"), barRows(odds, 1, (v) => (100 * v).toFixed(1) + " %")));
   }
   if (block.labelings[i]) {
     const rows = block.labelings[i].map(([p, differs]) => {
@@ -243,8 +247,8 @@ function reasonOf(all, i, token) {
       for (let k = 0; k < differs.length; k += 2) words.push(`${block.words[block.tokens[all.start[i] + differs[k]]]}: ${name(differs[k + 1])}`);
       return el("li", {}, `${(100 * p).toFixed(1)} %: `, words.length ? words.join(", ") : "as predicted");
     });
-    parts.push(el("div", {}, el("h5", {}, "best labelings of the sentence, and what differs"), el("ol", {}, rows)));
+    parts.push(el("div", {}, el("h5", {}, "best labelings of the sentence, and their differences"), el("ol", {}, rows)));
   }
-  return el("div", { class: "reason", role: "region", "aria-label": "Reasons" }, el("h4", {}, `“${block.words[block.tokens[token]]}” is ${own}${truth}`),
+  return el("div", { class: "reason", role: "region", "aria-label": "Reasons" }, el("h4", {}, `“${block.words[block.tokens[token]]}”: ${heading}`),
     el("p", {}, `Parts of the score of ${own} minus that of ${name(other)}; a difference of 1 multiplies the odds by 2.7.`), el("div", { class: "two" }, parts));
 }

@@ -44,15 +44,15 @@ LARGEST = 15
 def tagger_sections(
     tagger: SequenceTagger, X: Any, y: Any, tokens: Any = None, live: bool = False
 ) -> list[Block]:
-    """All that is said about a tagger and the sentences that it is tried on."""
+    """Return the sections about a tagger and its predictions on labeled sentences."""
     own = [blocks.section("try", "Try it", [live_block(tagger.chain_)])] if live else []
     text = TaggedText(tagger.chain_, X, y, tokens)
     found = reasons(text)
     return [
+        blocks.section("sentences", "Sentences", [sentences_block(text, found)]),
         blocks.section("scores", "Scores", _scores(text)),
         blocks.section("confusion", "Confusions", _confusions(text)),
         blocks.section("calibration", "Calibration", _calibrations(text)),
-        blocks.section("sentences", "Sentences", [sentences_block(text, found)]),
         *own,
         blocks.section("model", "The model", _model(tagger)),
     ]
@@ -61,7 +61,7 @@ def tagger_sections(
 def _scores(text: TaggedText) -> list[Block]:
     sequence = np.repeat(np.arange(len(text.offsets) - 1), np.diff(text.offsets))
     shares = token_shares(text.is_wrong, text.is_known, sequence, len(text.offsets) - 1)
-    names = ("tokens right", "sentences all right")
+    names = ("token accuracy", "sentence accuracy")
     items = [figure(name, *share) for name, share in zip(names, shares, strict=True)]
     counts = None if text.spans is None else span_counts(text.spans, text.offsets)
     if counts is not None and len(counts[0]):
@@ -87,9 +87,9 @@ def _span_table(text: TaggedText, counts: Ints) -> Block:
         measures = [interval(float(v), d) for v, d in zip(ratios(own), ratios(drawn), strict=True)]
         rows.append([name, *measures, *map(int, own)])
     columns = [("type", "text"), ("precision", "share"), ("recall", "share"), ("F1", "share")]
-    columns += [("true", "count"), ("predicted", "count"), ("right", "count")]
+    columns += [("gold", "count"), ("predicted", "count"), ("correct", "count")]
     return blocks.table(
-        "Spans by type, with 95 % intervals (1,000 bootstrap draws of sentences)", columns, rows
+        "Spans by type, with 95 % intervals (1,000 bootstrap samples of sentences)", columns, rows
     )
 
 
@@ -116,11 +116,11 @@ def _span_confusions(spans: Spans) -> list[Block]:
     shown[-1][-1] = None
     explained = (
         "first and last token and type agree",
-        "the right tokens, another type",
-        "the right type, but it begins or ends elsewhere",
-        "it overlaps a true span, and neither its type nor its ends agree",
-        "a true span that no predicted one overlaps",
-        "a predicted span that overlaps no true one",
+        "the tokens agree, but not the type",
+        "the type agrees, but not the first or the last token",
+        "overlaps a gold span, but neither the type nor the ends agree",
+        "a gold span that no predicted span overlaps",
+        "a predicted span that overlaps no gold span",
     )
     n = max(int(kinds.sum()), 1)
     listed = [
@@ -129,15 +129,15 @@ def _span_confusions(spans: Spans) -> list[Block]:
     ]
     return [
         blocks.heatmap(
-            "Spans: the true type, and the type of the span it was taken for",
-            [names[i] or "(invented)" for i in order],
+            "Spans: gold type and predicted type",
+            [names[i] or "(spurious)" for i in order],
             [names[i] or "(missed)" for i in order],
             shown,
-            axes=("true", "predicted"),
+            axes=("gold", "predicted"),
             share=True,
         ),
         blocks.table(
-            "What happened to the spans",
+            "Kinds of errors",
             [("kind", "text"), ("spans", "count"), ("share", "share"), ("meaning", "prose")],
             listed,
         ),
@@ -146,9 +146,7 @@ def _span_confusions(spans: Spans) -> list[Block]:
 
 def _calibrations(text: TaggedText) -> list[Block]:
     if not text.has_probabilities:
-        return [
-            blocks.text("This loss gives scores, not probabilities: there is nothing to check.")
-        ]
+        return [blocks.text("The model has scores but no probabilities, because of its loss.")]
     known = text.is_known
     bins, error = calibration(text.probability[known], ~text.is_wrong[known])
     out = [blocks.reliability("Tokens", bins, error, int(known.sum()))]
@@ -164,7 +162,7 @@ def _model(tagger: SequenceTagger) -> list[Block]:
     largest = tagger.top_features(n=LARGEST)
     names = [str(c) for c in tagger.classes_]
     counts = {
-        "passes": tagger.n_iter_,
+        "epochs": tagger.n_iter_,
         "labels": model.n_labels,
         "attributes": model.n_attributes,
         "weights": int(w.size),
@@ -172,17 +170,17 @@ def _model(tagger: SequenceTagger) -> list[Block]:
     }
     facts = [["loss", tagger.loss], ["C", f"{tagger.C:g}"], ["solver", tagger.solver_]]
     facts += [[name, f"{count:,}"] for name, count in counts.items()]
-    out = [blocks.table("Sizes", [("of", "text"), ("is", "text")], facts)]
+    out = [blocks.table("Model summary", [("property", "text"), ("value", "text")], facts)]
     groups = [(str(label), items) for label, items in largest.items()]
     out.append(blocks.bars("Largest weights of a label", groups))
     used, weights, note = shown_transitions(tagger)
     shown = [names[c] for c in used]
-    caption = f"Transition weights: from a label, to the next{note}"
+    caption = f"Transition weights, from a label to the next{note}"
     cells = numbers(weights, 3)
     out.append(blocks.heatmap(caption, shown, shown, cells, axes=("from", "to"), signed=True))
     n_forbidden = int(np.sum(~model.edge_allowed))
     if n_forbidden:
-        out.append(blocks.text(f"{n_forbidden:,} transitions are forbidden: crossed out above."))
+        out.append(blocks.text(f"{n_forbidden:,} transitions are forbidden (crossed out above)."))
     return out
 
 
@@ -190,7 +188,7 @@ def _model(tagger: SequenceTagger) -> list[Block]:
 
 
 def sentences_block(text: TaggedText, found: Reasons) -> Block:
-    """All sentences, in flat tables of numbers that point into lists of strings."""
+    """Return all sentences as flat lists of numbers, which index lists of strings."""
     index: dict[str, int] = {}
     tokens = [index.setdefault(word, len(index)) for word in text.words]
     changed = np.flatnonzero(text.own != text.gold)
