@@ -274,7 +274,7 @@ def test_hostile_input_is_refused_with_a_sentence(cls, make):
         fitted.predict_top_k(X, 0)
     with pytest.raises(DataError, match="sample_weight"):
         cls().fit(X, y, sample_weight=[1.0])
-    with pytest.raises(UnsupportedError, match="loss"):
+    with pytest.raises(DataError, match="loss must be"):
         cls("square").fit(X, y)
     with pytest.raises(UnsupportedError, match="these do"):
         cls(solver="sdca").fit(X, y)
@@ -288,7 +288,7 @@ def test_hostile_matchings_are_refused():
             cw.Matcher().fit(X, [y])
     with pytest.raises(DataError, match="columns"):
         cw.Matcher().fit([csr_matrix(np.eye(2))], [[0, 1]])
-    with pytest.raises(UnsupportedError, match="permanent"):
+    with pytest.raises(DataError, match="loss must be hinge"):
         cw.Matcher("log").fit(X, [[-1] * p])
     with pytest.raises(DataError, match="partial=True"):
         cw.Matcher(partial=False).fit(X, [[-1] * p])
