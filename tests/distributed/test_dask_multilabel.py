@@ -35,7 +35,7 @@ def test_the_optimum_is_that_of_one_machine(client, parameters):
     parameters = {"C": 0.5, "tol": TOL, "solver": "lbfgs", **parameters}
     arrays = [dask.array.from_array(part, chunks=(25, -1)) for part in (X, Y)]
     found = DaskMultiLabelClassifier(client=client, **parameters).fit(*arrays)
-    local = cw.MultiLabelClassifier(**parameters).fit(X, Y)
+    local = cw.MultiLabelClassifier(penalize_intercept=True, **parameters).fit(X, Y)
     agree(found, local)
     assert np.array_equal(found.predict(arrays[0]).compute(), found.to_local().predict(X))
     assert np.allclose(found.predict_proba(arrays[0]).compute(), local.predict_proba(X), atol=1e-3)
@@ -49,7 +49,8 @@ def test_names_of_labels_are_merged_and_columns_that_a_partition_lacks_are_left_
     cuts = [(0, 20), (20, 20), (20, 60)]
     parts = [[delayed(part[a:b]) for a, b in cuts] for part in (csr_matrix(X), names)]
     found = DaskMultiLabelClassifier(client=client, C=1.0, tol=TOL, label_graph="tree").fit(*parts)
-    local = cw.MultiLabelClassifier(C=1.0, tol=TOL, label_graph="tree").fit(X, names)
+    options = {"C": 1.0, "tol": TOL, "label_graph": "tree", "penalize_intercept": True}
+    local = cw.MultiLabelClassifier(**options).fit(X, names)
     assert found.label_names_ == local.label_names_ == ["a", "b", "c"]
     assert found.label_graph_ == local.label_graph_
     agree(found, local)

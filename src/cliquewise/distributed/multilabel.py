@@ -108,7 +108,15 @@ class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
         problem = ClusterProblem(cluster, made, places, along, like)
         fit = self._train_on(problem, choice.start)
         self._set_fitted(labels, model, fit.weights, False, choice)
+        self.intercept_is_penalized_ = bool(self.intercept)
         return self
+
+    @property
+    def _has_free_intercept(self) -> bool:
+        """Training on a cluster penalizes intercepts."""
+        if self.penalize_intercept is False:
+            raise UnsupportedError("penalize_intercept=False is not supported on a cluster")
+        return False
 
     def _over_rows(self, name: str, X: Any, kind: Any, arguments: Any, options: Any) -> Any:
         empty: Any = [] if kind is None else np.zeros((0, self.n_labels_), dtype=kind)

@@ -74,6 +74,12 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  #
         second expresses the same with fewer weights. With ``loss="hinge"`` and ``solver="gdmm"``
         it allows hundreds of labels that all interact, in memory and time that do not grow with
         the number of pairs.
+    penalize_intercept : bool or "auto", default="auto"
+        Whether intercepts are part of the penalty. ``auto`` leaves them out, as scikit-learn does,
+        where training is exact by ``newton`` or ``lbfgs`` (not with ``l1_ratio``, with relaxed
+        training, or on a cluster); ``intercept_is_penalized_`` tells. The certificate is that of
+        the objective without these terms. A label that is always on, or always off, in training
+        has no finite optimum without a penalty: its intercept is always penalized.
     calibrate : bool, default=False
         Fit a factor and an offset of all scores to held-out rows (``calibration_``) where C or
         the label graph is selected. Predictions use the calibrated scores; ``certificate_`` is
@@ -98,6 +104,8 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  #
         Factor and offset of all scores, and factor of the tables; (1, 0, 1) without calibration.
     threshold_ : float
         A label is predicted if its probability is above it.
+    intercept_is_penalized_ : bool
+        Whether the penalty of the objective includes intercepts.
     label_names_ : list of str or None
         Names of the labels, if ``y`` has names.
     coef_ : ndarray (n_labels, n_features)
@@ -140,10 +148,22 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  #
         selection = self._select(labels, rows)
         model, problem = self._problem(rows, selection)
         start = None if selection.start is None else Start(selection.start)
+        penalized = not isinstance(problem, LabelGraphProblem) or problem.penalize_intercept
+        if self.penalize_intercept is False and self.intercept and penalized:
+            raise UnsupportedError(
+                "penalize_intercept=False needs exact training by newton or lbfgs without an L1 "
+                'part: loss "log" or "softmax_margin", few pairs of labels, l1_ratio=0'
+            )
         fit = self._train(problem, warm=start)
+        self.intercept_is_penalized_ = bool(self.intercept and penalized)
         relaxed = problem.kind in get(self.solver_, problem.kind).capabilities.relaxed_on
         self._set_fitted(labels, model, fit.weights, relaxed, selection)
         return self
+
+    @property
+    def _has_free_intercept(self) -> bool:
+        """Whether intercepts are left out of the penalty where the solver allows it."""
+        return self.intercept and self.penalize_intercept in (False, "auto") and self.l1_ratio == 0
 
     def _encode(self, X: Any, y: Any, sample_weight: Any) -> tuple[LabelSets, Rows]:
         """Check and encode the training data."""
@@ -189,7 +209,7 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  #
             kind = LabelGraphProblem if len(pairs) else LabelsProblem
             return kind(
                 rows.X[at], rows.Y[at][:, labels], pairs, C, loss, self.gamma, self.intercept,
-                self.pairs, rows.weights[at], threads(self.n_jobs),
+                self.pairs, rows.weights[at], threads(self.n_jobs), not self._has_free_intercept,
             )  # fmt: skip
 
         return make
@@ -223,7 +243,7 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  #
         for kind in (LabelGraphProblem,) if len(pairs) else (LabelsProblem, LabelGraphProblem):
             problem = kind(
                 rows.X, rows.Y, pairs, C, self.loss, self.gamma, self.intercept, self.pairs,
-                rows.weights, threads(self.n_jobs),
+                rows.weights, threads(self.n_jobs), not self._has_free_intercept,
             )  # fmt: skip
             if accepts(problem.elastic(self.l1_ratio), self.solver):
                 return problem
@@ -464,6 +484,7 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  #
             "calibration": list(self.calibration_),
             "threshold": self.threshold_,
             "choice": self.selection_.description,
+            "penalizes_intercept": self.intercept_is_penalized_,
         }
         return arrays, {**header, "state": state}
 
@@ -479,6 +500,7 @@ class MultiLabelClassifier(ClassifierMixin, MultiLabelParameters, Estimator):  #
         if (model.pair_list[:, 0] == model.pair_list[:, 1]).any() or model.n_edge_features:
             raise DataError("its pairs of labels do not fit the model")
         self._set_predictor(labels, trained, _restored_selection(state, self.C, model.pair_list))
+        self.intercept_is_penalized_ = bool(state.get("penalizes_intercept", model.intercept))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -554,6 +554,10 @@ class MultiLabelParameters(GraphParameters):
     pairs: str = parameter(
         "table", one_of("table", "co-occurrence"), "model", "Score pairs of labels in this form."
     )
+    penalize_intercept: bool | str = parameter(
+        "auto", FLAG | one_of("auto"), "objective",
+        "Include intercepts in the penalty; auto does only where a solver needs it.",
+    )  # fmt: skip
     calibrate: bool = parameter(
         False, FLAG, "run", "Fit a factor and an offset of the scores to held-out rows."
     )

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack, issparse
 from scipy.special import expit
 
-from cliquewise.errors import DataError
+from cliquewise.certificate import Certificate
+from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.models.label_sets import multilabel_data, multilabel_model
 from cliquewise.oracles.label_rows import LabelRows
 from cliquewise.problems.base import Problem, check_weights
-from cliquewise.problems.rounding import EXP, SUM
+from cliquewise.problems.free_intercepts import Side, constant_losses, table_changes
+from cliquewise.problems.rounding import EXP, SUM, UNIT
 from cliquewise.ragged import Floats, Ints
 
 
@@ -98,6 +100,8 @@ class LabelGraphProblem(Problem):
         Of the rows' losses.
     n_jobs : int, default=1
         Threads.
+    penalize_intercept : bool, default=True
+        Whether intercepts are part of the penalty; see :mod:`~cliquewise.problems.free_intercepts`.
 
     Examples
     --------
@@ -123,6 +127,7 @@ class LabelGraphProblem(Problem):
         pairwise: str = "table",
         weights: Floats | None = None,
         n_jobs: int = 1,
+        penalize_intercept: bool = True,
     ):
         super().__init__(C, loss, n_jobs)
         if not (np.isfinite(gamma) and gamma > 0):
@@ -133,6 +138,13 @@ class LabelGraphProblem(Problem):
         self.inference = LabelRows(self.Y.shape[1], np.asarray(pairs, dtype=np.int64))
         self.pairs: Ints = self.inference.pairs
         self.weights = check_weights(weights, len(self.Y))
+        self.penalize_intercept = bool(penalize_intercept or not intercept)
+
+    def elastic(self, l1_ratio: float) -> Self:
+        """Make a share of the penalty the L1 norm; needs penalized intercepts."""
+        if l1_ratio > 0 and not self.penalize_intercept:
+            raise UnsupportedError("an L1 penalty (l1_ratio > 0) needs penalize_intercept=True")
+        return super().elastic(l1_ratio)
 
     # ---- sizes
 
@@ -206,6 +218,99 @@ class LabelGraphProblem(Problem):
         loss = c @ (self.gamma * log_z - (on * Y).sum(axis=1))
         return float(loss), self.features.adjoint(c[:, None] * (chances - Y), first), pairs
 
+    # ---- intercepts without a penalty
+
+    @cached_property
+    def ridge(self) -> Floats:
+        """1 for each of the weights (features, labels) that is penalized, and 0 for the others."""
+        out = np.ones((self.features.shape[1], self.n_labels))
+        if not self.penalize_intercept:
+            # A label that is always on, or always off, has no finite optimum without a penalty.
+            out[-1, (self._side(True).weight > 0) & (self._side(False).weight > 0)] = 0.0
+        return out
+
+    @cached_property
+    def _penalized(self) -> Floats:
+        """:attr:`ridge` in the form of the weight vector."""
+        return np.abs(self.pack(self.ridge, np.ones((len(self.pairs), 4))))
+
+    @cached_property
+    def _sides(self) -> dict[bool, Side]:
+        return {}
+
+    def _side(self, on: bool) -> Side:
+        """Return means over the rows where each label is on, or off."""
+        if on not in self._sides:
+            of_rows = self.weights[:, None] * (self.Y if on else 1.0 - self.Y)
+            weight = of_rows.sum(axis=0)
+            total = np.maximum(weight, 1e-300)
+            means = self.features.adjoint(of_rows) / total
+            sizes = np.asarray(abs(self.features.matrix).T @ of_rows) / total
+            changes = table_changes(self.Y, self.pairs, of_rows, weight)
+            self._sides[on] = Side(weight, means, sizes, changes)
+        return self._sides[on]
+
+    @cached_property
+    def _constant_losses(self) -> Floats:
+        """By label, an upper bound of the weighted sum of the losses at the optimum."""
+        cost = 1.0 if self.loss == "softmax_margin" else 0.0
+        on, off = self._side(True).weight, self._side(False).weight
+        each = constant_losses(on, off, self.gamma, cost)
+        return each if len(self.pairs) == 0 else np.full(self.n_labels, each.sum())
+
+    def penalized(self, w: Floats, total_loss: float) -> float:
+        """Return the objective from the weights and the weighted sum of the losses."""
+        if self.penalize_intercept:
+            return super().penalized(w, total_loss)
+        return super().penalized(w * self._penalized, total_loss)
+
+    def primal_and_gradient(self, w: Floats) -> tuple[float, Floats]:
+        """Return the objective and its gradient."""
+        if self.penalize_intercept:
+            return super().primal_and_gradient(w)
+        loss, slope = self.losses_and_gradient(w)
+        gradient = self.penalty.ridge * self._penalized * w + slope / max(self.n_examples, 1)
+        return self.penalized(w, loss), gradient
+
+    def certified(self, w: Floats, value: float, gradient: Floats) -> Certificate:
+        """Return the certificate of an objective and its gradient at ``w``."""
+        if self.penalize_intercept or not self.has_penalty:
+            return super().certified(w, value, gradient)
+        V, tables = self.unpack(w)
+        size = 2 * V.size
+        is_free = self.ridge[-1] == 0
+        h = gradient[:size].reshape(self.n_labels, -1, 2)[:, -1, 1] * is_free
+        on, off, up = self._side(True), self._side(False), h > 0
+        weight = np.where(is_free, np.where(up, on.weight, off.weight), np.inf)
+        features, sizes = np.where(up, on.features, off.features), np.where(up, on.sizes, off.sizes)
+        left, right = self.pairs.T
+        changes = np.stack([
+            np.where(up[side][:, None], on.tables[:, :, k], off.tables[:, :, k])
+            for k, side in enumerate((left, right))
+        ], axis=2)  # fmt: skip
+        mean = (features * V).sum(axis=0)
+        np.add.at(mean, left, (changes[:, :, 0] * tables).sum(axis=1))
+        np.add.at(mean, right, (changes[:, :, 1] * tables).sum(axis=1))
+        limit = self._constant_losses / weight
+        linear = value - float(np.abs(h) @ limit) - float(h @ mean)
+        of_tables = changes[:, :, 0] * h[left, None] + changes[:, :, 1] * h[right, None]
+        slope = (gradient - self.pack(features * h, of_tables)) * self._penalized
+        # Rounding errors of h, and of the means, in all places where they occur.
+        reach = (sizes * np.abs(V)).sum(axis=0) + limit
+        np.add.at(reach, left, np.abs(tables).sum(axis=1))
+        np.add.at(reach, right, np.abs(tables).sum(axis=1))
+        error = self.weight_error_scale[:size].reshape(self.n_labels, -1, 2)[:, -1, 1]
+        relative = (SUM + self.n_examples + self.features.shape[1]) / self.lam
+        each = (error + relative * np.abs(h)) * is_free
+        everywhere = np.abs(self.pack(sizes * each, np.ones((len(self.pairs), 4)) * (
+            each[left] + each[right])[:, None]))  # fmt: skip
+        wrong = UNIT * self.lam * float(each @ reach)
+        bound = self.bound(
+            linear, slope / self.lam, self.rounding_error(w) + wrong,
+            self.weight_error_scale + everywhere,
+        )  # fmt: skip
+        return Certificate(value, bound.value, "exact", bound.rounding)
+
     # ---- rounding
 
     @cached_property
@@ -248,6 +353,8 @@ class LabelGraphProblem(Problem):
         yield "labels", self.Y[:n]
         yield "weights", self.weights[:n]
         yield "model", np.array([*self.X.shape[1:], self.n_labels, self.intercept])
+        if not self.penalize_intercept:
+            yield "model", np.array([0])
         yield "model", self.pairs
         yield "model", np.frombuffer(self.pairwise.encode(), dtype=np.uint8)
 

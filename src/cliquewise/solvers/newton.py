@@ -92,8 +92,9 @@ class Newton(Solver[LabelsProblem, Labels]):
     def _at(self, problem: LabelsProblem, V: Floats) -> Labels:
         on = problem.features.scores(V)
         slope = problem.slopes(on, slice(None))[0]
-        gradient = problem.C * problem.features.adjoint(slope) + 0.5 * V
-        values = problem.C * problem.losses(on, slice(None)) + 0.25 * np.square(V).sum(axis=0)
+        ridge = 0.5 * problem.ridge * V
+        gradient = problem.C * problem.features.adjoint(slope) + ridge
+        values = problem.C * problem.losses(on, slice(None)) + 0.5 * (ridge * V).sum(axis=0)
         return Labels(V, on, values, gradient)
 
     def step(self, problem: LabelsProblem, state: Labels, rng: np.random.Generator) -> Info:
@@ -144,13 +145,14 @@ class Newton(Solver[LabelsProblem, Labels]):
 
 def _improve(problem: LabelsProblem, state: Labels, labels: Ints) -> float:
     """Make one step of the labels of a block; return the number of passes."""
-    features, C = problem.features, problem.C
+    features, C, ridge = problem.features, problem.C, problem.ridge[:, labels]
     V, on, gradient = state.V[:, labels], state.on[:, labels], state.gradient[:, labels]
     curvature = C * problem.slopes(on, labels)[1]
-    d, moved, passes = _direction(features, curvature, gradient)
+    d, moved, passes = _direction(features, curvature, gradient, 0.5 * ridge)
     slope = (gradient * d).sum(axis=0)
     before, t = state.values[labels], np.ones(len(labels))
-    norm, along, own = (V * V).sum(axis=0), (V * d).sum(axis=0), (d * d).sum(axis=0)
+    norm, own = (ridge * V * V).sum(axis=0), (ridge * d * d).sum(axis=0)
+    along = (ridge * V * d).sum(axis=0)
     for _ in range(MAX_HALVINGS):
         penalty = 0.25 * (norm + 2.0 * t * along + t * t * own)
         after = C * problem.losses(on + t * moved, labels) + penalty
@@ -163,15 +165,15 @@ def _improve(problem: LabelsProblem, state: Labels, labels: Ints) -> float:
     V += t * d
     state.V[:, labels], state.on[:, labels], state.values[labels] = V, on, after
     slopes = problem.slopes(on, labels)[0]
-    state.gradient[:, labels] = C * features.adjoint(slopes) + 0.5 * V
+    state.gradient[:, labels] = C * features.adjoint(slopes) + 0.5 * ridge * V
     return passes + 1.0
 
 
 def _direction(
-    features: Features, curvature: Floats, gradient: Floats
+    features: Features, curvature: Floats, gradient: Floats, ridge: Floats
 ) -> tuple[Floats, Floats, float]:
-    """Return about ``-(X' diag(curvature) X + I/2)^-1 gradient``, X times it, and the passes."""
-    scale = features.adjoint(curvature, squared=True) + 0.5
+    """Return about ``-(X' diag(curvature) X + ridge)^-1 gradient``, X times it, and the passes."""
+    scale = np.maximum(features.adjoint(curvature, squared=True) + ridge, 1e-300)
     d, moved = np.zeros_like(gradient), np.zeros_like(curvature)
     own, along = d.copy(), moved.copy()  # of the labels that are still active
     r = -gradient
@@ -181,7 +183,7 @@ def _direction(
     stop, passes, at = size * np.clip(size, FINE, ROUGH), 0.5, np.arange(len(size))
     for _ in range(MAX_STEPS):
         Xp = features.scores(p)
-        Hp = features.adjoint(curvature * Xp) + 0.5 * p
+        Hp = features.adjoint(curvature * Xp) + ridge * p
         length = rz / np.maximum((p * Hp).sum(axis=0), 1e-300)
         own += length * p
         Xp *= length
@@ -193,7 +195,7 @@ def _direction(
             break
         if np.count_nonzero(on) <= COMPACT * len(at):  # converged labels leave the products
             d[:, at], moved[:, at] = own, along
-            at, rz, curvature = at[on], rz[on], curvature[:, on]
+            at, rz, curvature, ridge = at[on], rz[on], curvature[:, on], ridge[:, on]
             own, along, r, p, scale = own[:, on], along[:, on], r[:, on], p[:, on], scale[:, on]
         z = r / scale
         new = (r * z).sum(axis=0)
