@@ -29,7 +29,7 @@ from cliquewise.oracles.base import QUESTIONS
 from cliquewise.oracles.planner import find_method, method_names, why_not
 
 #: Drawn graphs per oracle are this many times the hypothesis profile's own number:
-#: 360 under ``ci``, always the same; the campaign draws new ones.
+#: 360 under ``ci``, always the same; the fuzzer draws new ones.
 EXAMPLES_FACTOR = 6
 
 #: Oracles that cost milliseconds per call, with the share of the examples that they get.

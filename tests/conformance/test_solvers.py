@@ -33,7 +33,7 @@ from cliquewise.solvers.warm_start import begin
 HONEST = 1e-9
 #: Most passes of a run to the precision that a solver promises.
 LIMIT = 3000
-#: Drawn problems per solver and test, always the same; the campaign draws new ones. Graphs,
+#: Drawn problems per solver and test, always the same; the fuzzer draws new ones. Graphs,
 #: matchings and networks are slow to solve, and label sets to list.
 DRAWN = {"chain": 14, "graph": 6, "label_sets": 10, "label_graph": 5,
          "labels": 5, "candidates": 8, "matching": 5,

@@ -129,7 +129,7 @@ def test_an_interrupt_while_another_solver_takes_over_leaves_the_first_one(
 
 @pytest.mark.parametrize("what", ["kill_and_resume", "disk_full"])
 def test_runs_that_are_killed_or_cannot_write_end_as_if_nothing_had_happened(what: str) -> None:
-    from campaign import interrupts
+    from fuzz import interrupts
 
     for seed in range(4):
         assert getattr(interrupts, what)(np.random.default_rng(seed)) is None

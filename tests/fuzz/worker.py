@@ -53,10 +53,6 @@ class Worker:
         """Check a case."""
         return self._ask("check", part, case, seconds).report
 
-    def script(self, part: str, case: Any) -> str:
-        """A case as a program."""
-        return str(self._ask("script", part, case, LIMIT).case)
-
     def close(self) -> None:
         """End the child."""
         if self.process is not None:
@@ -133,9 +129,7 @@ def _answer(task: str, part: str, content: Any) -> Answer:
             case = module.draw(np.random.default_rng(content))
         if task == "draw":
             return Answer(case, Report(0))
-        if task == "script":
-            return Answer(module.script(case), Report(0))
-    except Exception as error:  # a defect of the campaign, which must not pass for silence
+    except Exception as error:  # a defect of the fuzzer, which must not pass for silence
         return Answer(case, Report(0, unexpected(error)))
     report = examined(module, case)
     return Answer(case if report.trouble else None, report)
@@ -157,6 +151,6 @@ def unexpected(error: BaseException) -> Trouble:
     kind = type(error).__name__
     text = "".join(traceback.format_exception(error)[-4:])
     if not ours:
-        return Trouble(f"the campaign itself failed with {kind}: {error}", text)
+        return Trouble(f"the fuzzer itself failed with {kind}: {error}", text)
     path = ours[-1].filename.rsplit(f"{os.sep}cliquewise{os.sep}", 1)[1]
     return Trouble(f"{kind} out of {path}, {ours[-1].name}", text)

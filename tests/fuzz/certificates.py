@@ -20,13 +20,11 @@ from cliquewise.estimators import _base
 from cliquewise.solvers import get, registered
 from cliquewise.solvers.run import run
 
+from .drawing import Kind, Problem, Rng, chance, pick
 from .findings import Report, Trouble
 from .kinds import KINDS
-from .modes import draw_mode, final, train
 from .objective import Objective
 from .outputs import OwnProblem
-from .plain import Kind, Problem, Rng, chance, pick
-from .scripts import certificate_script
 
 #: What an ordinary problem has at most (and its inverse at least): it must not be refused.
 ORDINARY_C, ORDINARY_FEATURE = 1e4, 5e3
@@ -76,8 +74,6 @@ def _draw_run(rng: Rng, problem: Problem, solver: str, kind: Kind) -> dict[str, 
     if solver != "auto" and how < 0.25:
         drawn["before"] = _changed(rng, problem)
         drawn["mode"] = pick(rng, "warm", "resume")
-    elif kind.name == "chain" and how < 0.55:
-        drawn |= draw_mode(rng)
     return drawn
 
 
@@ -215,15 +211,8 @@ def fitted(kind: Kind, problem: Problem, drawn: dict[str, Any]) -> tuple[Any, An
             raise UnsupportedError(str(solver.refuses(own)))
         return own, run(own, solver, **_limits(drawn))
     with recorded() as made:
-        model = estimator(kind, problem, drawn)
-        if kind.name == "chain":
-            model = train(model, given, drawn, problem["params"]["C"])
-        else:
-            model.fit(**given)
-    library, fit = made[-1]
-    if drawn.get("mode") in ("prune", "rounded"):
-        fit = final(model, fit, KINDS["chain"].places(problem))
-    return library, fit
+        estimator(kind, problem, drawn).fit(**given)
+    return made[-1]
 
 
 def attempt(kind: Kind, problem: Problem, drawn: dict[str, Any]) -> tuple[Any, Any]:
@@ -306,14 +295,17 @@ def _judge(
     if np.isnan(proof.primal):
         return None if not is_ordinary(problem) else Trouble("the primal is NaN", said)
     if _is_exact(library, fit):
-        return _judge_exact(objective, fit, kind, problem, said)
+        weights = kind.weights(problem, fit.weights)
+        return judge_exact(objective, proof, fit.trace, weights, is_ordinary(problem))
     return _judge_relaxed(objective, library, fit, problem, said)
 
 
-def _judge_exact(
-    objective: Objective, fit: Any, kind: Kind, problem: Problem, said: str
+def judge_exact(
+    objective: Objective, proof: Any, trace: Any, weights: np.ndarray, ordinary: bool
 ) -> Trouble | None:
-    proof, own = fit.certificate, objective.value(kind.weights(problem, fit.weights))
+    """Compare a certificate with the objective at the weights, and with the best weights known."""
+    said = f"primal {proof.primal!r}, dual {proof.dual!r}, status {proof.status}"
+    own = objective.try_weights(weights)
     if not np.isfinite(own.value) or (own.value > np.finfo(float).max and proof.primal == np.inf):
         return None
     slack = 1e-9 * abs(own.value) + 1e4 * own.error  # 1e4: of doubles, not of long doubles
@@ -323,10 +315,9 @@ def _judge_exact(
     elif abs(proof.primal - own.value) > slack:
         return Trouble("the primal is not the objective", f"{said}; it is {own.value!r}")
     if proof.status == "none":
-        ordinary = objective.is_convex and is_ordinary(problem)
-        return Trouble("nothing is proved", said) if ordinary else None
+        return Trouble("nothing is proved", said) if ordinary and objective.is_convex else None
     best = objective.best
-    dual = max(proof.dual, max((row["dual"] for row in fit.trace), default=-np.inf))
+    dual = max(proof.dual, max((row["dual"] for row in trace), default=-np.inf))
     if dual > best.value + best.error:
         return Trouble(
             "the dual is above the optimum", f"{said}; some weights reach {best.value!r}"
@@ -355,8 +346,3 @@ def _judge_relaxed(
     if proof.primal < low - 1e-6 * (1 + abs(low)) - 1e-10 * scale:
         return Trouble("the primal is below the objective", f"{said}; it is above {low!r}")
     return None
-
-
-def script(case: dict[str, Any]) -> str:
-    """The last run of a case, as a program."""
-    return certificate_script(case)

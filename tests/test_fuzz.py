@@ -1,23 +1,23 @@
-"""The campaign finds what is planted: a false dual, a wrong marginal, a foreign error, a crash."""
+"""The fuzzer finds planted faults: a false dual, a wrong marginal, a foreign error, a crash."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from campaign import PARTS, certificates, files, inference
-from campaign.__main__ import Result, main, run_part, table
-from campaign.findings import Finding, Trouble, shrink
-from campaign.modes import MODES
-from campaign.worker import Worker, examined
+from fuzz import PARTS, certificates, files, inference, operations, rows
+from fuzz.__main__ import Result, main, run_part, table
+from fuzz.faults import FAULTS, SOURCE, Fault
+from fuzz.findings import Finding, Trouble, shrink
+from fuzz.worker import Worker, examined
+from scipy.sparse import csr_array
 
 from cliquewise.certificate import Certificate
 from cliquewise.oracles.junction_tree import JunctionTree
@@ -64,21 +64,10 @@ def shrunk(module: Any, case: Any) -> Any:
     return shrink(case, fails, 20.0)
 
 
-def runs(program: str, folder: Any) -> str:
-    """What a printed program says."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 # ---- what is planted is found
 
 
-def test_a_false_dual_is_found_and_its_problem_made_small(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+def test_false_dual_is_found_and_its_problem_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert examined(certificates, CANDIDATES).trouble is None
     certify = Subgradient.certify
 
@@ -91,14 +80,13 @@ def test_a_false_dual_is_found_and_its_problem_made_small(
     assert found.what == "subgradient on candidates hinge: the dual is above the optimum"
     small = shrunk(certificates, CANDIDATES)
     assert len(small["problem"]["examples"]) == 1
-    assert "Certificate(primal=" in runs(certificates.script(small), tmp_path)
     monkeypatch.setattr(
         Subgradient, "certify", lambda *a: replace(certify(*a), primal=1.01 * certify(*a).primal)
     )
     assert "the primal is not the objective" in trouble_of(certificates, CANDIDATES).what
 
 
-def test_options_are_drawn_that_a_solver_takes_together() -> None:
+def test_random_options_are_accepted_together_by_the_solver() -> None:
     kind = certificates.KINDS["candidates"]
     for seed in range(300):
         rng = np.random.default_rng(seed)
@@ -106,9 +94,7 @@ def test_options_are_drawn_that_a_solver_takes_together() -> None:
         certificates._solver_of(kind, drawn)
 
 
-def test_a_wrong_marginal_is_found_and_its_graph_made_small(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+def test_wrong_marginal_is_found_and_its_graph_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert examined(inference, GRAPH).trouble is None
     marginals = JunctionTree.marginals
 
@@ -123,11 +109,10 @@ def test_a_wrong_marginal_is_found_and_its_graph_made_small(
     assert found.what == "marginals by junction-tree: wrong marginals though exact"
     small = shrunk(inference, GRAPH)
     assert len(small["asks"]) == 1 and len(small["factors"]) == 1
-    assert "MarginalResult" in runs(inference.script(small), tmp_path)
 
 
-def test_a_foreign_error_of_a_reader_is_found_and_its_text_made_small(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+def test_unexpected_error_of_a_reader_is_found_and_its_text_made_small(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read, text = files.READERS["libsvm"]
 
@@ -142,11 +127,9 @@ def test_a_foreign_error_of_a_reader_is_found_and_its_text_made_small(
     assert "KeyError" in trouble_of(files, case).what
     small = shrunk(files, case)
     assert small == {"reader": "libsvm", "text": "7:"}
-    with pytest.raises(AssertionError, match="is not index:value"):
-        runs(files.script(small), tmp_path)
 
 
-def test_crashes_and_endless_loops_end_the_worker_and_not_the_campaign(
+def test_crashes_and_endless_loops_end_the_worker_but_not_the_fuzzer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fatal(path: Any) -> Any:
@@ -166,78 +149,116 @@ def test_crashes_and_endless_loops_end_the_worker_and_not_the_campaign(
         ):
             found = worker.check("files", {"reader": "uai", "text": text}, seconds).trouble
             assert found is not None and found.what == what
-        assert worker.check("files", {"reader": "uai_pr", "text": "PR\n1\n"}).trouble is None
+        assert worker.check("files", {"reader": "uai_pr", "text": "PR\n1\n"}, 120.0).trouble is None
     finally:
         worker.close()
 
 
-def test_the_command_prints_seed_findings_and_table_and_exits_with_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_command_prints_findings_and_table_and_replays_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(files, "draw", lambda rng: {"reader": "uai_pr", "text": "PR\n-1.5\n"})
     read = files.READERS["uai_pr"]
     assert main(["--minutes", "0.01", "--only", "files", "--seed", "5"]) == 0
-    assert "campaign with --seed 5" in capsys.readouterr().out
+    assert "fuzz with --seed 5" in capsys.readouterr().out
 
     def careless(path: Any) -> Any:
         raise KeyError(path.name)
 
     monkeypatch.setitem(files.READERS, "uai_pr", (careless, read[1]))
     assert main(["--minutes", "0.01", "--only", "files"]) == 1
-    said = capsys.readouterr().out
-    assert "# files, case 0: uai_pr: the campaign itself failed with KeyError" in said
-    assert "import read_uai_pr as read" in said and "cases" in said
+    printed = capsys.readouterr().out
+    assert "# files, case 0: uai_pr: the fuzzer itself failed with KeyError" in printed
+    (tmp_path / "found").write_text(printed)
+    assert main(["--replay", str(tmp_path / "found")]) == 1
+    monkeypatch.setitem(files.READERS, "uai_pr", read)
+    line = '{"part": "files", "case": {"reader": "uai_pr", "text": "PR\\n-1.5\\n"}}'
+    (tmp_path / "found").write_text(line)
+    assert main(["--replay", str(tmp_path / "found")]) == 0
+
+
+def test_fuzzer_stops_at_the_first_finding_if_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "draw", lambda rng: {"reader": "none", "text": ""})
+    result = run_part("files", 1, 60.0, until_finding=True)
+    assert result.cases == 1 and len(result.seen) == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_piece_that_a_fault_replaces_occurs_once(fault: Fault) -> None:
+    assert (SOURCE / fault.file).read_text("utf-8").count(fault.old) == 1
+    assert fault.part in PARTS and fault.old != fault.new
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_operations_on_a_tagger_keep_what_must_be_true(seed: int) -> None:
+    case = operations.draw(np.random.default_rng(seed))
+    assert examined(operations, case).trouble is None
+
+
+def test_operations_find_a_warm_start_that_writes_to_its_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from cliquewise.estimators.tagger import incremental
+
+    case = {
+        "form": "dicts",
+        "params": {"intercept": False, "boundary_weights": False, "tol": 1e-6, "random_state": 0},
+        "operations": [{"do": "fit", "examples": [
+            {"tokens": [{"x": [["f", 0.0], ["g", 1.0]], "y": "a"}, {"x": [["g", 1.0]], "y": "b"}]},
+            {"tokens": [{"x": [["f", 1.0]], "y": "b"}]},
+        ]}, {"do": "warm fit"}],
+    }  # fmt: skip
+    assert examined(operations, case).trouble is None
+    monkeypatch.setattr(incremental, "csr_array", lambda *a, copy, **k: csr_array(*a, **k))
+    assert examined(operations, case).trouble is not None
+
+
+def test_rows_find_a_marginal_that_is_slightly_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = rows.draw(np.random.default_rng(0))
+    assert examined(rows, case).trouble is None
+    marginals = rows.LabelRows.marginals
+
+    def wrong(self: Any, *given: Any) -> Any:
+        log_z, found, sums = marginals(self, *given)
+        return log_z, found + 1e-6, sums
+
+    monkeypatch.setattr(rows.LabelRows, "marginals", wrong)
+    assert trouble_of(rows, case).what == "wrong marginals"
 
 
 # ---- its parts
 
 
-def test_the_same_seed_draws_the_same_cases() -> None:
-    for module in (certificates, inference, files):
+def test_same_seed_draws_the_same_cases() -> None:
+    for module in (operations, certificates, inference, rows, files):
         one, two, other = (module.draw(np.random.default_rng(seed)) for seed in (1, 1, 2))
         assert repr(one) == repr(two) != repr(other)
 
 
-def test_the_references_agree_with_the_library_where_nothing_is_planted() -> None:
-    # Kinds whose kernels are few; the campaign itself tries the others.
+def test_references_agree_with_the_library() -> None:
+    # Kinds whose kernels are few; the fuzzer itself tries the others.
     for kind in ("candidates", "matching", "examples"):
         case = {"problem": certificates.KINDS[kind].draw(np.random.default_rng(3))}
         case["runs"] = [{"solver": "bcfw", "max_epochs": 20, "tol": 1e-6, "random_state": 0}]
         assert examined(certificates, case).trouble is None
 
 
-def test_elastic_nets_and_all_ways_to_a_tagger_are_drawn_and_written_as_programs() -> None:
-    case = {"problem": certificates.KINDS["candidates"].draw(np.random.default_rng(3))}
-    case["problem"]["params"] |= {"loss": "log", "l1_ratio": 0.5, "C": 2.0}
-    case["runs"] = [{"solver": "owlqn", "max_epochs": 99, "tol": 1e-9, "random_state": 0}]
-    assert examined(certificates, case).trouble is None
-    kind, seen = certificates.KINDS["chain"], set()
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        problem = kind.draw(rng)
-        drawn = certificates._draw_run(rng, problem, "auto", kind)
-        params = problem["params"]
-        seen |= {drawn.get("mode"), params["loss"], *params, *drawn.get("first", {})}
-        if drawn.get("mode") in MODES:
-            compile(certificates.script({"problem": problem, "runs": [drawn]}), "script", "exec")
-    assert seen >= {*MODES, "l1_ratio", "cost", "pseudo_likelihood", "softmax_margin", "solver"}
-
-
-def test_shrinking_keeps_what_matters_of_any_plain_data() -> None:
+def test_shrinking_keeps_the_relevant_part_of_plain_data() -> None:
     case = {"a": [3.14159, {"b": "xyzzy"}, 7], "c": list(range(100)), "d": True}
     assert shrink(case, lambda c: 42 in c.get("c", []), 5.0) == {"c": [42]}
     assert shrink(case, lambda c: "3.1" in repr(c.get("a")), 5.0) == {"a": [3.1]}
 
 
-def test_a_part_counts_cases_and_tells_every_trouble_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_counts_cases_and_reports_every_trouble_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "draw", lambda rng: {"reader": "none", "text": ""})
     result = run_part("files", 1, 0.5)
     assert result.cases > 1 and len(result.findings) == 1
     assert list(result.seen.values()) == [result.cases]
     assert f"{result.cases} x files" in table([result, Result("inference")])
-    assert set(PARTS) >= {"certificates", "inference", "files", "interrupts"}
+    assert set(PARTS) >= {"operations", "certificates", "inference", "files", "interrupts"}
 
 
-def test_a_finding_is_a_program_with_its_story_as_a_comment() -> None:
-    finding = Finding("files", 3, Trouble("KeyError", "line 1\nline 2"), {}, "print(1)\n")
-    assert str(finding) == "# files, case 3: KeyError\n# line 1\n# line 2\nprint(1)\n"
+def test_finding_is_a_line_of_json_after_a_comment() -> None:
+    finding = Finding("files", 3, Trouble("KeyError", "line 1\nline 2"), {"a": [1]})
+    head = "# files, case 3: KeyError\n# line 1\n# line 2\n"
+    assert str(finding) == head + '{"part": "files", "case": {"a": [1]}}\n'

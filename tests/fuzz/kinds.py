@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .chains import Chain, Multiclass
+from .drawing import Kind
 from .graphs import Graph, LabelSets
 from .outputs import Candidates, Examples, Matching
-from .plain import Kind
 
 KINDS: dict[str, Kind] = {
     kind.name: kind

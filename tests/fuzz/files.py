@@ -28,10 +28,9 @@ from cliquewise.solvers.run import run
 
 from . import certificates
 from .damage import apply_damage, damaged_text, draw_damage
+from .drawing import Rng, chance, pick
 from .findings import Report, Trouble
 from .kinds import KINDS
-from .plain import Rng, chance, pick
-from .scripts import checkpoint_script, command_script, model_script, text_script
 from .worker import unexpected
 
 CONLL = "the DT B-NP\ndog NN I-NP\nbarks VB O\n\na DT B-NP\ncat NN I-NP\n\n"
@@ -366,20 +365,3 @@ def _check_checkpoint(case: dict[str, Any], folder: Path) -> Trouble | None:
     objective = kind.objective(problem)
     objective.minimize()
     return _titled(title, certificates._judge(objective, library, fit, kind, problem))
-
-
-def script(case: dict[str, Any]) -> str:
-    """A case as a program."""
-    if "reader" in case:
-        return text_script(case["reader"], encoded(case["text"]))
-    if "command" in case:
-        given = {name: encoded(text) for name, text in case["files"].items()}
-        return command_script(case["command"], given)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "file"
-        if "model" in case:
-            damaged_model(case, path)
-            asked = INPUTS[case["model"]], GOING_ON.get(case["model"])
-            return model_script(path.read_bytes(), *asked)
-        damaged_checkpoint(case, path)
-        return checkpoint_script(case["problem"], case["run"], path.read_bytes())

@@ -21,8 +21,8 @@ from cliquewise.persistence import read_arrays
 from cliquewise.solvers import registered
 from cliquewise.solvers.run import Fit, run
 
+from .drawing import Rng, chance, pick
 from .findings import Report, Trouble
-from .plain import Rng, chance, pick
 
 sys.path.append(str(Path(__file__).parents[1] / "conformance"))
 
@@ -154,7 +154,7 @@ def disk_full(rng: Rng) -> str | None:
         return _difference(drawn.name, whole, again)
 
 
-# ---- as a part of the campaign
+# ---- as a part of the fuzzer
 
 
 def draw(rng: Rng) -> dict[str, Any]:
@@ -168,11 +168,3 @@ def check(case: dict[str, Any]) -> Report:
     if trouble is None:
         return Report(1)
     return Report(1, Trouble(f"{case['what']} changes {trouble.split(',')[0]}", trouble))
-
-
-def script(case: dict[str, Any]) -> str:
-    """The same as a program."""
-    return (
-        f"import numpy as np\nfrom tests.campaign.interrupts import {case['what']}\n\n"
-        f"print({case['what']}(np.random.default_rng({case['seed']})))\n"
-    )

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .objective import Long, Objective, Outputs
-from .plain import (
+from .drawing import (
     Kind,
     Problem,
     Rng,
@@ -17,11 +16,13 @@ from .plain import (
     draw_size,
     elastic,
     labels_in_order,
+    number_near,
     pick,
     row,
     weighted,
     weights_of,
 )
+from .objective import Long, Objective, Outputs
 
 
 class Graph(Kind):
@@ -54,7 +55,7 @@ class Graph(Kind):
         if chance(rng, 0.35):
             params["intercept"] = False
         if chance(rng, 0.3):
-            params["gamma"] = pick(rng, 0.3, 2.0)
+            params["gamma"] = number_near(rng, 1e-2, 10.0, 0.3, 2.0)
         if chance(rng, 0.3):
             params["entropy"] = "gini-otrw"
         elastic(rng, params)
@@ -142,6 +143,8 @@ class LabelSets(Kind):
             weighted(rng, examples)
         if chance(rng, 0.35):
             params["intercept"] = False
+        if params["loss"] != "hinge" and chance(rng, 0.4):
+            params["gamma"] = number_near(rng, 1e-3, 10.0, 1e-3, 1e-2)
         params["label_graph"] = "complete"
         if chance(rng, 0.3):
             params["label_graph"] = [[a, b] for b in range(n) for a in range(b) if chance(rng, 0.5)]
@@ -183,4 +186,4 @@ class LabelSets(Kind):
                                 table - table[every.index(tuple(e["y"]))]))  # fmt: skip
         smoother = "none" if p["loss"] == "hinge" else "entropy"
         return Objective(p["C"], 2 * n * X.shape[1] + len(pairs) * n_ties, made, smoother,
-                         l1_ratio=p.get("l1_ratio", 0.0))  # fmt: skip
+                         p.get("gamma", 1.0), l1_ratio=p.get("l1_ratio", 0.0))  # fmt: skip

@@ -1,26 +1,27 @@
-"""``python -m tests.campaign``: arguments, time for every part, and the table at the end."""
+"""``python -m tests.fuzz``: arguments, time for every part, and the table at the end."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import json
 import secrets
 import sys
 import time
 import zlib
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from . import PARTS
 from .findings import Finding, Trouble, shrink
 from .worker import LIMIT, Worker
 
-#: Seconds to make one finding small, and most findings of a part that are made so.
-SHRINKING, SHRUNK = 30.0, 8
+#: Seconds to make one finding small, and number of findings of a part that are made small.
+SHRINK_SECONDS, MAX_SHRUNK = 30.0, 8
 
 
 @dataclass
 class Result:
-    """What a part gave; ``seen`` counts each trouble."""
+    """What a part found; ``seen`` counts each trouble."""
 
     part: str
     cases: int = 0
@@ -30,8 +31,10 @@ class Result:
     seen: dict[str, int] = field(default_factory=dict)
 
 
-def run_part(part: str, seed: int, seconds: float, only: int | None = None) -> Result:
-    """Draw and check until the time is over; print every new finding as it comes."""
+def run_part(
+    part: str, seed: int, seconds: float, only: int | None = None, until_finding: bool = False
+) -> Result:
+    """Draw and check cases until the time is over; print every new finding."""
     result, worker, started = Result(part), Worker(), time.monotonic()
     number = only or 0
     try:
@@ -43,6 +46,8 @@ def run_part(part: str, seed: int, seconds: float, only: int | None = None) -> R
             if trouble is not None:
                 count = result.seen.get(trouble.what, 0)
                 result.seen[trouble.what] = count + 1
+                if until_finding:
+                    break
                 if count == 0:
                     result.findings.append(_small(worker, result, number, answer.case, trouble))
                     print(result.findings[-1], flush=True)
@@ -56,7 +61,7 @@ def run_part(part: str, seed: int, seconds: float, only: int | None = None) -> R
 
 
 def _small(worker: Worker, result: Result, number: int, case: object, trouble: Trouble) -> Finding:
-    """The finding with the smallest case that shows the same trouble."""
+    """Return the finding with the smallest case that shows the same trouble."""
     latest = trouble
 
     def fails(smaller: object) -> bool:
@@ -68,13 +73,13 @@ def _small(worker: Worker, result: Result, number: int, case: object, trouble: T
         return True
 
     # Endless loops take the whole limit each time.
-    if len(result.findings) < SHRUNK and fails(case):
-        case = shrink(case, fails, (4 if trouble.what == "hang" else 1) * SHRINKING)
-    return Finding(result.part, number, latest, case, worker.script(result.part, case))
+    if len(result.findings) < MAX_SHRUNK and fails(case):
+        case = shrink(case, fails, (4 if trouble.what == "hang" else 1) * SHRINK_SECONDS)
+    return Finding(result.part, number, latest, case)
 
 
 def table(results: list[Result]) -> str:
-    """Cases, checks, findings and seconds of every part, and what was found how often."""
+    """Return cases, checks, findings and seconds of every part, and the count of each trouble."""
     lines = [f"{'part':<14}{'cases':>9}{'checks':>9}{'findings':>10}{'seconds':>9}"]
     for r in results:
         found = sum(r.seen.values())
@@ -84,24 +89,44 @@ def table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
+def replay(path: Path) -> int:
+    """Check the cases in a file of JSON lines again; return 1 if one still shows a trouble."""
+    worker, failed = Worker(), 0
+    try:
+        for line in path.read_text().splitlines():
+            if line.startswith("{"):
+                found = json.loads(line)
+                trouble = worker.check(found["part"], found["case"], 10 * LIMIT).trouble
+                print(f"{found['part']}: {trouble or 'passes'}", flush=True)
+                failed |= trouble is not None
+    finally:
+        worker.close()
+    return failed
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run the campaign; 1 if anything was found."""
-    parser = argparse.ArgumentParser(prog="python -m tests.campaign")
+    """Run the fuzzer; return 1 if anything was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, help="draws the same cases again")
-    parser.add_argument("--only", choices=[*PARTS], action="append", help="may be given again")
-    parser.add_argument("--case", type=int, help="this one alone; needs --only and --seed")
+    parser.add_argument("--seed", type=int, help="draws the same cases again; default: a new one")
+    parser.add_argument("--only", choices=[*PARTS], action="append", help="may be repeated")
+    parser.add_argument("--case", type=int, help="only this case; needs --only and --seed")
+    parser.add_argument("--replay", type=Path, help="check the cases that an earlier run printed")
+    parser.add_argument("--until-finding", action="store_true", help="stop at the first finding")
     given = parser.parse_args(arguments)
+    if given.replay is not None:
+        return replay(given.replay)
     if given.case is not None and (given.seed is None or len(given.only or []) != 1):
         parser.error("--case needs --seed and one --only")
     seed = secrets.randbelow(2**32) if given.seed is None else given.seed
     parts = given.only or [*PARTS]
-    parts = [p for p in parts if importlib.util.find_spec(f"{__package__}.{p}") is not None]
-    print(f"campaign with --seed {seed}: {', '.join(parts)}", flush=True)
-    total = sum(PARTS[part] for part in parts)
-    results = [
-        run_part(part, seed, 60 * given.minutes * PARTS[part] / total, given.case) for part in parts
-    ]
+    print(f"fuzz with --seed {seed}: {', '.join(parts)}", flush=True)
+    total, results = sum(PARTS[part] for part in parts), []
+    for part in parts:
+        seconds = 60 * given.minutes * PARTS[part] / total
+        results.append(run_part(part, seed, seconds, given.case, given.until_finding))
+        if given.until_finding and results[-1].seen:
+            break
     print(table(results))
     return int(any(r.seen for r in results))
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from cliquewise.data.dataset import Dataset
 
-from .objective import Long, Objective, Outputs
-from .plain import (
+from .drawing import (
     Kind,
     Problem,
     Rng,
@@ -20,11 +19,13 @@ from .plain import (
     draw_size,
     elastic,
     labels_in_order,
+    number_near,
     pick,
     row,
     weighted,
     weights_of,
 )
+from .objective import Long, Objective, Outputs
 
 LOSSES = ("log", "hinge", "smooth_hinge", "softmax_margin", "pseudo_likelihood")
 #: Attributes of two tokens that follow each other, where there are any.
@@ -57,7 +58,10 @@ class Chain(Kind):
         if chance(rng, 0.35):
             params["feature_pairs"] = "seen"
         if params["loss"] == "smooth_hinge":
-            params |= {"gamma": pick(rng, 0.1, 1.0, 3.0), "smoother": pick(rng, "l2", "entropy")}
+            params |= {
+                "gamma": number_near(rng, 1e-2, 10.0, 0.1, 1.0),
+                "smoother": pick(rng, "l2", "entropy"),
+            }
         if chance(rng, 0.3):
             params["n_jobs"] = pick(rng, 2, 4, 8)
         number = {c: i for i, c in enumerate(labels_in_order([t["y"] for t in tokens]))}

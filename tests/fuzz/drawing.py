@@ -25,15 +25,18 @@ def pick(rng: Rng, *values: Any) -> Any:
     return values[int(rng.integers(len(values)))]
 
 
+def number_near(rng: Rng, low: float, high: float, *limits: float) -> float:
+    """A number on a log scale; one of the limits in a fifth of the cases."""
+    if limits and chance(rng, 0.2):
+        return pick(rng, *limits)
+    return float(f"{10 ** rng.uniform(np.log10(low), np.log10(high)):.3g}")
+
+
 def draw_size(rng: Rng) -> dict[str, Any]:
     """C and the scale of the features: ordinary ones mostly."""
-    size = {"C": float(f"{10 ** rng.uniform(-4, 4):.3g}"), "scale": 1.0}
-    if chance(rng, 0.4):
-        size["scale"] = float(f"{10 ** rng.uniform(-3, 3):.3g}")
-    if chance(rng, 0.08):
-        size["C"] = pick(rng, 1e20, 1e-20, 1e12, 8560.0)
-    if chance(rng, 0.08):
-        size["scale"] = pick(rng, 4e3, 1e8, 1e200, 1e-100)
+    size = {"C": number_near(rng, 1e-4, 1e6, 1e20, 1e-20, 1e12, 8560.0), "scale": 1.0}
+    if chance(rng, 0.5):
+        size["scale"] = number_near(rng, 1e-3, 1e3, 4e3, 1e8, 1e200, 1e-100)
     return size
 
 
@@ -43,6 +46,7 @@ def row(rng: Rng, width: int, scale: float) -> dict[str, float]:
         return {}
     values = rng.normal(size=width) if chance(rng, 0.6) else rng.choice([1.0, 1.0, -1.0], width)
     kept = rng.random(width) < 0.6
+    values[rng.random(width) < 0.1] = 0.0  # stored zeros
     return {str(j): float(f"{scale * values[j]:.3g}") for j in np.flatnonzero(kept)}
 
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from cliquewise.problems.examples import ExampleProblem, Rows, stacked
 
-from .objective import Long, Objective, Outputs
-from .plain import (
+from .drawing import (
     Kind,
     Problem,
     Rng,
@@ -24,6 +23,7 @@ from .plain import (
     weighted,
     weights_of,
 )
+from .objective import Long, Objective, Outputs
 
 
 class Candidates(Kind):

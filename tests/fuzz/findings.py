@@ -7,6 +7,7 @@ makes no sense shows another trouble, or none, and is dropped.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -36,12 +37,11 @@ class Finding:
     number: int
     trouble: Trouble
     case: Any
-    script: str
 
     def __str__(self) -> str:
         head = f"{self.part}, case {self.number}: {self.trouble.what}"
         about = "\n".join(f"# {line}" for line in f"{head}\n{self.trouble.detail}".splitlines())
-        return f"{about}\n{self.script.rstrip()}\n"
+        return f"{about}\n{json.dumps({'part': self.part, 'case': self.case})}\n"
 
 
 def shrink(case: Any, fails: Callable[[Any], bool], seconds: float) -> Any:

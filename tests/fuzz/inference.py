@@ -21,10 +21,9 @@ from cliquewise.graph.sizes import LARGEST
 from cliquewise.oracles.planner import ANYTIME
 from cliquewise.oracles.registry import registered
 
+from .drawing import Rng, chance, pick
 from .findings import Report, Trouble
 from .objective import EPS, Long
-from .plain import Rng, chance, pick
-from .scripts import inference_script
 
 #: What values may be off by, in parts of the largest sum of scores (oracles close gaps at 1e-9).
 CLOSE = 2e-9
@@ -303,8 +302,3 @@ CHECKS = {
     "max_marginals": _check_max_marginals,
     "marginals": _check_marginals,
 }
-
-
-def script(case: dict[str, Any]) -> str:
-    """The questions of a case, as a program."""
-    return inference_script(case)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .plain import Rng, chance, pick
+from .drawing import Rng, chance, pick
 
 NUMBERS = ("nan", "inf", "-inf", "1e400", "-1", "0", "1.7", "1e18", "99999999999999999999",
            "1e-320", "0x10", "1_000", "٣", "--1", "300000000", "2147483648", "")  # fmt: skip
