@@ -1,4 +1,4 @@
-"""Certificate: how good an answer is, and whether that is proved."""
+"""Certificate: primal value, lower bound and gap of a trained model."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 from cliquewise.errors import CertificateError
 from cliquewise.tables import frame, text_table
 
-#: What rounding may take off a primal value, relative to one above 1. Dual values are lowered by
-#: theirs (see ``problems/rounding.py``).
+#: Rounding error of a primal value, relative if it is above 1. Dual values are lowered by a bound
+#: of their rounding errors (see ``problems/rounding.py``).
 EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A primal value, a dual value, and what they prove.
+    """A primal value, a dual value, and the gap between them.
 
     Objective values are per example: ``lam / 2 ||w||^2 + mean loss``.
 
     Attributes
     ----------
     primal : float
-        Objective at the weights that are returned.
+        Objective of the returned weights.
     dual : float
-        A lower bound of the best possible objective; ``-inf`` where there is none.
+        A lower bound of the objective of all weights; ``-inf`` if there is none.
     status : str
         ``exact``: primal and dual are exact values of a convex problem and its dual;
-        ``bound``: the primal is an upper bound of the objective (an inexact oracle's bound),
-        so that the gap is true but may be loose; ``none``: nothing is proved.
+        ``bound``: the primal is an upper bound of the objective, because inference was not exact,
+        so the gap is valid but may be loose; ``none``: there is no valid lower bound.
     rounding : float
-        How much the dual value was lowered so that it bounds the objective in exact arithmetic.
+        How much the dual value was lowered to be a bound in exact arithmetic.
 
     Examples
     --------
@@ -50,8 +50,8 @@ class Certificate:
         values = self.primal, self.dual
         if self.status != "none" and any(v != v for v in values):
             raise CertificateError(
-                f"primal {self.primal}, dual {self.dual}: these prove nothing. Numbers of this "
-                "size exceed double precision; scale the features, or lower C"
+                f"primal {self.primal} and dual {self.dual} are not numbers, because values "
+                "exceed double precision; scale the features, or lower C"
             )
         slack = EPSILON * max(1.0, abs(self.primal))
         if self.status != "none" and self.dual > self.primal + slack:
@@ -81,7 +81,7 @@ class Certificate:
         }
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame of one row."""
+        """Return a pandas DataFrame with one row."""
         return frame({name: [cell] for name, cell in self._cells().items()})
 
     def _repr_html_(self) -> str:

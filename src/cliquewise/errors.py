@@ -1,7 +1,7 @@
-"""Every error that cliquewise raises on purpose, and the one way to warn.
+"""The exceptions of cliquewise, and a function that warns.
 
-All are ``ValueError``s, so that code which guards against bad input needs no import
-of ours; each message says where the trouble is and what to do about it.
+All exceptions are ``ValueError``s, so code can catch them without importing this module. Each
+message describes the problem, its place, and what to do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-#: Code that users did not write: ours, and what calls it on their behalf.
+#: Packages whose frames a warning skips: this one, and those that call it for the user.
 _NOT_THE_USER = ("cliquewise", "sklearn", "joblib")
 
 
@@ -72,11 +72,11 @@ class CliquewiseError(ValueError):
 
 
 class GraphError(CliquewiseError):
-    """A graph that cannot be built: wrong shapes, scopes, cardinalities or values."""
+    """An invalid graph: wrong shapes, scopes, cardinalities or values."""
 
 
 class DataError(CliquewiseError):
-    """Examples that cannot be used: unequal lengths, NaN features, unknown labels."""
+    """Invalid examples or arguments: unequal lengths, NaN features, unknown labels."""
 
 
 class UnsupportedError(CliquewiseError):
@@ -121,14 +121,14 @@ class ParameterError(DataError, UnsupportedError):
 
 
 class ForbiddenLabelError(DataError):
-    """A true label that the transitions, or the allowed labels, make impossible.
+    """A gold label that the transitions or the allowed labels forbid.
 
     Parameters
     ----------
     place : str
-        Where it is.
+        The example and the token.
     label, before : int
-        The numbers of the label and, if it may not follow that one, of the label before it.
+        The number of the label, and that of the previous label if the transition is forbidden.
     """
 
     _REMEDY = ("or use", "transitions", "all")
@@ -139,7 +139,7 @@ class ForbiddenLabelError(DataError):
         self.suggesting(*self._REMEDY)
 
     def named(self, classes: Sequence[object]) -> DataError:
-        """The same with the names of the labels."""
+        """Return the error with the names of the labels."""
         before = None if self.before is None else repr(classes[self.before])
         text = self._text(self.place, f"label {classes[self.label]!r}", before)
         return DataError(text).suggesting(*self._REMEDY)
@@ -156,7 +156,7 @@ class ForbiddenLabelError(DataError):
 
 
 class FormatError(CliquewiseError):
-    """A file that cannot be read; the message names the file, the place and the remedy."""
+    """A file that cannot be read; the message names the file, the line and a remedy."""
 
     def __init__(self, message: str, path: str | Path | None = None, line: int | None = None):
         where = "" if path is None else str(path)
@@ -189,23 +189,23 @@ class TooLargeError(CliquewiseError):
 
 
 class InfeasibleError(CliquewiseError):
-    """No labeling has positive probability (Z = 0)."""
+    """No labeling has a positive probability (Z = 0)."""
 
 
 class BoundError(CliquewiseError):
-    """A bound that the user gave, and that a part of the bounded set exceeds."""
+    """A bound given by the user that is not valid."""
 
 
 class CertificateError(CliquewiseError):
-    """A proof that contradicts itself: a defect, or numbers beyond double precision."""
+    """A dual value above the primal value: a defect, or numbers beyond double precision."""
 
 
 class PrecisionError(CliquewiseError):
-    """Numbers whose differences double precision cannot hold, where the answer depends on them."""
+    """Double precision is not sufficient for a correct result."""
 
 
 class ArgumentNameError(CliquewiseError, TypeError):
-    """A parameter by the name that another library has for it; the message translates."""
+    """A parameter name of another library; the message names the equivalent."""
 
 
 class MissingDependencyError(CliquewiseError, ImportError):
@@ -217,7 +217,7 @@ class InexactWarning(UserWarning):
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, and point at the line of the user that led here, however deep we are.
+    """Warn with the line of the user's code that led to the warning.
 
     Examples
     --------

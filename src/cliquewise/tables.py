@@ -1,4 +1,4 @@
-"""Results as tables: aligned text for ``print``, and pandas frames for those who have it."""
+"""Results as tables: aligned text for ``print``, and pandas data frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cliquewise.errors import MissingDependencyError
 
 
 def text_table(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns under their names: the first is aligned to the left, the others to the right.
+    """Return a text table: the first column is aligned to the left, the others to the right.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def text_table(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def frame(columns: Mapping[Any, Any], index: Sequence[Any] | None = None) -> Any:
-    """A pandas DataFrame.
+    """Return a pandas DataFrame.
 
     Examples
     --------

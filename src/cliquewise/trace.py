@@ -1,4 +1,4 @@
-"""Trace: the course of an iterative method, one row per check."""
+"""Trace: the progress of an iterative method, one row per check."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from numpy.typing import NDArray
 
 from cliquewise.tables import frame, text_table
 
-#: Rows that ``print`` shows of a longer trace.
+#: Largest number of rows that ``print`` shows.
 MOST_ROWS = 20
 
-#: What a training run records; other methods name their own columns.
+#: The columns of training; other methods have other columns.
 COLUMNS = ("seconds", "epochs", "oracle_calls", "primal", "dual", "gap")
 
 
 class Trace:
-    """Rows of numbers with named columns; every plot and stopping rule reads one.
+    """Rows of numbers with named columns, for plots, tables, progress bars and stopping rules.
 
-    A column is a numpy array, under ``trace["gap"]`` or ``trace.gap``. A cell that a row does
-    not give is NaN.
+    ``trace["gap"]`` and ``trace.gap`` return a column as a NumPy array. Missing cells are NaN.
 
     Parameters
     ----------
@@ -40,12 +39,14 @@ class Trace:
         self.columns = tuple(columns)
         taken = [c for c in self.columns if hasattr(type(self), c) or not c.isidentifier()]
         if taken or len(set(self.columns)) != len(self.columns):
-            raise ValueError(f"columns need different names that are free: {self.columns}")
+            raise ValueError(
+                f"columns need unique names that are not attributes of Trace: {self.columns}"
+            )
         self._cells = np.empty((16, len(self.columns)))
         self._length = 0
 
     def append(self, **row: float) -> None:
-        """Add one row; columns that it does not name are NaN.
+        """Add a row; missing columns are NaN.
 
         Examples
         --------
@@ -63,7 +64,7 @@ class Trace:
         self._length += 1
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """All values of one column.
+        """Return all values of a column.
 
         Examples
         --------
@@ -75,7 +76,7 @@ class Trace:
         return self._cells[: self._length, self.columns.index(name)].copy()
 
     def __getattr__(self, name: str) -> NDArray[np.float64]:
-        # Reached only for names that are no attributes; copy and pickle ask before __init__.
+        # Called only for missing attributes; copy and pickle call it before __init__.
         if name.startswith("_") or name == "columns" or name not in self.columns:
             raise AttributeError(f"{type(self).__name__!r} has no attribute or column {name!r}")
         return self.column(name)
@@ -95,7 +96,7 @@ class Trace:
         return (self[i] for i in range(len(self)))
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame.
+        """Return a pandas DataFrame.
 
         Examples
         --------
@@ -108,19 +109,21 @@ class Trace:
         return f"<Trace: {len(self)} rows of {', '.join(self.columns)}>"
 
     def _repr_html_(self) -> str:
-        """The gap, or whatever it records, over seconds."""
+        """Draw the gap, or the bounds, over seconds, epochs or rows."""
         from cliquewise.report.notebook import curve, escaped
 
-        known: tuple[str, ...] = ("gap", "lower", "upper", "primal", "dual")
-        shown = [name for name in known if name in self.columns] or list(self.columns[-1:])
+        measures = ("gap", "lower", "upper", "primal", "dual")
+        shown = [name for name in measures if name in self.columns] or list(self.columns[-1:])
         lines = shown[:1] if shown[0] == "gap" else shown
         columns = {name: self.column(name).tolist() for name in self.columns}
-        step = "seconds" if "seconds" in self.columns else "rows"
+        known = ("seconds", "epochs")  # the times of models from files are NaN
+        steps = [c for c in known if c in self.columns and np.isfinite(self.column(c)).all()]
+        step = steps[0] if steps else "rows"
         columns.setdefault("rows", list(map(float, range(len(self)))))
         return f"{curve(columns, lines, step)}<br><small>{escaped(repr(self))}</small>"
 
     def __str__(self) -> str:
-        """All rows, or the first and the last of many."""
+        """Return a table of all rows, or of the first and last ones if there are many."""
         rows: list[list[Any]] = [list(row.values()) for row in self]
         if len(rows) > MOST_ROWS:
             half = MOST_ROWS // 2

@@ -47,7 +47,7 @@ def test_a_certificate_is_a_badge_that_says_what_is_proved():
 
 def test_a_trace_is_a_curve_whatever_it_records():
     trace = cw.Trace()
-    assert "nothing was recorded" in trace._repr_html_()
+    assert "no values were recorded" in trace._repr_html_()
     trace.append(seconds=1.0, gap=0.5, primal=1.0, dual=float("-inf"))
     trace.append(seconds=2.0, gap=float("nan"))
     trace.append(seconds=3.0, gap=0.01)

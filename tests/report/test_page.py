@@ -55,7 +55,7 @@ def test_nothing_is_fetched_and_nothing_is_set_as_markup():
 
 def test_data_that_json_cannot_hold_are_an_error_of_ours():
     for value in (float("nan"), object()):
-        with pytest.raises(DataError, match="no plain numbers"):
+        with pytest.raises(DataError, match="must be plain numbers"):
             embedded([value])
 
 

@@ -105,7 +105,7 @@ def _measure(truth: list[list[str]], predicted: Any, known: set[str]) -> dict[st
     }
     try:
         spans = metrics.span_scores(truth, predicted)
-    except DataError:  # the labels name no spans
+    except DataError:  # these are not span labels
         return result
     result["spans"] = _counts(spans)
     result["types"] = {name: _counts(s) for name, s in spans.by_type.items()}

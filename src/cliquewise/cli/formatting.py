@@ -71,11 +71,11 @@ def error_message(error: BaseException, command: click.Command | None) -> str:
 
 
 def counted(number: float, word: str, plural: str | None = None) -> str:
-    """A number and its word: ``1 token``, ``2 tokens``."""
+    """Return a number and its noun: ``1 token``, ``2 tokens``."""
     return f"{number:.10g} {word if number == 1 else plural or word + 's'}"
 
 
 def size_of(path: str) -> str:
-    """The size of a file, in the unit that reads well."""
+    """Return the size of a file in kB or MB."""
     size = os.path.getsize(path)
     return f"{size / 1e6:.3g} MB" if size >= 1e5 else f"{size / 1e3:.3g} kB"

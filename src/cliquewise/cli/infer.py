@@ -196,7 +196,7 @@ def _read_query(query: str, graph: FactorGraph) -> list[int]:
 def _ask_over(
     graph: FactorGraph, over: list[int], method: str, limits: dict[str, Any]
 ) -> MapResult:
-    """Marginal MAP."""
+    """Answer a marginal MAP query."""
     given = {name: value for name, value in limits.items() if value is not None}
     if "rho_updates" in given:
         raise click.UsageError("task MMAP takes no --rho-updates")
@@ -205,7 +205,7 @@ def _ask_over(
 
 
 def _ask(graph: FactorGraph, task: str, method: str, k: int, limits: dict[str, Any]) -> Any:
-    """Ask the question with those limits that the method knows; others are a usage error."""
+    """Run inference with the limits that the method takes; others are a usage error."""
     from cliquewise.oracles.planner import ANYTIME_QUESTIONS, choose
 
     want = QUESTION[task]
@@ -231,7 +231,7 @@ def _ask(graph: FactorGraph, task: str, method: str, k: int, limits: dict[str, A
 
 @contextmanager
 def _live_line() -> Iterator[Callable[[dict[str, float]], None]]:
-    """A callback that keeps one line on the terminal up to date: calls, bound, gap."""
+    """Return a callback that updates a line on the terminal: calls, bound, gap."""
     shown = 0.0
 
     def show(row: dict[str, float]) -> None:
@@ -272,7 +272,7 @@ def _write_result(task: str, answer: Any, target: Any, over: list[int] | None) -
 
 
 def _warn(answer: Any) -> None:
-    """Say on the error stream if an answer is not proved, and what is known of it."""
+    """Write to the error stream whether an answer is not proven, and what is known about it."""
     first = answer[0] if isinstance(answer, list) else answer
     if first.exact:
         return
@@ -284,7 +284,7 @@ def _warn(answer: Any) -> None:
 
 
 def _describe(task: str, answer: Any, over: list[int] | None) -> dict[str, Any]:
-    """The answer as JSON: natural logarithms, and None for what is not finite."""
+    """Return the answer for JSON: natural logarithms, and None for values that are not finite."""
     if task == "TOPK":
         return {
             "method": answer[0].method,

@@ -32,7 +32,10 @@ def parameter_options(
     --------
     >>> import click
     >>> from cliquewise.estimators.parameters import SequenceTaggerParameters
-    >>> command = click.command()(parameter_options(SequenceTaggerParameters, "n_jobs")(print))
+    >>> @click.command()
+    ... @parameter_options(SequenceTaggerParameters, "n_jobs")
+    ... def command(n_jobs):
+    ...     print(n_jobs)
     >>> command.params[0].opts
     ['--jobs']
     """

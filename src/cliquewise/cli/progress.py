@@ -1,4 +1,4 @@
-"""A spinner on the terminal for what takes longer than two seconds."""
+"""A spinner on the terminal for steps that take longer than two seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: Seconds of silence before something is shown.
+#: Seconds until the spinner appears.
 PATIENCE = 2.0
 
 

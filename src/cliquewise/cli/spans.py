@@ -1,4 +1,4 @@
-"""``cliquewise predict --spans``: a line for every span, or JSON for every sentence."""
+"""Output of ``cliquewise predict --spans``: a line per span, or a JSON object per sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 @dataclass
 class SpanWriter:
-    """Which spans are asked for, and how they are written; sentences are counted from 0.
+    """Write predicted spans; sentences are counted from 0.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class SpanWriter:
     def of(
         cls, spans: str | None, threshold: float | None, k: int | None, form: str, marginals: bool
     ) -> SpanWriter | None:
-        """From the options of the command; None where spans are not asked for."""
+        """Return a writer for the options of the command; None without --spans."""
         if spans is None:
             if threshold is not None or form != "text":
                 raise click.UsageError("--threshold and --format are for --spans")
@@ -44,7 +44,7 @@ class SpanWriter:
         return cls(spans, threshold, k, form == "json")
 
     def lines(self, tagger: Any, X: Any, shown: list[Any]) -> Iterator[str]:
-        """What to write of some sentences, ``shown`` being their rows of columns."""
+        """Yield the output for some sentences; ``shown`` holds their rows of columns."""
         found = tagger.predict_spans(
             X, proba=True, candidates=self.candidates, threshold=self.threshold, k=self.k
         )

@@ -90,7 +90,7 @@ def _fit_label_sets() -> None:
 def _fit_graphs() -> None:
     from cliquewise.estimators.graph import GraphLabeler
 
-    # A cycle and a tree: they are done by different methods.
+    # A cycle and a tree use different methods.
     X = [([[2.0], [1.5], [-1.0]], [(0, 1), (1, 2), (0, 2)]), ([[-2.0], [3.0]], [(0, 1)])]
     GraphLabeler(random_state=0).fit(X, [["in", "in", "out"], ["out", "in"]]).predict(X)
 

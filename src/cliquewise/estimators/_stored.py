@@ -1,4 +1,4 @@
-"""Weights and classes in model files. Without scikit-learn, which takes long to import."""
+"""Weights and classes in model files. Does not import scikit-learn, for a fast start."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from cliquewise.data.labels import Labels
 from cliquewise.errors import CliquewiseError, DataError, FormatError
 from cliquewise.ragged import Floats
 
-#: What a model file holds: named arrays, and a header that JSON can write.
+#: The content of a model file: named arrays, and a header for JSON.
 Arrays = dict[str, NDArray[Any]]
 Header = dict[str, Any]
 
-#: Largest weight in a file: its products with features (up to 1e100) stay finite.
+#: Largest weight in a file: products with features (up to 1e100) are then finite.
 _LARGEST_WEIGHT = 1e150
-#: What files may hold weights as.
+#: Types of weights in files.
 WEIGHTS = ("float64", "float32", "float16")
 
 
 def rounded(weights: Floats, dtype: str) -> NDArray[Any]:
-    """Weights in fewer bytes."""
+    """Return weights rounded to another type."""
     if dtype not in WEIGHTS:
         raise DataError(f"dtype is {', '.join(WEIGHTS)}, not {dtype!r}")
     most, largest = float(np.finfo(dtype).max), np.abs(weights).max(initial=0.0)
@@ -35,7 +35,7 @@ def rounded(weights: Floats, dtype: str) -> NDArray[Any]:
 
 
 def restored_weights(arrays: Arrays, header: Header) -> NDArray[Any]:
-    """The weights of a file in float64; they are of the type that its header names."""
+    """Return the weights of a file as float64; their type must be the one in the header."""
     dtype, coef = header.get("weights", "float64"), arrays["coef"]
     if dtype not in WEIGHTS or coef.dtype != dtype:
         raise DataError(f"its weights are {coef.dtype}, not {dtype!r:.40}")
@@ -43,7 +43,7 @@ def restored_weights(arrays: Arrays, header: Header) -> NDArray[Any]:
 
 
 def checked_weights(arrays: Arrays, dimension: int) -> Floats:
-    """The weights of a file, if they are as many finite numbers as the model needs."""
+    """Return the weights of a file after checks of their number, type and size."""
     coef = arrays["coef"]
     if coef.dtype != np.float64 or coef.shape != (dimension,):
         raise DataError(f"its weights are {coef.dtype}{coef.shape}, not {dimension} numbers")
@@ -53,29 +53,29 @@ def checked_weights(arrays: Arrays, dimension: int) -> Floats:
 
 
 def listed_classes(classes: Any) -> Labels:
-    """The classes of a file: a list of strings and numbers, none twice."""
+    """Return the classes of a file: distinct strings and numbers."""
     if not isinstance(classes, list) or not classes:
-        raise DataError("its classes are no list")
+        raise DataError("its classes are not a list")
     return Labels(plain_classes(classes))
 
 
 def saved_weights(class_weight: Any, classes: Any) -> Header:
-    """What a file says of a dict of weights, whose keys may be no text: a weight per class."""
+    """Return a dict of class weights for the header: a list with a weight per class."""
     if not isinstance(class_weight, dict):
         return {}
     return {"class_weight": [float(class_weight.get(c, 1.0)) for c in classes]}
 
 
 def listed_weights(given: Any, classes: list[Any]) -> dict[Any, float]:
-    """Weights of the classes in a file, by class."""
+    """Return the class weights of a file as a dict."""
     fine = isinstance(given, list) and len(given) == len(classes)
     if not fine or not all(isinstance(w, float) and 0 <= w <= _LARGEST_WEIGHT for w in given):
-        raise DataError("its class_weight is no list of a weight per class")
+        raise DataError("its class_weight is not a list with one weight per class")
     return dict(zip(classes, given, strict=True))
 
 
 def plain_classes(classes: Any) -> list[Any]:
-    """Classes that JSON can hold, or an error that says which cannot be saved."""
+    """Return the classes if JSON can hold them; otherwise raise a DataError."""
     for c in classes:
         if not isinstance(c, str | int | float | bool):
             raise DataError(
@@ -87,7 +87,7 @@ def plain_classes(classes: Any) -> list[Any]:
 
 @contextmanager
 def damaged(path: str | Path) -> Iterator[None]:
-    """Whatever goes wrong while a model is made from a file is damage of the file."""
+    """Convert errors while a model is restored into a FormatError about the file."""
     try:
         yield
     except CliquewiseError as error:

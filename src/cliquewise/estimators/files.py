@@ -1,4 +1,4 @@
-"""Reading model files: from the kind in the header to the estimator that wrote it."""
+"""Load model files: the header names the estimator."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from cliquewise.errors import FormatError
 from cliquewise.estimators._stored import damaged
 from cliquewise.persistence import read_arrays
 
-#: Modules of the estimators that can be loaded, by the ``kind`` in the header; each is imported
-#: for its own files alone.
+#: The module of each estimator, by the ``kind`` in the header; imported only when needed.
 KINDS = {
     "SequenceTagger": "tagger.sequence_tagger",
     "MulticlassClassifier": "multiclass",
@@ -25,15 +24,15 @@ KINDS = {
 
 
 def load(path: str | Path, *, mmap: bool = False, predict_only: bool = False) -> Any:
-    """Read a model that was written by ``save``. Runs no code from the file.
+    """Load a model that ``save`` wrote. This runs no code from the file.
 
     Parameters
     ----------
     path : path
     mmap : bool, default=False
-        Leave the weights and the names of a :class:`~cliquewise.SequenceTagger` in the file and
-        map it into memory: processes that load the same file share it. Nobody may then change the
-        file in place (``save`` does not: it replaces the file).
+        Map the weights and the names of a :class:`~cliquewise.SequenceTagger` into memory instead
+        of reading them; processes that load the same file share the memory. The file must then not
+        be modified in place (``save`` replaces it).
     predict_only : bool, default=False
         Load only the part of a :class:`~cliquewise.SequenceTagger` that predicts. This does not
         import scikit-learn, which takes most of the start-up time of a new process. Other models

@@ -1,4 +1,4 @@
-"""Pictures for papers and notebooks: ``cw.plot`` (extra ``report``, matplotlib).
+"""Plots for papers and notebooks: ``cw.plot`` (extra ``report``, matplotlib).
 
 Every function draws on ``ax``, or on a new figure, and returns the axes. Colors are told apart by
 the color-blind, lines differ in style and marker as well, and nothing global is changed: use

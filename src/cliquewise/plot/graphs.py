@@ -1,4 +1,4 @@
-"""Factor graphs, drawn."""
+"""Plots of factor graphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cliquewise.plot.style import COLORS, axes, short
 
 
 def graph(factor_graph: FactorGraph, marginals: Any = "auto", *, ax: Any = None) -> Any:
-    """A graphical model: each variable a bar that its states share, factors of three as squares.
+    """Plot a graphical model: variables are bars divided among their states, factors are squares.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def graph(factor_graph: FactorGraph, marginals: Any = "auto", *, ax: Any = None)
 
 
 def _chances(factor_graph: FactorGraph, marginals: Any) -> Sequence[Any]:
-    """Probabilities of every variable's states; none where there are none."""
+    """Return the probabilities of the states of each variable; empty if there are none."""
     if isinstance(marginals, str):
         return quick_chances(factor_graph)[0]
     if marginals is None:

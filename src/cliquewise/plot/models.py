@@ -1,4 +1,4 @@
-"""What a tagger has learned, and how good its predictions are."""
+"""Plots of the weights of a tagger and of the quality of its predictions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cliquewise.ragged import Floats
 
 
 def transitions(tagger: Any, *, ax: Any = None) -> Any:
-    """The transition weights of a tagger: from a label (rows) to the next one (columns).
+    """Plot the transition weights of a tagger, from a label (row) to the next one (column).
 
     Transitions that are impossible are crossed out; of many labels those with the largest
     weights are shown.
@@ -50,7 +50,7 @@ def transitions(tagger: Any, *, ax: Any = None) -> Any:
 
 
 def weights(tagger: Any, label: Any = None, n: int = 15, *, sign: int = 0, ax: Any = None) -> Any:
-    """The largest weights of one label, or of all labels, as bars.
+    """Plot the largest weights of one label, or of all labels, as bars.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def weights(tagger: Any, label: Any = None, n: int = 15, *, sign: int = 0, ax: A
 
 
 def confusion(y_true: Any, y_pred: Any = None, *, ax: Any = None) -> Any:
-    """Which labels are taken for which: colors are shares of a row, figures are counts.
+    """Plot a confusion matrix: colors are shares of a row, numbers are counts.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def confusion(y_true: Any, y_pred: Any = None, *, ax: Any = None) -> Any:
 def calibration(
     tagger: Any, X: Any, y: Any = None, *, spans: bool = False, n_bins: int = 10, ax: Any = None
 ) -> Any:
-    """A reliability diagram: how often what has a probability is right.
+    """Plot a reliability diagram: the accuracy of predictions by their probability.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def calibration(
 
 
 def _predictions(text: TaggedText, spans: bool) -> tuple[str, Floats, NDArray[np.bool_]]:
-    """Probabilities of tokens or of spans, and which of them are right."""
+    """Return the probabilities of tokens or spans, and which of them are correct."""
     if not text.has_probabilities:
         raise DataError("this loss gives scores, not probabilities: there is nothing to check")
     if not spans:

@@ -1,4 +1,4 @@
-"""The course of training, and of a path of penalties."""
+"""Plots of training and of regularization paths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def convergence(
     target: float | None = None,
     ax: Any = None,
 ) -> Any:
-    """The course of one or several runs.
+    """Plot the progress of one or several training runs.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def convergence(
 
 
 def _named(runs: Any) -> dict[str, list[Any]]:
-    """Runs under their names."""
+    """Return runs by their names."""
     if isinstance(runs, Mapping) and not (runs and all(map(_is_column, runs.values()))):
         return {
             str(name): list(map(_trace, run if isinstance(run, list | tuple) else [run]))
@@ -98,12 +98,12 @@ def _named(runs: Any) -> dict[str, list[Any]]:
 
 
 def _is_column(value: Any) -> bool:
-    """Numbers, rather than a run or several."""
+    """Return whether a value is a column of numbers rather than a run."""
     return isinstance(value, np.ndarray | list | tuple) and all(np.isscalar(v) for v in value[:1])
 
 
 def _trace(run: Any) -> Any:
-    """A table of columns: what a run is, or what an estimator remembers of its training."""
+    """Return the columns of a run, or of the trace of an estimator."""
     found = run
     for name in ("trace_", "trace"):
         found = getattr(run, name, found)
@@ -145,7 +145,7 @@ def _best(run: Any) -> float:
 def regularization_path(
     path: Sequence[Any], X: Any = None, y: Any = None, *, of: str = "auto", ax: Any = None
 ) -> Any:
-    """What becomes of a model along a path of penalties, one line per ``l1_ratio``.
+    """Plot models along a regularization path, with one line per ``l1_ratio``.
 
     Parameters
     ----------

@@ -1,18 +1,18 @@
-"""Graphs that are grids, recognized: by the numbers of their nodes, or by their corners."""
+"""Recognize graphs that are grids, by the numbers of their nodes or by their corners."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Share of a grid's own edges that must be there.
+#: Smallest share of the edges of a grid that must be present.
 ENOUGH = 0.75
 
 
 def numbered_grid(
     n: int, edges: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
-    """Places on a grid whose nodes are numbered row by row, and the edges that lead around it.
+    """Return positions on a grid numbered row by row, and which edges wrap around it.
 
     Edges join neighbors, also diagonally, or the two ends of a row or of a column (a torus).
 
@@ -46,9 +46,9 @@ def numbered_grid(
 def cornered_grid(
     distances: NDArray[np.float64], edges: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """Places on a complete grid, however its nodes are numbered.
+    """Return positions on a complete grid whose nodes are numbered arbitrarily.
 
-    Of two corners on one side, ``a`` and ``b``: the steps from them to a node tell its place.
+    The distances of a node to two corners on one side determine its position.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def cornered_grid(
         return None
     first = corners[0]
     order = corners[np.argsort(distances[first, corners], kind="stable")]
-    side = distances[first, order[2]]  # the longer one of the two that meet here
+    side = distances[first, order[2]]  # the longer of the two sides that meet here
     x = (distances[first] - distances[order[2]] + side) / 2
     at = np.stack([x, distances[first] - x], axis=1)
     size = at.max(axis=0) + 1

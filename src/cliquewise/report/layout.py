@@ -1,4 +1,4 @@
-"""Where to draw the nodes of a graph: distances on paper like those along edges."""
+"""Layout of graphs: distances in the drawing are like distances along edges."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from numpy.typing import NDArray
 
 from cliquewise.report.grids import cornered_grid, numbered_grid
 
-#: Rounds of moving the nodes, at most.
+#: Largest number of iterations.
 ROUNDS = 120
 
 
 class Layout(NamedTuple):
-    """Places of the nodes, and which edges lead around: from one side of a grid to the other."""
+    """Positions of the nodes, and which edges wrap around a grid."""
 
     places: NDArray[np.float64]
     around: NDArray[np.bool_]
 
 
 def layout(n: int, edges: Any) -> Layout:
-    """(n, 2) places, each part of the graph beside the others, neighbors about 1 apart.
+    """Return (n, 2) positions: components side by side, neighbors at a distance of about 1.
 
-    Grids are recognized and drawn as such. Others: stress majorization from classical scaling,
-    by which planar graphs and trees unfold, turned so that most edges are level or upright.
+    Grids are recognized. Other graphs use stress majorization, initialized by classical scaling,
+    and are rotated to make most edges horizontal or vertical.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def layout(n: int, edges: Any) -> Layout:
 
 
 def _turned(at: NDArray[np.float64], edges: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Level, if edges have two directions at right angles; else as wide as it gets."""
+    """Rotate positions: edges become axis-parallel if possible, otherwise the width is largest."""
     at = at - at.mean(axis=0)
     turn = np.linalg.svd(at, full_matrices=False)[2].T if len(at) > 1 else np.eye(2)
     steps = (at[edges[:, 1]] - at[edges[:, 0]]) @ np.array([1.0, 1.0j])
@@ -79,7 +79,7 @@ def _turned(at: NDArray[np.float64], edges: NDArray[np.int64]) -> NDArray[np.flo
 
 
 def _stress(distances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Places whose distances are near the given ones, near pairs first."""
+    """Return positions whose distances are close to the given ones, weighted by proximity."""
     n = len(distances)
     if n == 1:
         return np.zeros((1, 2))
@@ -87,7 +87,9 @@ def _stress(distances: NDArray[np.float64]) -> NDArray[np.float64]:
     centered = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
     values, vectors = np.linalg.eigh(-0.5 * centered)
     at = vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 1e-9))
-    at += 1e-3 * np.random.default_rng(0).normal(size=at.shape)  # twins must part
+    at += 1e-3 * np.random.default_rng(0).normal(
+        size=at.shape
+    )  # separates nodes with equal distances
     with np.errstate(divide="ignore"):
         weights = np.where(distances > 0, distances**-2.0, 0.0)
     laplacian = np.diag(weights.sum(axis=0)) - weights
@@ -104,7 +106,7 @@ def _stress(distances: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _pack(out: NDArray[np.float64], boxes: list[Any]) -> None:
-    """Move the parts into rows, the tallest first, about half again as wide as high."""
+    """Arrange components in rows, the tallest first, with a width of about 1.5 times the height."""
     area = sum(float(size[0] * size[1]) for _, size in boxes)
     width = max(np.sqrt(1.5 * area), max((float(size[0]) for _, size in boxes), default=1.0))
     x = y = tall = 0.0

@@ -1,7 +1,7 @@
-"""What notebooks show: badges, curves, tables, marked-up sentences, drawn graphs.
+"""HTML displays for notebooks: badges, curves, tables, marked-up sentences, graphs.
 
-Each function takes plain data and returns HTML that fits light and dark notebooks. Every piece of
-text passes :func:`escaped`.
+Each function takes plain data and returns HTML for light and dark notebooks. All text is escaped
+by :func:`escaped`.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any, NamedTuple
 
 from cliquewise.report.blocks import verdict
 
-#: For types of spans: readable on light and dark, told apart by the color-blind.
+#: Colors of span types: legible on light and dark backgrounds, and suited to color blindness.
 COLORS = (
     "#3b82c4", "#d0722a", "#3a9a66", "#a55bc7", "#cc5050",
     "#2f97a1", "#97851c", "#7873d6", "#c9539a", "#74808c",
 )  # fmt: skip
 _TONES = {"proved": "#2f9e62", "bounded": "#c08a1e", "open": "#cf5148"}
-#: Rows and columns of a matrix, sentences, and characters of a word that are shown.
+#: Largest number of labels of a matrix, of sentences, and of characters of a word.
 MOST_LABELS, MOST_SENTENCES, MOST_LETTERS = 40, 100, 200
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
 _CELL = "padding:.15em .6em;text-align:right;border-bottom:1px solid rgba(128,128,128,.3)"
 
 
 class Marked(NamedTuple):
-    """A sentence: its words, spans (first, end, type, probability or None)."""
+    """A sentence: its words, and its spans (first, end, type, probability or None)."""
 
     words: list[str]
     spans: list[tuple[int, int, str, float | None]]
 
 
 def escaped(text: Any) -> str:
-    """Text as HTML shows it, whatever it holds; much of it is cut.
+    """Return text escaped for HTML; long text is cut.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def escaped(text: Any) -> str:
 
 
 def tag(name: str, *children: str, **attributes: Any) -> str:
-    """An element; attributes are escaped here, children are HTML already.
+    """Return an HTML element; attributes are escaped, children must be HTML.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def tag(name: str, *children: str, **attributes: Any) -> str:
 
 
 def badge(values: dict[str, Any]) -> str:
-    """What a certificate proves, in a sentence.
+    """Return a badge that states in a sentence what a certificate proves.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def badge(values: dict[str, Any]) -> str:
 
 
 def claim(status: str, word: str, sentence: str, below: str) -> str:
-    """A sentence with the color of what it claims: ``proved``, ``bounded`` or ``open``."""
+    """Return a sentence in the color of its status: ``proved``, ``bounded`` or ``open``."""
     tone = _TONES[status]
     box = (
         f"border-left:.35em solid {tone};padding:.4em .9em;max-width:46em;"
@@ -89,7 +89,7 @@ def claim(status: str, word: str, sentence: str, below: str) -> str:
 
 
 def curve(columns: dict[str, Sequence[float]], lines: Sequence[str], step: str) -> str:
-    """Lines over a step, as a small picture; logarithmic where they are positive and far apart.
+    """Return lines as a small SVG; the scale is logarithmic for positive values of wide range.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def curve(columns: dict[str, Sequence[float]], lines: Sequence[str], step: str) 
     width, height, left, bottom = 460, 200, 62, 30
     found = [v for name in lines for v in columns[name] if math.isfinite(v)]
     if not found:
-        return "<small>nothing was recorded</small>"
+        return "<small>no values were recorded</small>"
     logarithmic = min(found) > 0 and max(found) > 20 * min(found)
     scale = math.log10 if logarithmic else float
     low, high = scale(min(found)), scale(max(found))
@@ -139,7 +139,7 @@ def _svg(width: float, height: float, label: str, parts: Sequence[str]) -> str:
 
 
 def table(head: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:
-    """A plain table; the first column is a name.
+    """Return a table whose first column holds names.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def table(head: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def matrix(names: Sequence[Any], cells: Sequence[Sequence[int]]) -> str:
-    """A confusion matrix in colors: blue is right, orange is wrong.
+    """Return a colored confusion matrix: blue is correct, orange is wrong.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def matrix(names: Sequence[Any], cells: Sequence[Sequence[int]]) -> str:
     """
     used = range(min(len(names), MOST_LABELS))
     small = "padding:.15em .4em"
-    corner = tag("th", "true ↓ predicted →", style="font-weight:400;font-style:italic")
+    corner = tag("th", "gold ↓ predicted →", style="font-weight:400;font-style:italic")
     head = [tag("th", escaped(names[j]), scope="col", style=small) for j in used]
     rows = []
     for i in used:
@@ -188,7 +188,7 @@ def matrix(names: Sequence[Any], cells: Sequence[Sequence[int]]) -> str:
 
 
 def sentences(marked: Sequence[Marked]) -> str:
-    """Sentences with their spans in colored boxes, as displaCy draws them.
+    """Return sentences with their spans in colored boxes, in the style of displaCy.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def _in_brackets(one: Marked) -> str:
 
 
 class Node(NamedTuple):
-    """A variable of a drawn graph: its place, name, chances of its states, if it is observed."""
+    """A variable of a graph: position, name, probabilities of its states, whether observed."""
 
     x: float
     y: float
@@ -264,9 +264,9 @@ def network(
     ends: Sequence[tuple[Any, Any]],
     factors: Sequence[tuple[float, float, list[int]]],
 ) -> str:
-    """A graph: each variable a bar divided among its states, each larger factor a square.
+    """Return a graph as SVG: variables are bars divided among their states, factors are squares.
 
-    Lines join two places each; those that end nowhere are dashed.
+    ``lines`` join two positions each; ``ends`` are drawn dashed.
 
     Examples
     --------

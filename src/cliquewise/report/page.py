@@ -1,7 +1,7 @@
-"""One HTML file with everything in it: markup, style, script, data; nothing is fetched.
+"""Self-contained HTML reports: markup, style, script and data in one file.
 
-The data travel as JSON that no HTML parser can leave early, the script sets them as text, and the
-page's own policy refuses all other scripts and all of the network.
+The data are JSON, escaped for HTML, which the script inserts as text. The content security policy
+of the page blocks other scripts and all network requests.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 from cliquewise.atomic_files import check_target, replace_file
 from cliquewise.errors import DataError
 
-#: What HTML, or JavaScript of old, might take for more than a character of a string.
+#: Characters with a special meaning in HTML or in older JavaScript.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
-#: The scripts in the order in which they are read; they make one.
+#: The scripts, in the order in which they are joined.
 SCRIPTS = ("page.js", "charts.js", "sentences.js", "network.js", "live.js", "start.js")
 
 
 def check_report(path: str | Path) -> None:
-    """Refuse a path at which no report could be written, before anything is computed."""
+    """Raise an error if no report can be written to a path; call it before computing."""
     check_target(path, "the report")
 
 
@@ -56,7 +56,7 @@ def write_page(
 
 
 def page(title: str, subtitle: str, sections: Sequence[dict[str, Any]]) -> str:
-    """The text of a report; see :func:`write_page`."""
+    """Return the HTML of a report; see :func:`write_page`."""
     folder = files(__package__)
     style = folder.joinpath("page.css").read_text("utf-8")
     script = "\n".join(folder.joinpath(name).read_text("utf-8") for name in SCRIPTS)
@@ -75,14 +75,14 @@ def page(title: str, subtitle: str, sections: Sequence[dict[str, Any]]) -> str:
     text = folder.joinpath("page.html").read_text("utf-8")
     pieces = text.split("{{")
     out = [pieces[0]]
-    for piece in pieces[1:]:  # not by replace: a value may hold what looks like another's place
+    for piece in pieces[1:]:  # not by str.replace, because a value may contain a placeholder
         name, _, rest = piece.partition("}}")
         out += [filled[name], rest]
     return "".join(out)
 
 
 def embedded(data: Any) -> str:
-    """JSON that may stand in a script element of a page.
+    """Return JSON for a script element of a page.
 
     Examples
     --------
@@ -92,23 +92,25 @@ def embedded(data: Any) -> str:
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        raise DataError(f"the report's data are no plain numbers and strings: {error}") from error
-    # Half a pair of surrogates is no character that a file could hold.
+        raise DataError(
+            f"the data of the report must be plain numbers and strings: {error}"
+        ) from error
+    # A single surrogate cannot be encoded.
     return text.translate(_ESCAPES).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _hash(text: str) -> str:
-    """As a Content-Security-Policy names an inline script or style."""
+    """Return the hash of an inline script or style for the Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def number(value: Any, digits: int = 6) -> float | None:
-    """A number with few digits; None for what is not finite, as JSON has it."""
+    """Return a number with few digits; None if it is not finite."""
     return float(f"{float(value):.{digits}g}") if math.isfinite(value) else None
 
 
 def numbers(values: Any, digits: int = 6) -> list[Any]:
-    """The same for all of an array, nested as it is."""
+    """Apply :func:`number` to all items of a nested array."""
     return [
         numbers(v, digits) if isinstance(v, list) else number(v, digits)
         for v in (values if isinstance(values, list) else values.tolist())
