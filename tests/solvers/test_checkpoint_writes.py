@@ -33,7 +33,7 @@ def test_a_full_disk_at_any_moment_does_not_end_training(problem, tmp_path, monk
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.warns(UserWarning, match="No space left.*Training goes on.*stays as it is"):
+    with pytest.warns(UserWarning, match="No space left.*Training continues.*left unchanged"):
         fit = run(
             problem, get("sdca"), tol=0, max_epochs=EPOCHS, random_state=0,
             checkpoint=path, checkpoint_seconds=0,

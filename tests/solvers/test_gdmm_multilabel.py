@@ -218,7 +218,7 @@ def test_relaxed_values_and_labels_are_those_of_a_linear_program(seed):
     E = np.concatenate([sums, A])
     right = np.concatenate([np.ones(len(sums)), np.zeros(len(A))])
     best = linprog(-(scores + graphs.costs), A_eq=E, b_eq=right, bounds=(0, 1))
-    value = graphs.value(float(w @ w), -best.fun - scores @ graphs.truth)
+    value = graphs.ridge_objective(float(w @ w), -best.fun - scores @ graphs.truth)
     assert low - 1e-8 <= value <= high + 1e-8
     assert high - low <= 1e-6
     plain = linprog(-scores, A_eq=E, b_eq=right, bounds=(0, 1)).x

@@ -68,14 +68,21 @@ def test_structural_svms_on_grids_get_below_a_gap_of_one_percent():
         assert fit.certificate.primal == pytest.approx(fit.certificate.dual, rel=1.1e-2)
 
 
-def test_it_is_the_choice_where_whole_graphs_are_dear_to_ask_and_refuses_another_entropy():
+def test_planner_compares_whole_graphs_with_cliques_and_other_entropies_are_rejected():
     rng = np.random.default_rng(0)
+    y = [rng.integers(0, 2, (3, 3)) for _ in range(4)]
+    X = grids([np.eye(2)[v] for v in y], differences=True)
+    few = GraphDataset.from_examples(X, [v.ravel() for v in y])
+    width = few.edge_features.shape[1]
+    assert choose(GraphProblem(PairwiseModel([2], 2, width), few, 1.0, "hinge")).solver.name == (
+        "relaxed_lbfgs"
+    )
     n = 40
     edges = [(i, j) for i in range(n) for j in range(i)]
     data = GraphDataset.from_examples(
         [(rng.normal(size=(n, 3000)), edges)] * 2, [rng.integers(0, 2, n)] * 2
     )
     hinge = GraphProblem(PairwiseModel([2], 3000), data, 1.0, "hinge")
-    assert choose(hinge).solver.name == "relaxed_lbfgs"
+    assert choose(hinge).solver.name == "bcfw"  # 3,000 features in each of 820 cliques
     other = GraphProblem(PairwiseModel([2], 3000), data, entropy="gini-otrw")
     assert "gini" in str(RelaxedLBFGS().refuses(other))

@@ -301,7 +301,7 @@ def test_bad_parameters_are_refused_with_their_name() -> None:
     for name, value in (("gamma", 0.0), ("smoother", "none"), ("top", 0)):
         with pytest.raises(DataError, match=name):
             with_loss(problem, "smooth_hinge", **{name: value})
-    with pytest.raises(UnsupportedError, match="few outputs can be kept"):
+    with pytest.raises(UnsupportedError, match="can store few outputs"):
         choose(with_loss(problem, "hinge"), Casimir(smoother="entropy", anchor="visits"))
     with pytest.raises(UnsupportedError, match=r"'bcfw' minimizes hinge.*casimir"):
         choose(with_loss(problem, "smooth_hinge"), "bcfw")
