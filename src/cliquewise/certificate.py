@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cliquewise.errors import CertificateError
 from cliquewise.tables import frame, text_table
 
-#: Rounding error of a primal value, relative if it is above 1. Dual values are lowered by a bound
-#: of their rounding errors (see ``problems/rounding.py``).
+#: Tolerated rounding error of primal values, relative to values above 1. Larger errors are added to
+#: the primal; errors of dual values are always subtracted (see ``problems/rounding.py``).
 EPSILON = 1e-9
 
 
@@ -27,8 +29,9 @@ class Certificate:
         A lower bound of the objective of all weights; ``-inf`` if there is none.
     status : str
         ``exact``: primal and dual are exact values of a convex problem and its dual;
-        ``bound``: the primal is an upper bound of the objective, because inference was not exact,
-        so the gap is valid but may be loose; ``none``: there is no valid lower bound.
+        ``bound``: the primal is an upper bound of the objective (that of an inexact oracle, or
+        raised by a large rounding error), so the gap is proven but may be loose; ``none``:
+        nothing is proven, because the problem is not convex or its numbers exceed float64.
     rounding : float
         How much the dual value was lowered to be a bound in exact arithmetic.
 
@@ -47,18 +50,15 @@ class Certificate:
     rounding: float = 0.0
 
     def __post_init__(self) -> None:
-        values = self.primal, self.dual
-        if self.status != "none" and any(v != v for v in values):
-            raise CertificateError(
-                f"primal {self.primal} and dual {self.dual} are not numbers, because values "
-                "exceed double precision; scale the features, or lower C"
-            )
+        if not (np.isfinite(self.primal) and self.dual < np.inf):
+            # Numbers beyond double precision prove nothing.
+            object.__setattr__(self, "status", "none")
+            object.__setattr__(self, "dual", float("-inf"))
         slack = EPSILON * max(1.0, abs(self.primal))
         if self.status != "none" and self.dual > self.primal + slack:
             raise CertificateError(
                 f"the dual value {self.dual!r} is above the primal value {self.primal!r}: one of "
-                "them is wrong. If features or C are very large, scale them down; otherwise this "
-                "is a bug: please report it"
+                "them is wrong. This is a bug: please report it"
             )
 
     @property

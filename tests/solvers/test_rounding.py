@@ -142,7 +142,7 @@ def test_no_penalty_is_weak_enough_to_fool_the_dual(C, loss):
 def test_a_gap_that_rounding_alone_exceeds_is_said_to_be_useless():
     rng = np.random.default_rng(1)
     X = [1e8 * rng.normal(size=(2, 2)) for _ in range(3)]
-    with pytest.warns(ConvergenceWarning, match="rounding alone"):
+    with pytest.warns(ConvergenceWarning, match="rounding errors"):
         cw.SequenceTagger(C=1e6, solver="sdca", max_epochs=3).fit(X, [[0, 1], [1, 0], [0, 0]])
 
 

@@ -16,14 +16,16 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from cliquewise.certificate import Certificate
+from cliquewise.certificate import EPSILON, Certificate
 from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.problems.fingerprint import Fingerprint
 from cliquewise.problems.penalty import Penalty
-from cliquewise.problems.rounding import SUM, UNIT, Bound, lowered
+from cliquewise.problems.rounding import SUM, UNIT, Bound, ScoreProfile, lowered
 from cliquewise.ragged import Floats
 
 T = TypeVar("T")
+#: Rounding errors below this share of the gap need no tighter bound.
+HARMLESS = 1e-3
 
 
 class Problem:
@@ -186,28 +188,60 @@ class Problem:
         return self.certified(w, *self.primal_and_gradient(w))
 
     def certified(self, w: Floats, value: float, gradient: Floats) -> Certificate:
-        """The certificate of an objective and its gradient at ``w`` that are at hand."""
+        """Return the certificate of a known objective and its gradient at ``w``."""
         if not self.is_convex:
             return Certificate(value)
+        primal, exact = self.upper_bound(w, value)
+        status = "exact" if exact else "bound"
         if not self.has_penalty:
-            return Certificate(value, self.lower_bound, "exact")
-        if self.l1_ratio > 0:
-            bound = self._elastic_bound(w, value, gradient)
-        else:
-            # The weights of the dual point are w - gradient / lam, which the penalty takes with w.
-            bound = self.bound(value, gradient / self.lam, self.rounding_error(w))
-        return Certificate(value, bound.value, "exact", bound.rounding)
+            return Certificate(primal, self.lower_bound, status)
+        bound = self._gradient_bound(w, value, gradient, self.gradient_error_scale(w))
+        if bound.rounding > HARMLESS * max(value - bound.value, 0.0):
+            tight = self.gradient_error_scale(w, tight=True)
+            bound = max(bound, self._gradient_bound(w, value, gradient, tight))
+        return Certificate(primal, bound.value, status, bound.rounding)
 
-    def _elastic_bound(self, w: Floats, value: float, gradient: Floats) -> Bound:
-        """The dual value of the distributions that a gradient is made of."""
+    def upper_bound(self, w: Floats, value: float, exact: bool = True) -> tuple[float, bool]:
+        """Return a computed objective as an upper bound, and whether it is the objective.
+
+        Parameters
+        ----------
+        w : array
+            The weights, in any form.
+        value : float
+            The objective at ``w`` in float64, or an upper bound of it.
+        exact : bool
+            Whether ``value`` is the objective.
+
+        Returns
+        -------
+        value : float
+            Raised by its rounding error, if that is larger than certificates tolerate.
+        exact : bool
+        """
+        return self.raised(value, self.rounding_error(w), exact)
+
+    def raised(self, value: float, error: float, exact: bool = True) -> tuple[float, bool]:
+        """Return :meth:`upper_bound` of a value with a known bound of its rounding error."""
+        if error <= EPSILON * max(1.0, abs(value)):
+            return value, exact
+        return (value + error if np.isfinite(value + error) else np.inf), False
+
+    def _gradient_bound(self, w: Floats, value: float, gradient: Floats, scale: Floats) -> Bound:
+        """Return the dual value of the distributions behind a gradient with errors of ``scale``."""
+        error = self.rounding_error(w)
+        if self.l1_ratio == 0:
+            # The weights of the dual point are w - gradient / lam, which the penalty takes with w.
+            return self.bound(value, gradient / self.lam, error, scale)
         penalty, slope = self.penalty, gradient - self.penalty.ridge * w
-        # A loss is what its distribution expects, <w, slope>, and that one's costs and entropy.
+        # The loss of a distribution is <w, slope> plus its costs and its entropy.
         first, terms = penalty.value(w), w * slope
-        linear = value - first - float(terms.sum())
-        wrong = self.lam * UNIT * float(self.largest_by_row(w) @ self.weight_error_scale)
-        wrong += SUM * UNIT * (abs(value) + first + float(np.abs(terms).sum()))
-        v = slope / (-self.lam * penalty.scale)
-        return self.bound(linear, v, self.rounding_error(w) + wrong)
+        with np.errstate(over="ignore", invalid="ignore"):
+            linear = value - first - float(terms.sum())
+            error += self.lam * UNIT * float(self.largest_by_row(w) @ scale)
+            error += SUM * UNIT * (abs(value) + first + float(np.abs(terms).sum()))
+            v = slope / (-self.lam * penalty.scale)
+        return self.bound(linear, v, error, scale)
 
     # ---- rounding
 
@@ -221,6 +255,26 @@ class Problem:
         raise NotImplementedError
 
     @property
+    def score_profile(self) -> ScoreProfile | None:
+        """Bounds of the errors of marginals in the log domain; None if marginals have none."""
+        return None
+
+    def gradient_error_scale(self, w: Floats, tight: bool = False) -> Floats:
+        """Return, by row, C n times the rounding error of the gradient at ``w``, over the roundoff.
+
+        Unlike :attr:`weight_error_scale` it includes errors of marginals that grow with the
+        scores at ``w``. ``tight`` allows a pass over the data for a smaller bound.
+        """
+        profile = self.score_profile
+        if profile is None:
+            return self.weight_error_scale
+        roundings = profile.roundings(self.largest_by_row(w))
+        if roundings == 0:
+            return self.weight_error_scale
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.weight_error_scale + self.C * roundings * profile.total
+
+    @property
     def rounding_terms(self) -> tuple[Floats, float]:
         """Roundings of the sum of the losses: by row, for each unit of its largest weight; others.
 
@@ -229,12 +283,14 @@ class Problem:
         return self.weight_error_scale / self.C, 0.0
 
     def rounding_error(self, w: Floats) -> float:
-        """By how much the objective at ``w`` may be wrong."""
+        """Return a bound of the rounding error of the objective at ``w``."""
+        return self.row_rounding_error(self.largest_by_row(w))
+
+    def row_rounding_error(self, largest: Floats) -> float:
+        """Return :meth:`rounding_error` from the largest weight of each row."""
         by_row, others = self.rounding_terms
-        with np.errstate(over="ignore"):
-            return (
-                UNIT * (float(self.largest_by_row(w) @ by_row) + others) / max(self.n_examples, 1)
-            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            return UNIT * self.per_example(float(largest @ by_row) + others)
 
     def bound(
         self,

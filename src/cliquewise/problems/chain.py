@@ -14,7 +14,7 @@ from cliquewise.models.chain import ChainModel, Mask
 from cliquewise.models.sparse_transitions import links_of_table, may_be_sparse
 from cliquewise.problems.base import between
 from cliquewise.problems.chain_rounding import ChainRounding, FeatureSizes
-from cliquewise.problems.rounding import EXP, SUM, UNIT
+from cliquewise.problems.rounding import EXP, SUM, UNIT, log_roundings
 from cliquewise.ragged import Floats
 
 #: Most work (tokens times squared labels) in one call of a kernel: about two seconds.
@@ -314,6 +314,38 @@ class ChainProblem(ChainRounding):
         """Tokens of the longest sequence."""
         return int(self.data.lengths.max(initial=0))
 
+    @cached_property
+    def most_entries(self) -> int:
+        """The largest number of attributes of a token and of the pair that ends there."""
+        most = int(np.diff(self.chains.indptr).max(initial=0))
+        if self.edge_chains is not None:
+            most += int(np.diff(self.edge_chains.indptr).max(initial=0))
+        return most
+
+    def gradient_error_scale(self, w: Floats, tight: bool = False) -> Floats:
+        """Return the error scale of the gradient; ``tight`` bounds the scores of each sequence."""
+        largest = self.largest_by_row(w)
+        if not tight or self.score_profile.roundings(largest) == 0:
+            return super().gradient_error_scale(w)
+        roundings = log_roundings(self._largest_scores(largest), self.data.lengths)
+        more = self.feature_sizes(self.sequence_depths + roundings).deep - self.features.deep
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.weight_error_scale + self.C * np.maximum(more, 0.0)
+
+    def _largest_scores(self, largest: Floats) -> Floats:
+        """Return a bound of the scores of each sequence, from the largest weight of each row."""
+        chains, n = self.chains, self.model.n_attributes
+        scores = _absolute_scores(chains, largest[:n]) + largest[n]
+        if self.edge_chains is not None:
+            scores = scores + _absolute_scores(self.edge_chains, largest[n + 1 :])
+        if len(chains.costs):
+            scores = scores + np.abs(chains.costs).max(axis=1)
+        elif self.loss != "log":
+            scores = scores + 1.0
+        out = np.zeros(self.n_examples)
+        np.maximum.at(out, np.repeat(np.arange(self.n_examples), self.data.lengths), scores)
+        return out
+
     @property
     def heaviest(self) -> float:
         """The largest weight of a sequence."""
@@ -370,6 +402,14 @@ class ChainProblem(ChainRounding):
             sizes = sizes + np.diff(largest[self.data.offsets])
         own = self.chains.weights @ (self.sequence_depths * sizes)
         return float(own) * float(1.0 + np.log(self.model.n_labels))
+
+
+def _absolute_scores(chains: Any, largest: Floats) -> Floats:
+    """Return ``sum_f |x_f| largest_f`` of every token."""
+    values = np.ones(len(chains.indices)) if not len(chains.values) else np.abs(chains.values)
+    terms = np.append(values * largest[chains.indices], 0.0)
+    sums = np.add.reduceat(terms, chains.indptr[:-1]) if len(chains.indptr) > 1 else np.zeros(0)
+    return np.where(np.diff(chains.indptr) > 0, sums, 0.0)
 
 
 def _check_smoothing(gamma: float, smoother: str, top: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from cliquewise.models.chain import ChainModel
 from cliquewise.models.chain_form import ChainForm
 from cliquewise.problems.base import Problem
+from cliquewise.problems.rounding import ScoreProfile
 from cliquewise.ragged import Floats
 
 
@@ -69,6 +70,18 @@ class ChainRounding(Problem):
     def data_rounding_error(self) -> float:
         """Roundings of log partition functions, and of their sum over the sequences."""
         raise NotImplementedError
+
+    @property
+    def most_entries(self) -> int:
+        """The largest number of attributes of a token and of the pair that ends there."""
+        raise NotImplementedError
+
+    @cached_property
+    def score_profile(self) -> ScoreProfile:
+        """Bounds of the errors of marginals: a token has its attributes and a transition."""
+        most = np.where(self.features.counts > 0, self.features.most, 0.0)
+        entries = float(self.most_entries + 1)
+        return ScoreProfile(float(self.longest), entries, most, self.features.total)
 
     def largest_by_row(self, w: Floats) -> Floats:
         """The largest weight of each attribute, of the transitions, of each pair attribute."""

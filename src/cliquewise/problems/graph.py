@@ -33,6 +33,8 @@ from cliquewise.ragged import Floats
 REMEDY = "use solver bcfw or subgradient, which make do with bounds"
 #: Exact marginals are taken whatever they cost, within the memory that there is.
 EXACT = math.inf
+#: Roundings of a message of a junction tree per clique, in units of the sum of all scores.
+MESSAGE = 8.0
 #: What each call asks of an oracle.
 QUESTIONS: dict[str, Question] = {"max": "map", "top_k": "top_k", "exp": "marginals"}
 
@@ -106,8 +108,10 @@ class GraphProblem(CliqueProblem):
             at = self.entries(i)
             if self.gamma == 0:
                 graph = FactorGraph.from_structure(self.structures[i], scores[at])
-                best = graph.map()
-                values[i] = best.score if best.exact else best.upper_bound
+                with _named_example(i):
+                    best = graph.map()
+                    _demand_exact(best)
+                values[i] = best.score
                 for entry in graph._entries(best.labels[None]):
                     mu[at[entry[0]]] = 1.0
                 continue
@@ -115,7 +119,9 @@ class GraphProblem(CliqueProblem):
             if temperature == 0:
                 continue
             graph = FactorGraph.from_structure(self.structures[i], scores[at] / temperature)
-            answer = graph.marginals(seconds=EXACT)
+            with _named_example(i):
+                answer = graph.marginals(seconds=EXACT)
+                _demand_exact(answer)
             values[i] = temperature * answer.log_z
             mu[at] = answer.factors.flat
         return mu, values
@@ -131,6 +137,24 @@ class GraphProblem(CliqueProblem):
         scaled = scores / heat[self.state_owners]
         all_marginals(self.forest, self.data.node_offsets, scaled, beliefs, mu, log_z)
         return mu, self.temperatures * log_z
+
+    def gradient_error_scale(self, w: Floats, tight: bool = False) -> Floats:
+        """Return the error scale of the gradient, with errors of marginals on loopy graphs.
+
+        On trees, marginals are products of conditional distributions that are computed once. The
+        messages of a junction tree add up scores of many cliques, in both directions.
+        """
+        if self.forest is not None or self.gamma == 0:
+            return self.weight_error_scale
+        absolute = self.cliques._replace(values=np.abs(self.cliques.values))
+        with np.errstate(over="ignore", invalid="ignore"):
+            states = self.model.potentials(np.abs(w), absolute) + np.abs(self.costs)
+            largest = np.maximum.reduceat(states, self.cliques.offsets[:-1])
+            scores = np.bincount(self.owners, largest, minlength=self.n_examples)
+            cliques = np.bincount(self.owners, minlength=self.n_examples)
+            heat = np.where(self.temperatures > 0, self.temperatures, np.inf)
+            roundings = MESSAGE * float((cliques * scores / heat).max(initial=0.0))
+            return self.weight_error_scale + self.C * roundings * self.reach
 
     def primal(self, w: Floats) -> float:
         """The exact objective."""
@@ -159,7 +183,9 @@ class GraphProblem(CliqueProblem):
             log_z = marginals(self.forest, a, b, int(o[a]), edges, tables, np.empty(nodes), mu)
             return mu, float(log_z)
         graph = FactorGraph.from_structure(self.structures[i], tables)
-        answer = graph.marginals(seconds=EXACT)
+        with _named_example(i):
+            answer = graph.marginals(seconds=EXACT)
+            _demand_exact(answer)
         return answer.factors.flat, answer.log_z
 
     def _asked(self, w: Floats, i: int) -> tuple[FactorGraph, float]:
@@ -188,7 +214,7 @@ class GraphProblem(CliqueProblem):
     def top_k(self, w: Floats, i: int, k: int) -> tuple[Floats, Rows]:
         """The k best labelings, by an exact method."""
         graph, start = self._asked(w, i)
-        with _said_of(i):
+        with _named_example(i):
             found = [graph.map()] if k == 1 else graph.top_k(k)
             _demand_exact(found[0])
         rows = [self._row(i, _mean(graph, [one], np.ones(1))) for one in found]
@@ -197,7 +223,7 @@ class GraphProblem(CliqueProblem):
     def exp(self, w: Floats, i: int, mu: float = 1.0) -> tuple[float, float, Rows]:
         """``mu log sum_y exp(psi / mu)``, the mean of psi, and the mean of its gradients."""
         graph, start = self._asked(w, i)
-        with _said_of(i):
+        with _named_example(i):
             cooled = FactorGraph.from_structure(graph.structure, graph.tables / mu)
             found = cooled.marginals(seconds=EXACT)
             _demand_exact(found)
@@ -253,12 +279,13 @@ def _mean(graph: FactorGraph, labelings: list[Any], shares: Floats) -> Floats:
 
 
 def _demand_exact(found: Any) -> None:
+    """Raise an error if an answer is not exact: its gradient would not belong to its bound."""
     if not found.exact:
-        raise UnsupportedError(f"method {found.method!r} does not prove its answer")
+        raise UnsupportedError(f"method {found.method!r} did not find an exact answer")
 
 
 @contextmanager
-def _said_of(i: int) -> Iterator[None]:
+def _named_example(i: int) -> Iterator[None]:
     """What an oracle refuses is said with the example and the remedy."""
     try:
         yield

@@ -25,7 +25,7 @@ from cliquewise.models.label_sets import multilabel_data, multilabel_model
 from cliquewise.oracles.label_rows import LabelRows
 from cliquewise.problems.base import Problem, check_weights
 from cliquewise.problems.free_intercepts import Side, constant_losses, table_changes
-from cliquewise.problems.rounding import EXP, SUM, UNIT
+from cliquewise.problems.rounding import EXP, SUM, UNIT, ScoreProfile
 from cliquewise.ragged import Floats, Ints
 
 
@@ -73,6 +73,21 @@ class Features:
     @cached_property
     def _squares(self) -> Floats:
         return np.asarray(np.square(self.matrix if self.arrays is None else self.arrays[2]))
+
+    def largest(self) -> Floats:
+        """Return the largest ``|feature|`` of each column."""
+        if not self.shape[0]:
+            return np.zeros(self.shape[1])
+        sizes = abs(self.matrix).max(axis=0)
+        dense = sizes.toarray() if self.arrays is not None else sizes
+        return np.asarray(dense, dtype=np.float64).ravel()
+
+    @property
+    def most_entries(self) -> int:
+        """The largest number of features of a row."""
+        if self.arrays is None:
+            return self.shape[1]
+        return int(np.diff(self.arrays[0]).max(initial=0))
 
     def sizes(self, weights: Floats) -> Floats:
         """By column, the weighted sum of its |features|."""
@@ -299,7 +314,8 @@ class LabelGraphProblem(Problem):
         reach = (sizes * np.abs(V)).sum(axis=0) + limit
         np.add.at(reach, left, np.abs(tables).sum(axis=1))
         np.add.at(reach, right, np.abs(tables).sum(axis=1))
-        error = self.weight_error_scale[:size].reshape(self.n_labels, -1, 2)[:, -1, 1]
+        scale = self.gradient_error_scale(w)
+        error = scale[:size].reshape(self.n_labels, -1, 2)[:, -1, 1]
         relative = (SUM + self.n_examples + self.features.shape[1]) / self.lam
         each = (error + relative * np.abs(h)) * is_free
         everywhere = np.abs(self.pack(sizes * each, np.ones((len(self.pairs), 4)) * (
@@ -307,9 +323,10 @@ class LabelGraphProblem(Problem):
         wrong = UNIT * self.lam * float(each @ reach)
         bound = self.bound(
             linear, slope / self.lam, self.rounding_error(w) + wrong,
-            self.weight_error_scale + everywhere,
+            scale + everywhere,
         )  # fmt: skip
-        return Certificate(value, bound.value, "exact", bound.rounding)
+        primal, exact = self.upper_bound(w, value)
+        return Certificate(primal, bound.value, "exact" if exact else "bound", bound.rounding)
 
     # ---- rounding
 
@@ -332,6 +349,17 @@ class LabelGraphProblem(Problem):
     def weight_error_scale(self) -> Floats:
         """By weight: C times all features, each times its roundings and those of the sum."""
         return self.C * (self.n_examples + 2.0 * self.roundings) * self.reach
+
+    @cached_property
+    def score_profile(self) -> ScoreProfile | None:
+        """Bounds of the errors of marginals; None without pairs, where nothing is passed on."""
+        if not len(self.pairs):
+            return None
+        most = np.repeat(self.features.largest()[:, None], self.n_labels, axis=1)
+        factors = self.n_labels + len(self.pairs)
+        entries = (self.features.most_entries + len(self.pairs)) / self.gamma
+        sizes = np.abs(self.pack(most, np.ones((len(self.pairs), 4))))
+        return ScoreProfile(float(factors), entries, sizes, self.reach)
 
     @cached_property
     def rounding_terms(self) -> tuple[Floats, float]:

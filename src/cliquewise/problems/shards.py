@@ -191,17 +191,23 @@ class ShardedChainProblem(ChainRounding):
         return max((p.heaviest for p in self), default=0.0)
 
     @cached_property
-    def _sums(self) -> tuple[FeatureSizes, float]:
-        """Features and roundings of all parts."""
+    def _sums(self) -> tuple[FeatureSizes, float, int]:
+        """Features and roundings of all parts, and the largest number of attributes of a token."""
         rows = self.model.n_attributes + 1 + self.model.n_edge_attributes
-        sums, rounding_error = np.zeros((4, rows)), 0.0
+        sums, rounding_error, entries = np.zeros((4, rows)), 0.0, 0
         for part in self:
             f = part.features
             sums[:2] += f.total, f.deep
             sums[2] = np.maximum(sums[2], f.most)
             sums[3] += f.counts
             rounding_error += part.data_rounding_error
-        return FeatureSizes(*sums), rounding_error
+            entries = max(entries, part.most_entries)
+        return FeatureSizes(*sums), rounding_error, entries
+
+    @property
+    def most_entries(self) -> int:
+        """The largest number of attributes of a token and of the pair that ends there."""
+        return self._sums[2]
 
     @property
     def features(self) -> FeatureSizes:

@@ -180,13 +180,13 @@ class Ascent(Solver[Problem, DualAscent]):
         duals = state.duals
         duals.refresh()
         bound = duals.bound()
-        primal, _ = duals.primal(scaled(duals))
+        primal, exact = duals.primal(scaled(duals))
         state.is_average_better = False
         if len(state.average):
-            other, _ = duals.primal(state.average)
-            state.is_average_better = other < primal
-            primal = min(primal, other)
-        return Certificate(primal, bound.value, "exact", bound.rounding)
+            other, is_exact = duals.primal(state.average)
+            if other < primal:
+                state.is_average_better, primal, exact = True, other, is_exact
+        return Certificate(primal, bound.value, "exact" if exact else "bound", bound.rounding)
 
     def weights(self, problem: Problem, state: DualAscent) -> Floats:
         """Return the weights of the dual point, or their average if that was certified."""

@@ -415,7 +415,8 @@ class SVRG(Solver[Problem, Iterates]):
         if value < state.best_value:
             state.best, state.best_value = state.w.copy(), value
         state.proved = True
-        return Certificate(state.best_value, state.dual, "exact", state.rounding)
+        primal, exact = problem.upper_bound(state.best, state.best_value)
+        return Certificate(primal, state.dual, "exact" if exact else "bound", state.rounding)
 
     def weights(self, problem: Problem, state: Iterates) -> Floats:
         """Return the best certified weights, or the newest if they were not certified yet."""

@@ -51,7 +51,8 @@ def best_output(
 def objective_bound(problem: ExampleProblem, w: Floats, call: MapSettings) -> tuple[float, bool]:
     """Return an upper bound of the objective, and whether it is the objective."""
     bounds, exact = problem.bounds(w, call.method, call.options)
-    return problem.ridge_objective(float(w @ w), float(bounds.sum())), exact
+    value = problem.ridge_objective(float(w @ w), float(bounds.sum()))
+    return problem.upper_bound(w, value, exact)
 
 
 class WorkingSets:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cliquewise.errors import DataError
 from cliquewise.problems.chain import ChainProblem
-from cliquewise.problems.rounding import SUM, UNIT, Bound
+from cliquewise.problems.rounding import SUM, UNIT, Bound, log_roundings
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.array_checks import checked, number_of
 from cliquewise.solvers.backends.base import DualSettings, scaled
@@ -25,8 +25,6 @@ from cliquewise.solvers.backends.chain.parallel import (
 from cliquewise.solvers.base import Arrays
 from cliquewise.solvers.sampling import Order
 
-#: Scores up to this stay in the linear domain of `forward_backward`.
-LOG_DOMAIN = 100.0
 #: The arrays that define a state, and their least values; marginals follow from the scores.
 STORED = {"theta": -np.inf, "theta_edges": -np.inf, "gaps": 0.0}
 
@@ -276,9 +274,7 @@ class ChainDuals:
         """Return the roundings of a marginal by sequence: more if scores exceed the exp range."""
         # In the log domain the scores' own roundings are absolute errors of an exponent.
         largest = self._largest() if largest is None else largest
-        lengths = self.problem.data.lengths
-        logs = np.where(largest > LOG_DOMAIN, 8.0 * largest * lengths, 0.0)
-        return self.problem.sequence_depths + logs
+        return self.problem.sequence_depths + log_roundings(largest, self.problem.data.lengths)
 
     def _largest(self) -> Floats:
         """Return the largest score of each sequence."""
@@ -340,7 +336,8 @@ class ChainDuals:
         return problem.bound(linear, w, rounding_error, weight_error_scale)
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        return self.problem.packed_primal(self._shrunk(w)), True
+        w = self._shrunk(w)
+        return self.problem.upper_bound(w, self.problem.packed_primal(w))
 
     def unpacked(self, w: Floats) -> Floats:
         return self.form.unpack(self._shrunk(w))

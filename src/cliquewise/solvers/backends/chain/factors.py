@@ -176,6 +176,8 @@ class ChainFactors(Factors[ChainProblem]):
         wrong = float(wrong_mass(state.support)) / problem.C
         square = problem.lam * (norm + float(target @ target))
         share = min(1.0, wrong / n / square) if square > 0 else 1.0
+        largest[-1] = np.abs(pairs).max(initial=0.0)
+        error = problem.row_rounding_error(largest)
         largest[-1] = np.abs(target).max(initial=0.0)
         entries = float(state.support.count.sum() + 3.0 * state.pairs.count.sum() + 4.0 * k)
         penalty = 0.5 * share * share * square * (1.0 + UNIT * len(largest))
@@ -183,7 +185,8 @@ class ChainFactors(Factors[ChainProblem]):
             share * wrong / n, UNIT * entries * wrong / n, penalty, problem.lam, share * largest,
             share * self._summands(wrong, entries),
         )  # fmt: skip
-        return Certificate(state.primal, bound.value, "exact", bound.rounding)
+        primal, exact = problem.raised(state.primal, error)
+        return Certificate(primal, bound.value, "exact" if exact else "bound", bound.rounding)
 
     def _summands(self, wrong: float, entries: float) -> Floats:
         """Return the problem's scale, plus the error of masses that should sum to ``C c_i``."""

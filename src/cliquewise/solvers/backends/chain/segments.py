@@ -224,7 +224,7 @@ class ChainSegments:
         return False
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        return self.problem.packed_primal(w), True
+        return self.problem.upper_bound(w, self.problem.packed_primal(w))
 
     def unpacked(self, w: Floats) -> Floats:
         return self.form.unpack(w)

@@ -207,7 +207,7 @@ class ShardedDuals:
 
     def primal(self, w: Floats) -> tuple[float, bool]:
         problem, w = self.problem, self.problem.penalty.shrunk(w)
-        return problem.penalized(w, problem.total_loss(w)), True
+        return problem.upper_bound(w, problem.penalized(w, problem.total_loss(w)))
 
     def unpacked(self, w: Floats) -> Floats:
         return self.problem.form.unpack(self.problem.penalty.shrunk(w))

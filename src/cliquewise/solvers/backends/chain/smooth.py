@@ -21,7 +21,7 @@ class ChainSmoothing:
 
         smoother, k = settings
 
-        self.seen = np.zeros(4)
+        self.seen, self.roundings = np.zeros(4), 0.0
         self.problem, self.form, self.sizes = problem, problem.form, np.empty(0)
         n, labels = problem.n_examples, problem.model.n_labels
         most = labels ** float(min(problem.data.lengths.max(initial=1), 60))
@@ -67,6 +67,7 @@ class ChainSmoothing:
         from cliquewise._kernels.chain.smooth import ROUNDING, full_gradient
 
         anchor, n = self._sparse_anchor(mu), max(self.problem.n_examples, 1)
+        self._note_scores(w, mu)
 
         def part(first: int, last: int) -> tuple[Floats, Any]:
             out = self.zeros()
@@ -160,9 +161,21 @@ class ChainSmoothing:
     def total_loss(self, w: Floats) -> float:
         return float(self.problem.chains.weights @ self.problem.packed_losses(w))
 
-    @cached_property
+    @property
     def weight_error_scale(self) -> Floats:
-        return self.problem.smoothed_summands
+        scale = self.problem.smoothed_summands
+        if self.roundings:
+            scale = scale + self.problem.C * self.roundings * self.problem.features.total
+        return scale
+
+    def _note_scores(self, w: Floats, mu: float) -> None:
+        """Remember the errors of marginals at the weights."""
+        if self.kind(mu) == "exp":
+            profile = self.problem.score_profile
+            own = profile._replace(entries=profile.entries / mu).roundings(
+                self.problem.largest_by_row(w)
+            )
+            self.roundings = max(self.roundings, own)
 
     @cached_property
     def curvature(self) -> float:

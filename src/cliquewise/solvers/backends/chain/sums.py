@@ -37,7 +37,7 @@ class ChainSums:
         )
 
     def primal(self, w: Floats) -> tuple[float, bool]:
-        return self.problem.packed_primal(w), True
+        return self.problem.upper_bound(w, self.problem.packed_primal(w))
 
     def unpacked(self, w: Floats) -> Floats:
         return self.form.unpack(w)

@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from cliquewise.errors import DataError
-from cliquewise.problems.graph import GraphProblem
+from cliquewise.problems.graph import MESSAGE, GraphProblem
 from cliquewise.problems.rounding import UNIT, Bound
 from cliquewise.ragged import Floats, Ints
 from cliquewise.solvers.array_checks import checked, pack_gaps, unpack_gaps
@@ -145,10 +145,21 @@ class GraphDuals:
         weight_error_scale = problem.weight_error_scale_for(
             problem.sizes(problem.truth - self.mu), 2.0 * problem.n_cliques
         )
+        if problem.forest is None:
+            weight_error_scale += problem.C * self._message_roundings() * problem.reach
         return problem.bound(linear, self.w, rounding_error, weight_error_scale)
 
+    def _message_roundings(self) -> float:
+        """Return the roundings of the messages of a junction tree, from the scores."""
+        problem, g = self.problem, self.problem.cliques
+        largest = np.maximum.reduceat(np.abs(self.theta), g.offsets[:-1])
+        scores = np.bincount(problem.owners, largest, minlength=problem.n_examples)
+        cliques = np.bincount(problem.owners, minlength=problem.n_examples)
+        return MESSAGE * float((cliques * scores).max(initial=0.0))
+
     def primal(self, w: Floats) -> tuple[float, bool]:
-        return self.problem.primal(self.problem.penalty.shrunk(w)), True
+        w = self.problem.penalty.shrunk(w)
+        return self.problem.upper_bound(w, self.problem.primal(w))
 
     def unpacked(self, w: Floats) -> Floats:
         return np.array(self.problem.penalty.shrunk(w))
