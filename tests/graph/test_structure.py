@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import time
 
 import networkx as nx
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import given
 from strategies import Recipe, recipes
 
 from cliquewise.errors import GraphError
+from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.structure import MAX_CARDINALITY, Structure
 
 
@@ -131,3 +134,43 @@ def test_offsets_that_do_not_cover_the_scopes_are_refused(scopes: list, offsets:
 def test_a_scope_that_is_not_a_list_of_integers_is_refused(scope: list) -> None:
     with pytest.raises(GraphError, match="factor 0"):
         Structure([2, 2], [scope])
+
+
+def arrays_of(value: object) -> list[np.ndarray]:
+    """All arrays in an attribute, within lists and tuples."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [array for item in value for array in arrays_of(item)]
+    return []
+
+
+@pytest.mark.parametrize("scopes", [[(0,), (0, 1), (1, 2)], [(0, 1, 2), (2, 3)], []])
+def test_all_arrays_of_structures_and_graphs_are_read_only(scopes):
+    structure = Structure([2, 3, 2, 2], scopes)
+    graph = FactorGraph.from_structure(structure, np.zeros(int(structure.table_offsets[-1])))
+    found = []
+    for owner in (structure, graph, graph.condition({0: 1}).core.graph):
+        names = [name for name in dir(owner) if not name.startswith("__")]
+        for name in names:
+            value = getattr(owner, name)
+            found += [(name, array) for array in arrays_of(value)]
+    found += [("table", graph.table(f)) for f in range(graph.n_factors)]
+    assert {"cardinalities", "scopes", "orders", "edges", "strides", "tables"} <= dict(found).keys()
+    writable = sorted({name for name, array in found if array.flags.writeable})
+    assert writable == []
+
+
+def test_paths_of_many_isolated_variables_take_linear_time():
+    begin = time.perf_counter()
+    structure = Structure([2] * 100_000, [])
+    assert sorted(structure.path.tolist()) == list(range(100_000))
+    assert time.perf_counter() - begin < 5.0  # 17 s by a depth-first walk
+
+
+def test_paths_are_followed_from_end_to_end():
+    structure = Structure([2] * 7, [(4, 0), (0, 2), (5, 1), (6, 3), (3, 5)])
+    path, part = structure.path.tolist(), structure.components[1]
+    edges = {tuple(edge) for edge in structure.edges.tolist()}
+    for a, b in itertools.pairwise(path):
+        assert (part[a] != part[b]) or tuple(sorted((a, b))) in edges

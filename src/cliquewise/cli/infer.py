@@ -238,7 +238,7 @@ def _live_line() -> Iterator[Callable[[dict[str, float]], None]]:
         nonlocal shown
         if sys.stderr.isatty() and time.perf_counter() - shown >= REFRESH:
             shown = time.perf_counter()
-            words = f"{row['oracle_calls']:.0f} MAP calls, ln Z at most {row['dual']:.6g}"
+            words = f"{row['oracle_calls']:.0f} MAP calls, log Z at most {row['dual']:.6g}"
             click.echo(f"\r\x1b[2K{words}, gap {row['gap']:.3g}", nl=False, err=True)
 
     try:
@@ -279,7 +279,7 @@ def _warn(answer: Any) -> None:
     if hasattr(first, "gap"):
         known = f"its gap is {first.gap:.6g}"
     else:
-        known = f"ln Z lies in {first.log_z_bounds}"
+        known = f"log Z lies in {first.log_z_bounds}"
     click.echo(f"note: {first.method} does not prove this answer exact; {known}", err=True)
 
 

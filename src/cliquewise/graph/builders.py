@@ -25,7 +25,7 @@ def random_graph(
     scale: float = 1.0,
     random_state: Any = None,
 ) -> FactorGraph:
-    """A graph with random scopes and normally distributed log-potentials.
+    """Return a graph with random scopes and normally distributed log-potentials.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def random_graph(
 
 
 def to_networkx(graph: FactorGraph) -> Any:
-    """The bipartite graph of variables ``("v", i)`` and factors ``("f", j)``.
+    """Return the bipartite graph of variables ``("v", i)`` and factors ``("f", j)``.
 
     Variables carry ``cardinality``; factors carry ``scope`` and ``table``.
 
@@ -86,7 +86,7 @@ def to_networkx(graph: FactorGraph) -> Any:
 
 
 def from_networkx(graph: Any) -> FactorGraph:
-    """Back from :func:`~cliquewise.to_networkx`, or from any graph whose nodes carry tables.
+    """Convert from :func:`~cliquewise.to_networkx`, or any graph with tables on its nodes.
 
     What :func:`~cliquewise.to_networkx` made is restored. Otherwise every node is a variable
     (numbered in the graph's order; strings become names) with a log-potential vector in its
@@ -124,7 +124,7 @@ def from_networkx(graph: Any) -> FactorGraph:
 
 
 def _names(found: list[Any]) -> list[str] | None:
-    """Names of the variables, where every node has a string for one."""
+    """Return the names of the variables if all nodes have one."""
     return found if found and all(isinstance(name, str) for name in found) else None
 
 

@@ -1,4 +1,4 @@
-"""Core: the part of a graph that inference has to look at, and the way back.
+"""Core: the part of a graph without evidence, and the translation of results.
 
 Observed variables are sliced out of every table, and factors that have no variable left
 become one constant. Oracles see only what remains, and need no notion of evidence.
@@ -27,7 +27,7 @@ INFEASIBLE = (
 
 @dataclass(frozen=True, eq=False)
 class Core:
-    """A graph without evidence and constants, and how its answers speak of the original."""
+    """A graph without evidence and constants, and the translation of its results."""
 
     original: FactorGraph
     graph: FactorGraph
@@ -59,11 +59,11 @@ class Core:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing had to be cut away."""
+        """Whether the core is the original graph."""
         return self.graph is self.original
 
     def translate(self, want: str, answer: Any) -> Any:
-        """An oracle's answer to ``want`` about this core, as one about the original graph."""
+        """Translate the result of a question about the core to the original graph."""
         if self.is_whole:
             return answer
         if want == "map":
@@ -89,7 +89,7 @@ class Core:
         )
 
     def _rounding(self, value: float) -> float:
-        """What the addition of the constant may cost."""
+        """Return the rounding error of adding the constant."""
         return float(np.finfo(np.float64).eps) * (abs(value) + 2.0 * abs(self.constant))
 
     def _labels(self, free_labels: Ints) -> Ints:
@@ -118,7 +118,7 @@ class Core:
         return np.flatnonzero(np.repeat(is_free, s.cardinalities))
 
     def _nodes(self, free_flat: Floats, absent: float, present: float) -> Ragged:
-        """Node tables of all variables: an observed one has ``present`` at its state."""
+        """Return node tables of all variables; observed ones have ``present`` at their state."""
         s = self.original.structure
         flat = np.full(int(s.node_offsets[-1]), absent)
         flat[self._free_entries()] = free_flat
@@ -143,7 +143,7 @@ class Core:
 
 
 def _entries(s: Structure, evidence: Ints) -> tuple[Ints, Ints]:
-    """Entries of all tables that agree with the evidence, in order, and how many of each table."""
+    """Return the table entries that agree with the evidence, and their number per table."""
     first, owners = s.scope_offsets[:-1], np.repeat(np.arange(s.n_factors), s.orders)
     observed = evidence[s.scopes]
     shifts = np.where(observed < 0, 0, observed) * s.strides

@@ -1,4 +1,4 @@
-"""FactorGraph: a structure and its log-potentials, and the questions one asks of it."""
+"""FactorGraph: a structure with log-potentials, and methods for inference."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class FactorGraph(Shapes):
 
     @classmethod
     def from_structure(cls, structure: Structure, tables: ArrayLike) -> Self:
-        """Put numbers on a structure; nothing of the structure is computed again.
+        """Build a graph from a structure and tables, without analyzing the structure again.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class FactorGraph(Shapes):
 
     @classmethod
     def from_cpts(cls, cpts: Mapping[str, Conditional], states: Any = None) -> FactorGraph:
-        """A Bayesian network from conditional probabilities (not logarithms).
+        """Build a Bayesian network from conditional probabilities (not logarithms).
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class FactorGraph(Shapes):
         return cls(cards, factors, names=list(cpts), states=states)
 
     def with_tables(self, structure: Structure, tables: Floats) -> FactorGraph:
-        """The same variables, names and evidence with other factors."""
+        """Return a graph with the same variables, names and evidence, and other factors."""
         return _restore(structure, tables, self._evidence, self._names)
 
     def _set(
@@ -163,17 +163,17 @@ class FactorGraph(Shapes):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Names of the variables, if they have some."""
+        """Names of the variables, or None."""
         return None if self._names.variables is None else tuple(self._names.variables)
 
     @property
     def states(self) -> tuple[tuple[str, ...], ...] | None:
-        """Names of the states of every variable, if they have some."""
+        """Names of the states of every variable, or None."""
         return None if self._names.states is None else tuple(map(tuple, self._names.states))
 
     @property
     def rounding(self) -> float:
-        """The most by which rounding moves a sum of log-potentials, one of each table.
+        """Bound of the rounding error of a sum of log-potentials, one of each table.
 
         Machine precision times the number of additions times the sum of the tables' sizes; the
         constant covers what exponentials and logarithms add.
@@ -209,12 +209,12 @@ class FactorGraph(Shapes):
         return {int(v): int(self._evidence[v]) for v in np.flatnonzero(self._evidence >= 0)}
 
     def table(self, f: int) -> Floats:
-        """Log-potentials of factor ``f``, with one axis per variable of its scope."""
+        """Return the log-potentials of factor ``f``, with one axis per variable of its scope."""
         s = self.structure
         return self.tables[s.table_offsets[f] : s.table_offsets[f + 1]].reshape(s.shape(f))
 
     def score(self, labels: ArrayLike) -> Any:
-        """Sum of the log-potentials of one labeling, or of several (one per row).
+        """Return the sum of the log-potentials of one labeling, or of several (one per row).
 
         Examples
         --------
@@ -242,7 +242,7 @@ class FactorGraph(Shapes):
         return total if array.ndim == 2 else float(total[0])
 
     def _entries(self, rows: Ints) -> Iterator[Ints]:
-        """Flat positions of the entries that each labeling picks, factor order by factor order."""
+        """Yield flat positions of the entries of each labeling, for factors of equal order."""
         for variables, cards, starts in self.structure.by_order:
             position = np.zeros((len(rows), len(starts)), dtype=np.int64)
             for axis in range(len(variables)):
@@ -252,7 +252,7 @@ class FactorGraph(Shapes):
     # ---- evidence
 
     def with_names(self, names: Sequence[str] | None, states: Any = None) -> FactorGraph:
-        """The same graph with names for its variables, and for their states.
+        """Return the same graph with names for its variables and their states.
 
         Examples
         --------
@@ -263,11 +263,11 @@ class FactorGraph(Shapes):
         return _restore(self.structure, self.tables, self._evidence, known)
 
     def variable(self, name: str | int | np.integer[Any]) -> int:
-        """The number of a variable: its place in all answers."""
+        """Return the number of a variable, which is its position in all results."""
         return self._names.variable(name, self.n_variables, "the question")
 
     def condition(self, evidence: Evidence) -> FactorGraph:
-        """The same variables with some of them observed, for certain or not.
+        """Return the graph with some variables observed, for certain or by likelihoods.
 
         Every answer still speaks of all variables: an observed one has its state with
         probability one. ``log_z`` is that of the restricted sum. Likelihoods multiply the
@@ -300,7 +300,7 @@ class FactorGraph(Shapes):
 
     @cached_property
     def core(self) -> Core:
-        """What oracles see: no observed variables, no factors without variables."""
+        """The graph for oracles: without observed variables and constant factors."""
         return Core.of(self)
 
     # ---- questions
@@ -308,7 +308,7 @@ class FactorGraph(Shapes):
     def map(
         self, method: str = "auto", over: Iterable[str | int] | None = None, **options: Any
     ) -> MapResult:
-        """The labeling of highest score; or of some variables, the others being summed out.
+        """Return the MAP labeling, or the marginal MAP labeling of some variables.
 
         Parameters
         ----------
@@ -339,7 +339,7 @@ class FactorGraph(Shapes):
         return self._planner().ask(self, "map", method, **options)  # type: ignore[no-any-return]
 
     def marginals(self, method: str = "auto", **options: Any) -> MarginalResult:
-        """Probabilities of the states of each variable and of each factor, and log Z.
+        """Return the probabilities of the states of each variable and factor, and log Z.
 
         Parameters
         ----------
@@ -363,7 +363,7 @@ class FactorGraph(Shapes):
     def query(
         self, variables: Any, evidence: Evidence | None = None, method: str = "auto", **options: Any
     ) -> Joint:
-        """Joint probabilities of some variables, given what is known of others.
+        """Return joint probabilities of some variables, given evidence.
 
         Parameters
         ----------
@@ -389,7 +389,7 @@ class FactorGraph(Shapes):
         return ask_joint(self, variables, evidence, method, options)
 
     def max_marginals(self, method: str = "auto", **options: Any) -> MaxMarginalResult:
-        """For every variable and state, the best score of a labeling that has it.
+        """Return, for every variable and state, the best score of a labeling with that state.
 
         Examples
         --------
@@ -399,7 +399,7 @@ class FactorGraph(Shapes):
         return self._planner().ask(self, "max_marginals", method, **options)  # type: ignore[no-any-return]
 
     def top_k(self, k: int, method: str = "auto", **options: Any) -> list[MapResult]:
-        """The ``k`` labelings of highest score, best first; fewer if fewer are possible.
+        """Return the ``k`` labelings with the highest scores, best first (all, if fewer exist).
 
         Examples
         --------
@@ -413,7 +413,7 @@ class FactorGraph(Shapes):
     def sample(
         self, n: int = 1, random_state: Any = None, method: str = "auto", **options: Any
     ) -> Ints:
-        """Independent draws from the distribution, one per row.
+        """Return independent samples from the distribution, one per row.
 
         Examples
         --------
@@ -426,7 +426,7 @@ class FactorGraph(Shapes):
         return self._planner().ask(self, "sample", method, n=int(n), rng=rng, **options)  # type: ignore[no-any-return]
 
     def explain(self, want: str = "marginals") -> str:
-        """Which method ``auto`` would take, and what each one would cost and give.
+        """Return the method that ``auto`` would choose, and cost and guarantee of all methods.
 
         Examples
         --------
@@ -436,7 +436,7 @@ class FactorGraph(Shapes):
         return self._planner().choose(self.core.graph, want).explanation  # type: ignore[no-any-return]
 
     def report(self, path: Any, title: str = "", subtitle: str = "", **options: Any) -> None:
-        """Write what is known of this graph as one HTML file, complete without any network.
+        """Write a report about this graph as one self-contained HTML file.
 
         Parameters
         ----------
@@ -463,7 +463,7 @@ class FactorGraph(Shapes):
         write_page(path, title or "Graphical model", subtitle or repr(self)[1:-1], sections)
 
     def _repr_html_(self) -> str:
-        """A picture of a small graph with the chances of its states."""
+        """Return a picture of a small graph with the probabilities of its states."""
         from cliquewise.graph.html import picture
 
         return picture(self)
@@ -481,7 +481,7 @@ class FactorGraph(Shapes):
 
 
 def _numbered(scope: Any, f: int, names: Names) -> tuple[int, ...]:
-    """The scope of factor ``f`` as numbers; it may be given by names."""
+    """Return the scope of factor ``f`` as numbers; it may be given by names."""
     known = names.variables
     if known is not None:
         listed = [scope] if isinstance(scope, str) else scope

@@ -1,4 +1,4 @@
-"""A factor graph to look at: as a page, and as a picture in a notebook."""
+"""HTML displays of a factor graph: a page, and a picture in a notebook."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ MOST_STATES = 50
 
 
 def names_of(graph: FactorGraph) -> list[str]:
-    """Names of the variables, or their numbers."""
+    """Return the names of the variables, or their numbers."""
     return list(graph.names or map(str, range(graph.n_variables)))
 
 
 class Drawn(NamedTuple):
-    """Where a graph's parts are drawn."""
+    """Positions of the parts of a drawn graph."""
 
     places: Any  # of the variables, then of the factors of three or more
     edges: list[tuple[int, int]]
@@ -43,7 +43,7 @@ class Drawn(NamedTuple):
 
 
 def drawn(graph: FactorGraph) -> Drawn:
-    """Places of the variables and of factors of three or more, edges, scopes of those factors."""
+    """Return positions of variables and of large factors, edges, and their scopes."""
     scopes = [scope for scope, _ in graph.factors]
     edges = sorted({(min(s), max(s)) for s in scopes if len(s) == 2})
     large = [list(s) for s in dict.fromkeys(s for s in scopes if len(s) > 2)]
@@ -54,7 +54,7 @@ def drawn(graph: FactorGraph) -> Drawn:
 
 
 def lines_of(found: Drawn) -> tuple[list[Any], list[Any]]:
-    """Pairs of places that lines join: whole ones, and the ends of those that lead around."""
+    """Return the line segments: whole edges, and the two ends of wrapped ones."""
     whole, ends, at = [], [], found.places
     cut = set(found.around)
     for i, (a, b) in enumerate(found.edges):
@@ -67,7 +67,7 @@ def lines_of(found: Drawn) -> tuple[list[Any], list[Any]]:
 
 
 def picture(graph: FactorGraph) -> str:
-    """What a notebook shows of a graph."""
+    """Return the notebook display of a graph."""
     about = f"<small>{notebook.escaped(repr(graph))}</small>"
     if not 0 < graph.n_variables <= MOST_PICTURED:
         return about
@@ -87,7 +87,7 @@ def picture(graph: FactorGraph) -> str:
 
 
 def limits(graph: FactorGraph, want: str, **options: Any) -> dict[str, Any]:
-    """Options without ``seconds`` where the exact answer comes about as soon.
+    """Drop the option ``seconds`` if an exact answer takes about as long.
 
     A limit keeps half of itself for bounds; a page is better exact than estimated in that time.
     """
@@ -100,7 +100,7 @@ def limits(graph: FactorGraph, want: str, **options: Any) -> dict[str, Any]:
 
 
 def quick_chances(graph: FactorGraph) -> tuple[list[list[float]], str]:
-    """Chances of every variable's states if they are quickly found, and what to say of them."""
+    """Return the probabilities of all states if they are quickly found, and a caption."""
     none: list[list[float]] = [[] for _ in range(graph.n_variables)]
     if graph.tables.size > QUICK_ENTRIES:
         return none, ""
@@ -112,7 +112,7 @@ def quick_chances(graph: FactorGraph) -> tuple[list[list[float]], str]:
 
 
 def graph_sections(graph: FactorGraph, **options: Any) -> list[Block]:
-    """All that is said about a graph."""
+    """Return the sections of the page."""
     marginals = graph.marginals(**limits(graph, "marginals", **options))
     best = graph.map(**limits(graph, "map", **options))
     proof = [_log_z(marginals), _best(best), *_course(marginals)]
@@ -133,7 +133,7 @@ def graph_sections(graph: FactorGraph, **options: Any) -> list[Block]:
     if graph.n_variables > len(shown):
         note += f" The first {len(shown):,} of {graph.n_variables:,} variables."
     out.append(blocks.section("marginals", "Marginals", [listed], note))
-    words = [("marginals and ln Z", "marginals"), ("best labeling", "map")]
+    words = [("marginals and log Z", "marginals"), ("best labeling", "map")]
     why = []
     for what, want in words:
         why += [blocks.text(f"Methods for {what}, and which one is taken:")]
@@ -143,22 +143,22 @@ def graph_sections(graph: FactorGraph, **options: Any) -> list[Block]:
 
 def _log_z(found: Any) -> Block:
     low, high = found.log_z_bounds
-    facts = [("ln Z", _shown(found.log_z)), ("log10 Z", _shown(found.log_z / math.log(10)))]
+    facts = [("log Z", _shown(found.log_z)), ("log10 Z", _shown(found.log_z / math.log(10)))]
     if found.exact:
         return blocks.badge(
-            "proved", f"ln Z = {_shown(found.log_z)}",
+            "proved", f"log Z = {_shown(found.log_z)}",
             f"Computed exactly by {found.method}, as are all marginals; only rounding is left.",
             [*facts, ("rounding at most", f"{found.rounding:.2g}")],
         )  # fmt: skip
     sure = all(found.bounds_certified) and math.isfinite(high - low)
     sentence = (
-        f"ln Z lies between {_shown(low)} and {_shown(high)}: proved. The marginals are estimates."
+        f"log Z lies between {_shown(low)} and {_shown(high)}: proved. The marginals are estimates."
         if sure
-        else "ln Z and the marginals are estimates; not both bounds are proved."
+        else "log Z and the marginals are estimates; not both bounds are proved."
     )
     facts += [("lower bound", _shown(low)), ("upper bound", _shown(high)), ("method", found.method)]
     return blocks.badge(
-        "bounded" if sure else "open", f"ln Z is about {_shown(found.log_z)}", sentence, facts
+        "bounded" if sure else "open", f"log Z is about {_shown(found.log_z)}", sentence, facts
     )
 
 
@@ -180,14 +180,14 @@ def _best(best: Any) -> Block:
 
 
 def _course(found: Any) -> list[Block]:
-    """Bounds of ln Z over time, where the method records them."""
+    """Plot the bounds of log Z over time, if the method records them."""
     trace = found.trace
     columns = () if trace is None else trace.columns
     lines = [n for n in ("upper", "lower") if n in columns]
     if trace is None or len(trace) < 2 or "seconds" not in columns or not lines:
         return []
     named = [(f"{name} bound", trace[name].tolist()) for name in lines]
-    return [blocks.curves("Bounds of ln Z", [("seconds", trace["seconds"].tolist())], named)]
+    return [blocks.curves("Bounds of log Z", [("seconds", trace["seconds"].tolist())], named)]
 
 
 def _network(graph: FactorGraph, marginals: Any, best: Any) -> Block:

@@ -55,7 +55,7 @@ class Joint:
     method: str
 
     def __getitem__(self, states: Any) -> float:
-        """Probability of one combination, by names or numbers in the order of ``variables``."""
+        """Return the probability of one combination, by names or numbers of states."""
         given = states if isinstance(states, tuple) else (states,)
         if len(given) != len(self.variables):
             raise GraphError(f"{len(given)} states for {len(self.variables)} variables")
@@ -70,12 +70,12 @@ class Joint:
         return float(self.probabilities[tuple(at)])
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """States and probability of every combination, the last variable fastest."""
+        """Yield states and probability of every combination, the last variable fastest."""
         for states, p in zip(product(*self.states), self.probabilities.ravel(), strict=True):
             yield (*states, float(p))
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row per combination."""
+        """Return a pandas DataFrame with one row per combination."""
         columns = list(zip(*self.rows(), strict=True))
         return frame(dict(zip([*self.variables, "probability"], columns, strict=True)))
 
@@ -90,7 +90,7 @@ class Joint:
 
 
 def relevant_factors(graph: FactorGraph, asked: list[int]) -> list[int]:
-    """Factors that have a say in the probabilities of some variables.
+    """Return the factors that influence the probabilities of some variables.
 
     A factor has none if one of its variables is in no other, neither asked for nor observed, and
     sums to the same whatever the others are: a leaf of a Bayesian network. Without it, others
@@ -124,7 +124,7 @@ def relevant_factors(graph: FactorGraph, asked: list[int]) -> list[int]:
 def ask_joint(
     graph: FactorGraph, variables: Any, evidence: Any, method: str, options: dict[str, Any]
 ) -> Joint:
-    """One more factor of zeros over the variables; its marginal is the answer."""
+    """Compute joint probabilities as the marginal of an added factor of zeros."""
     listed = [variables] if isinstance(variables, str | int | np.integer) else list(variables)
     asked = [graph.variable(v) for v in listed]
     if not asked or len(set(asked)) < len(asked):

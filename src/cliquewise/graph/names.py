@@ -1,4 +1,4 @@
-"""Names of variables and states, and what users say they observed, for certain or not."""
+"""Names of variables and states, and evidence in terms of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Names(NamedTuple):
 
     @classmethod
     def of(cls, names: Sequence[str] | None, states: Any, cardinalities: Ints) -> Names:
-        """Checked: one string per variable and per state, none twice."""
+        """Check names: one string per variable and per state, without duplicates."""
         n = len(cardinalities)
         known = None if names is None else _numbered(names, n, "variables")
         if states is None:
@@ -46,7 +46,7 @@ class Names(NamedTuple):
         return cls(known, tuple(listed))
 
     def variable(self, variable: Any, n: int, what: str = "evidence") -> int:
-        """The number of a variable that is given by its number or its name.
+        """Return the number of a variable that is given by its number or its name.
 
         Examples
         --------
@@ -70,7 +70,7 @@ class Names(NamedTuple):
         return int(variable)
 
     def state(self, variable: int, key: Any, value: Any, count: int) -> int:
-        """The number of a state that is given by its number or its name.
+        """Return the number of a state that is given by its number or its name.
 
         What could be either, the number of one state and the name of another, is refused.
         """
@@ -93,7 +93,7 @@ class Names(NamedTuple):
 
 
 def _said(value: Any, known: Numbers, key: Any) -> Any:
-    """A truth value as the name of a state; a number as it is, unless it is another's name."""
+    """Return a truth value as the name of a state; reject ambiguous numbers."""
     if isinstance(value, bool | np.bool_) and list(known) != ["0", "1"]:
         return next((name for name in known if name.lower() == str(value).lower()), str(value))
     if isinstance(value, Integral) and known.get(str(value), value) != value:
@@ -145,7 +145,7 @@ def read_evidence(
 
 
 def _likelihoods(value: Any, key: Any, count: int) -> Floats:
-    """Logarithms of numbers that say how likely the evidence is under each state."""
+    """Return the logarithms of the likelihoods of the states."""
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -162,7 +162,7 @@ def _likelihoods(value: Any, key: Any, count: int) -> Floats:
 def with_unary_factors(
     structure: Structure, tables: Floats, unary: Mapping[int, Floats]
 ) -> tuple[Structure, Floats]:
-    """The same factors, followed by one for each of some variables."""
+    """Append a unary factor for each of some variables."""
     added = np.array(list(unary), dtype=np.int64)
     wider = Structure.from_arrays(
         structure.cardinalities,

@@ -21,7 +21,7 @@ Conditional = tuple[Sequence[str], ArrayLike] | ArrayLike
 def factors_of(
     cpts: Mapping[str, Conditional],
 ) -> tuple[list[int], list[tuple[tuple[int, ...], Floats]]]:
-    """Cardinalities and log tables of a network, each with its parents first."""
+    """Return cardinalities and log tables of a network, each with its parents first."""
     number = {name: v for v, name in enumerate(cpts)}
     split = {name: _split(name, given, number) for name, given in cpts.items()}
     cards = [int(table.shape[-1]) for _, table in split.values()]
@@ -40,7 +40,7 @@ def factors_of(
 
 
 def sums_to_one(factors: Iterable[tuple[Any, Floats]], tables: Floats) -> bool:
-    """Whether all tables are probabilities that sum to one, along an axis or all together.
+    """Return whether all tables are probabilities that sum to one, along an axis or in total.
 
     Tables of zeros and ones alone are common among log-potentials, and do not count.
     """
@@ -55,7 +55,7 @@ def sums_to_one(factors: Iterable[tuple[Any, Floats]], tables: Floats) -> bool:
 
 
 def _split(name: str, given: Any, number: Mapping[str, int]) -> tuple[tuple[str, ...], Floats]:
-    """Parents and checked probabilities of one variable."""
+    """Return the parents and the checked probabilities of one variable."""
     parents: tuple[str, ...] = ()
     if (
         isinstance(given, tuple)

@@ -15,7 +15,7 @@ MOST_NODES = 3000
 
 
 def check_entropy(entropy: str, epsilon: float) -> None:
-    """Refuse an entropy that does not exist."""
+    """Raise an error for an unknown entropy."""
     if entropy not in ENTROPIES:
         raise UnsupportedError(f"entropy is one of {', '.join(ENTROPIES)}, not {entropy!r}")
     if not 0 <= epsilon <= 1:
@@ -30,7 +30,7 @@ def gini_curvatures(
     entropy: str = "gini",
     epsilon: float = 0.9,
 ) -> tuple[Floats, Floats]:
-    """Curvatures h and a of the entropy of pairwise graphs that lie side by side.
+    """Return the curvatures h and a of the entropy of concatenated pairwise graphs.
 
     ``H(mu) = sum_c h_c (1 - ||mu_c||^2) - sum_ei a_ei (1 - ||A_i mu_e||^2)`` over cliques c and
     ends i of edges e: ones and nothing for "gini"; Eq. 10 of idal for "gini-otrw", of whose
@@ -78,7 +78,7 @@ def gini_curvatures(
 
 
 def oriented_tree_probabilities(n_nodes: int, edges: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """Appearance probabilities under the uniform distribution over oriented spanning trees.
+    """Return appearance probabilities under uniform oriented spanning trees.
 
     By the directed matrix-tree theorem (Koo et al. 2007): with the first row of the Laplacian
     replaced by the weights of the roots, its inverse holds all of them.
@@ -129,7 +129,7 @@ def oriented_tree_probabilities(n_nodes: int, edges: ArrayLike) -> tuple[Floats,
 
 
 def _part(n: int, pairs: Ints) -> tuple[Floats, Floats, Floats]:
-    """The same for one connected part."""
+    """Return the probabilities of one connected component."""
     laplacian = np.zeros((n, n))
     a, b = pairs[:, 0], pairs[:, 1]
     laplacian[a, b] = laplacian[b, a] = -1.0

@@ -21,12 +21,12 @@ class Shapes:
 
     @classmethod
     def from_structure(cls, structure: Structure, tables: ArrayLike) -> Self:
-        """Put numbers on a structure."""
+        """Build a graph from a structure and tables."""
         raise NotImplementedError
 
     @classmethod
     def pairwise(cls, nodes: ArrayLike, edges: ArrayLike, tables: ArrayLike) -> Self:
-        """Variables with equally many states, one table each, and one per edge.
+        """Build a graph of variables with equally many states: one table each, one per edge.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ class Shapes:
 
     @classmethod
     def chain(cls, nodes: ArrayLike, edges: ArrayLike) -> Self:
-        """A chain: variable ``t`` is tied to ``t + 1``.
+        """Build a chain: variable ``t`` is connected to ``t + 1``.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class Shapes:
 
     @classmethod
     def tree(cls, parents: ArrayLike, nodes: ArrayLike, edges: ArrayLike) -> Self:
-        """A forest given by parents: axis 0 of an edge's table is the parent.
+        """Build a forest from parents: axis 0 of an edge table is the parent.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class Shapes:
 
     @classmethod
     def grid(cls, nodes: ArrayLike, vertical: ArrayLike, horizontal: ArrayLike) -> Self:
-        """A grid of ``h`` rows and ``w`` columns, variable ``r * w + c`` at row r, column c.
+        """Build a grid of ``h`` rows and ``w`` columns; variable ``r * w + c`` is at (r, c).
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class Shapes:
 
     @classmethod
     def complete(cls, nodes: ArrayLike, edges: ArrayLike) -> Self:
-        """Every pair of variables tied, pairs in the order (0, 1), (0, 2), ..., (1, 2), ...
+        """Build a complete graph, with pairs in the order (0, 1), (0, 2), ..., (1, 2), ...
 
         Parameters
         ----------
@@ -171,7 +171,7 @@ class Shapes:
 
 
 def as_floats(values: ArrayLike, what: str) -> Floats:
-    """An array of numbers, or an error that says what it should have been."""
+    """Convert to an array of numbers, or raise an error that describes what is expected."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""How large scores may be, and what rounding does to their sums."""
+"""Limits of the magnitude of scores, and rounding errors of their sums."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 def rounding_of(structure: Structure, total: float) -> float:
-    """What rounding may add to a sum over a structure whose summands have this total size."""
+    """Return the rounding error of a sum over a structure with summands of this total size."""
     steps = 4.0 * structure.n_factors + structure.max_cardinality + 256.0
     return steps * EPSILON * max(total, float(structure.n_factors + structure.n_variables))
 
 
 def largest_finite(scores: Floats) -> float:
-    """The largest absolute value of those that are not -inf; NaN or inf where there is one."""
+    """Return the largest absolute value except -inf; NaN or inf if there is one."""
     high = np.maximum.reduce(scores, None, initial=0.0)
     low = np.minimum.reduce(scores, None, initial=0.0)
     if low == -np.inf:
@@ -29,7 +29,7 @@ def largest_finite(scores: Floats) -> float:
 
 
 def refuse_size(structure: Structure, tables: Floats) -> None:
-    """Say which log-potential is NaN, infinite or too large to be added up."""
+    """Raise an error that names the log-potential that is NaN, infinite or too large."""
     entry = int(np.argmax((tables != -np.inf) & ~(np.abs(tables) <= LARGEST)))
     f, _ = owner_of(structure.table_offsets, entry)
     raise GraphError(

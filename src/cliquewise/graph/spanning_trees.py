@@ -34,7 +34,7 @@ FLOOR = 1e-2
 def edge_probabilities(
     n_nodes: int, edges: ArrayLike, weights: ArrayLike | None = None, random_state: Any = 0
 ) -> Floats:
-    """How often each edge appears in a random spanning tree.
+    """Return the probability of each edge in a random spanning tree.
 
     A tree has a probability proportional to the product of its edges' weights. By the
     matrix-tree theorem an edge then appears with its weight times the effective resistance
@@ -77,7 +77,7 @@ def edge_probabilities(
 def parent_probabilities(
     n_nodes: int, edges: ArrayLike, weights: ArrayLike | None = None, random_state: Any = 0
 ) -> Floats:
-    """A point of the polytope in linear time: every variable draws a parent.
+    """Return a point of the polytope in linear time: every variable has a random parent.
 
     Variables are ordered breadth first from a random root. Each one but the first of its part
     draws one of its edges to earlier variables, which makes a spanning tree; so an edge appears
@@ -117,7 +117,7 @@ def parent_probabilities(
 
 
 def maximum_spanning_tree(n_nodes: int, edges: ArrayLike, weights: ArrayLike) -> Floats:
-    """Indicator of the spanning tree (forest) of largest weight: a vertex of the polytope.
+    """Return the indicator of the spanning forest of largest weight, a vertex.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def maximum_spanning_tree(n_nodes: int, edges: ArrayLike, weights: ArrayLike) ->
 def in_spanning_tree_polytope(
     n_nodes: int, edges: ArrayLike, rho: ArrayLike, tolerance: float = 1e-6
 ) -> bool:
-    """Whether ``rho`` is a vector of appearance probabilities of some distribution over trees.
+    """Return whether ``rho`` has the edge probabilities of a distribution over trees.
 
     Edmonds' inequalities, ``rho(E(S)) <= |S| - 1`` for every set S of variables and equality
     for each connected part, by one minimum cut per variable.
@@ -162,7 +162,7 @@ def in_spanning_tree_polytope(
 
 
 def _closure_excess(n: int, pairs: Ints, p: Floats, root: int) -> float:
-    """Maximum over sets S that contain ``root`` of rho(E(S)) - |S| + 1.
+    """Return the maximum of rho(E(S)) - |S| + 1 over sets S that contain ``root``.
 
     Choosing an edge forces its ends: a closure problem. Source to edge with its probability,
     edge to both ends without limit, variable to sink with 1 (the root costs nothing).
@@ -205,7 +205,7 @@ def _components(n: int, pairs: Ints) -> tuple[int, Ints]:
 
 
 def _matrix_tree(pairs: Ints, weights: Floats) -> Floats:
-    """Weight times effective resistance, on one connected part."""
+    """Return weight times effective resistance, on one connected component."""
     nodes, local = np.unique(pairs, return_inverse=True)
     a, b = local.reshape(-1, 2).T
     k = len(nodes)
@@ -220,7 +220,7 @@ def _matrix_tree(pairs: Ints, weights: Floats) -> Floats:
 
 
 def _mean_tree(n: int, pairs: Ints, weights: Floats, random_state: Any) -> Floats:
-    """Mean of drawn trees, continued until every edge was in one of them."""
+    """Return the mean of random trees that together contain every edge."""
     from cliquewise._kernels.graphs.spanning_trees import wilson
 
     rng = np.random.default_rng(random_state)

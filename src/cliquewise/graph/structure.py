@@ -1,4 +1,4 @@
-"""Structure: the topology of a factor graph, without its numbers."""
+"""Structure: the topology of a factor graph, without its tables."""
 
 from __future__ import annotations
 
@@ -105,8 +105,9 @@ class Structure:
             )
         self.table_offsets = offsets_of(sizes)
         self.node_offsets = offsets_of(cards)
-        for array in (cards, scopes, scope_offsets, self.table_offsets, self.node_offsets):
-            array.setflags(write=False)
+        for array in (cards, scopes, scope_offsets, self.orders, self.table_offsets,
+                      self.node_offsets):  # fmt: skip
+            read_only(array)
         self.memo: dict[Any, Any] = {}
 
     def _check_repeats(self) -> None:
@@ -142,7 +143,7 @@ class Structure:
         self._set(state["cardinalities"], state["scopes"], state["scope_offsets"])
 
     def once(self, make: Callable[[Structure], T]) -> T:
-        """What ``make`` says of this structure, computed at the first call."""
+        """Return ``make(self)``, computed at the first call and then cached."""
         if make not in self.memo:
             self.memo[make] = make(self)
         known: T = self.memo[make]
@@ -161,36 +162,37 @@ class Structure:
         return len(self.scope_offsets) - 1
 
     def scope(self, f: int) -> Ints:
-        """Variables of factor ``f``, in the order of its table's axes."""
+        """Return the variables of factor ``f``, in the order of its table's axes."""
         return self.scopes[self.scope_offsets[f] : self.scope_offsets[f + 1]]
 
     def shape(self, f: int) -> tuple[int, ...]:
-        """Shape of the table of factor ``f``."""
+        """Return the shape of the table of factor ``f``."""
         return tuple(self.cardinalities[self.scope(f)].tolist())
 
     @cached_property
     def by_order(self) -> list[tuple[Ints, Ints, Ints]]:
-        """Factors of each order: their variables (order, m), these' cardinalities, table starts."""
+        """Factors by order: their variables (order, m), cardinalities, and table starts."""
         groups = []
         for order in np.flatnonzero(np.bincount(self.orders)):
             members = np.flatnonzero(self.orders == order)
             variables = self.scopes[self.scope_offsets[members] + np.arange(order)[:, None]]
-            groups.append((variables, self.cardinalities[variables], self.table_offsets[members]))
+            cards, starts = self.cardinalities[variables], self.table_offsets[members]
+            groups.append((read_only(variables), read_only(cards), read_only(starts)))
         return groups
 
     @cached_property
     def strides(self) -> Ints:
-        """For each place of ``scopes``, the step along its axis in the flat table."""
+        """The stride of each scope position in the flat table."""
         strides = np.ones(len(self.scopes), dtype=np.int64)
         for order in np.flatnonzero(np.bincount(self.orders)[2:]) + 2:
             places = self.scope_offsets[:-1][self.orders == order][:, None] + np.arange(order)
             sizes = self.cardinalities[self.scopes[places]]
             strides[places[:, :-1]] = np.cumprod(sizes[:, :0:-1], axis=1)[:, ::-1]
-        return strides
+        return read_only(strides)
 
     @cached_property
     def with_unaries(self) -> Structure:
-        """The same factors and one more for each variable, for noise or what is forbidden."""
+        """The same factors and a unary factor for each variable."""
         n = self.n_variables
         return Structure.from_arrays(
             self.cardinalities,
@@ -231,7 +233,7 @@ class Structure:
         n = max(self.n_variables, 1)
         codes = np.sort(both[:, 0] * n + both[:, 1])  # quicker than np.unique, which hashes
         codes = codes[np.append(True, codes[1:] > codes[:-1])] if len(codes) else codes
-        return np.stack([codes // n, codes % n], axis=1)
+        return read_only(np.stack([codes // n, codes % n], axis=1))
 
     @cached_property
     def adjacency(self) -> csr_array:
@@ -244,13 +246,13 @@ class Structure:
 
     @cached_property
     def components(self) -> tuple[int, Ints]:
-        """Number of connected parts, and the part of each variable."""
+        """Number of connected components, and the component of each variable."""
         if self.n_variables == 0:
             return 0, np.empty(0, dtype=np.int64)
         from scipy.sparse.csgraph import connected_components  # which not every start waits for
 
         count, part = connected_components(self.adjacency, directed=False)
-        return int(count), part.astype(np.int64)
+        return int(count), read_only(part.astype(np.int64))
 
     @cached_property
     def is_pairwise(self) -> bool:
@@ -275,8 +277,8 @@ class Structure:
         if len(self.edges) == self.n_variables - 1 and np.all(
             self.edges == np.arange(self.n_variables - 1)[:, None] + np.array([0, 1])
         ):
-            return np.arange(self.n_variables)
-        return _path_order(self.adjacency, degree, self.components)
+            return read_only(np.arange(self.n_variables))
+        return read_only(_path_order(self.adjacency, degree, self.components))
 
     def __repr__(self) -> str:
         return (
@@ -285,8 +287,20 @@ class Structure:
         )
 
 
+def read_only(array: Ints) -> Ints:
+    """Forbid writing to an array, and return it.
+
+    Examples
+    --------
+    >>> read_only(np.arange(3)).flags.writeable
+    False
+    """
+    array.setflags(write=False)
+    return array
+
+
 def as_scope(scope: Any, f: int) -> tuple[int, ...]:
-    """The variables of factor ``f`` as integers; one variable may stand without a list."""
+    """Return the variables of factor ``f`` as integers; a single variable needs no list."""
     try:
         array = np.atleast_1d(np.asarray(scope))
     except ValueError:
@@ -301,8 +315,12 @@ def as_scope(scope: Any, f: int) -> tuple[int, ...]:
 
 
 def _path_order(adjacency: csr_array, degree: Ints, components: tuple[int, Ints]) -> Ints:
-    """Walk each path from one of its ends: depth first from a root joined to all first ends."""
-    from scipy.sparse.csgraph import depth_first_order
+    """Return all variables along their paths, one path after the other.
+
+    A breadth-first walk from one end of every path visits each path in order; a depth-first walk
+    by SciPy would take quadratic time for many paths.
+    """
+    from scipy.sparse.csgraph import breadth_first_order
 
     count, part = components
     n = len(degree)
@@ -313,5 +331,6 @@ def _path_order(adjacency: csr_array, degree: Ints, components: tuple[int, Ints]
     rows = np.concatenate([edges.row, np.full(count, n), first])
     columns = np.concatenate([edges.col, first, np.full(count, n)])
     rooted = csr_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(n + 1, n + 1))
-    walk = depth_first_order(rooted, n, directed=True, return_predecessors=False)
-    return np.asarray(walk[1:], dtype=np.int64)
+    walk = breadth_first_order(rooted, n, directed=True, return_predecessors=False)
+    along = np.asarray(walk[1:], dtype=np.int64)
+    return along[np.argsort(part[along], kind="stable")]

@@ -1,4 +1,4 @@
-"""Support: the states that some labeling of positive probability may have.
+"""Support: the states that may occur in a labeling of positive probability.
 
 A state that some factor rules out by itself (all entries with it are ``-inf``) is taken out of
 every table, which may rule out others, and so on. What is left is a smaller graph with the same
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """A graph without its impossible states, and how its answers speak of the original."""
+    """A graph without impossible states, and the translation of its results."""
 
     original: FactorGraph
     graph: FactorGraph
@@ -33,7 +33,7 @@ class Support:
 
     @classmethod
     def of(cls, graph: FactorGraph) -> Support:
-        """Take states away until each has an entry in every table of its variable."""
+        """Remove states until each has a possible entry in every table of its variable."""
         s = graph.structure
         alive = _consistent(graph)
         states = [np.flatnonzero(a) for a in alive]
@@ -56,7 +56,7 @@ class Support:
         return {v: 0 for v, x in enumerate(self.states) if len(x) == 1}
 
     def translate(self, want: str, answer: Any) -> Any:
-        """An answer about the smaller graph, as one about the original."""
+        """Translate a result to the original graph."""
         if self.graph is self.original:
             return answer
         if want == "map":
@@ -89,7 +89,7 @@ class Support:
 
 
 def _consistent(graph: FactorGraph) -> list[NDArray[np.bool_]]:
-    """Which states of each variable have an entry in every table, among such states."""
+    """Return the states of each variable with a possible entry in every table."""
     s = graph.structure
     alive = [np.ones(k, dtype=bool) for k in s.cardinalities.tolist()]
     scopes = [s.scope(f).tolist() for f in range(s.n_factors)]

@@ -1,4 +1,4 @@
-"""Barrier Frank-Wolfe on parts of a graph: one variable fixed to each of its states, and again.
+"""Barrier Frank-Wolfe on parts of a graph, split by fixing variables to each of their states.
 
 Z is the sum of the parts' Z, so the log-sum of their bounds bounds log Z. The trees of a part
 are those of the whole graph with the fixed variables joined to everything: structures wider
@@ -33,13 +33,13 @@ SHARPER = 0.6
 
 @dataclass(eq=False)
 class Part:
-    """One part: its run, and the way back to the whole graph (None: it is the whole)."""
+    """One part: its run, and the map to the whole graph (None if it is the whole graph)."""
 
     run: Run
     core: Core | None
 
     def point(self) -> Floats:
-        """Marginals of the whole graph's variables and edges, if it had this part alone."""
+        """Marginals of the whole graph, conditioned on this part."""
         if self.core is None:
             return self.run.x
         run, t = self.run, self.run.p.topology
@@ -48,7 +48,7 @@ class Part:
 
 
 class Parts:
-    """All parts of one graph, and the bounds that they give together."""
+    """All parts of one graph, and their combined bounds."""
 
     def __init__(self, first: Run):
         self.first = first
@@ -57,7 +57,7 @@ class Parts:
         self.upper = math.inf
 
     def whole(self, parts: int, updates: int, gap: float) -> None:
-        """Split into so many parts, the one of largest bound first, and improve each."""
+        """Split into so many parts, the one with the largest bound first, and improve each."""
         if parts > 1:
             self._sketch(self.first, FIRST)
             while len(self.parts) < parts and self._split(parts):
@@ -78,7 +78,7 @@ class Parts:
         return log_sum_of([part.run.upper for part in self.parts])
 
     def _improve(self, run: Run, updates: int, gap: float, share: float) -> bool:
-        """Whether there is time for more."""
+        """Improve one part; return whether there is time for more."""
         others = [part.run.upper for part in self.parts if part.run is not run]
         run.overall = lambda bound: min(self.upper, log_sum_of([*others, bound]))
         below = log_sum_of([score for part in self.parts for score in part.run.scores])
@@ -93,7 +93,7 @@ class Parts:
         return self._improve(run, updates, max(SKETCH, run.settings.gap), share)
 
     def _split(self, parts: int) -> bool:
-        """Split the part of largest bound; False where that is not worth while, or possible."""
+        """Split the part with the largest bound; return False if that is useless or impossible."""
         part = max(self.parts, key=lambda part: part.run.upper)
         run = part.run
         if self.first.stopped != "gap" or not run.is_reached or run.p.topology.n_edges < 2:
@@ -110,7 +110,7 @@ class Parts:
         return self.first.stopped == "gap"
 
     def _children(self, part: Part, variable: int) -> list[Part]:
-        """The parts with one more variable fixed, without those that are impossible."""
+        """Return the possible parts with one more variable fixed."""
         run, children = part.run, []
         fixed = {} if part.core is None else dict(part.core.original.evidence)
         label = variable if part.core is None else int(part.core.free[variable])
@@ -140,7 +140,7 @@ class Parts:
     # ---- the answer
 
     def result(self, graph: FactorGraph, method: str) -> MarginalResult:
-        """Marginals, bounds and the course."""
+        """Return marginals, bounds and the trace."""
         first, t = self.first, self.first.p.topology
         runs = [part.run for part in self.parts]
         below = [run.sum_below() for run in runs]
@@ -170,7 +170,7 @@ class Parts:
 
 
 def _rho(run: Run, variable: int, p: Problem) -> Floats:
-    """Edge probabilities of a part, from the information between the ends of its edges."""
+    """Return edge probabilities of a part, from the mutual information of its edges."""
     kept = (run.p.topology.edges != variable).all(axis=1)
     information = run.p.information(run.x)[kept]
     t = p.topology
@@ -178,7 +178,7 @@ def _rho(run: Run, variable: int, p: Problem) -> Floats:
 
 
 def _variable(run: Run) -> int:
-    """The variable that ties most beyond what trees count, per part that it makes."""
+    """Return the variable with the most information beyond spanning trees, per new part."""
     t = run.p.topology
     missed = np.repeat(run.p.information(run.x) * (1.0 - run.rho), 2)
     tied = np.bincount(t.edges.ravel(), missed, minlength=t.n_nodes)

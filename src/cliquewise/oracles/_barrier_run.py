@@ -69,7 +69,7 @@ class Settings:
 
 @dataclass
 class Run:
-    """The state of one maximization: a mixture of visited vertices and of the inner point."""
+    """State of one maximization: a mixture of the visited vertices and the inner point."""
 
     p: Problem
     mapper: Mapper
@@ -114,7 +114,7 @@ class Run:
     # ---- vertices
 
     def visit(self, labels: Ints) -> int:
-        """Number of this labeling among the visited ones; it is added if it is new."""
+        """Return the index of a labeling among the visited ones, after adding a new one."""
         row = labels.astype(np.int32)
         key = row.tobytes()
         if key in self.known:
@@ -144,7 +144,7 @@ class Run:
     # ---- the three loops
 
     def whole(self, updates: int, gap: float, part: float = 1.0) -> None:
-        """Improve x for the current rho, then rho, and so on; x to this gap at the end.
+        """Alternate between improving x and rho; at the end, improve x to this gap.
 
         ``part`` is the part of the calls and of the time left that it may take.
         """
@@ -161,7 +161,7 @@ class Run:
             self.improve_rho()
 
     def improve_rho(self) -> None:
-        """Move rho towards trees of large mutual information, over the labelings met so far."""
+        """Move rho towards trees of large mutual information, using the visited labelings."""
         first = value = self.p.gradient(self.x, self.coef)[1]
         for _ in range(MOVES if self.corrections else 1):
             self.rho = self.rho + 2.0 / (self.moves + 3.0) * (self.p.best_tree(self.x) - self.rho)
@@ -200,18 +200,18 @@ class Run:
 
     @property
     def tolerance(self) -> float:
-        """Of the corrections; finer where the wanted gap is finer than the authors'."""
+        """Tolerance of the corrections; finer if the requested gap is finer than in the paper."""
         base = TIGHT if self.gap < 1.0 else LOOSE
         return base * min(1.0, self.settings.gap / 0.5)
 
     @property
     def left(self) -> tuple[float, float]:
-        """Calls and seconds until all must end."""
+        """Remaining calls and seconds."""
         now = clock.now() - self.started
         return self.settings.max_calls - self.mapper.tally.calls, self.settings.seconds - now
 
     def _share(self, left: int) -> Callable[[], bool]:
-        """Whether one rho has used its part of the calls and of the time."""
+        """Return a predicate: whether this rho has used its share of the calls or the time."""
         part = 1.0 if left == 0 else max(0.0 if self.moves else 0.5, 1.0 / (left + 1))
         until = [last + (1.0 - part) * (now - last)
                  for now, last in zip(self.left, self.last, strict=True)]  # fmt: skip
@@ -246,7 +246,7 @@ class Run:
     # ---- steps
 
     def ask(self) -> tuple[Floats, float, int, float, float]:
-        """Gradient, objective, and the answer to it: vertex, value, bound.
+        """Return the gradient, the objective, and the MAP answer: vertex, value, bound.
 
         The linearization at any inner point bounds the objective everywhere, so where x lies
         too close to the boundary a point a little inside takes its place.
@@ -300,13 +300,13 @@ class Run:
 
     @property
     def hull(self) -> Any:
-        """The visited vertices and the inner point as the kernels take them."""
+        """The visited vertices and the inner point, as arrays for the kernels."""
         from cliquewise._kernels.graphs.barrier_fw import Hull
 
         return Hull(self.labels, self.dense, self.n_atoms, self.p.inner)
 
     def improve(self, new: int, corrections: int) -> float:
-        """Step to a vertex and correct over all of them (Algorithms 3 and 5); the step made."""
+        """Step to a vertex, then correct over all of them (Algorithms 3, 5); return the step."""
         from cliquewise._kernels.graphs.barrier_fw import Objective, step_and_correct
 
         gap, _, step = step_and_correct(
@@ -318,7 +318,7 @@ class Run:
         return float(step)
 
     def search(self, new: int) -> None:
-        """Algorithm 6: a few steps whose vertices come from iterated conditional modes."""
+        """Make a few steps with vertices from iterated conditional modes (Algorithm 6)."""
         labels = self.labels[new].astype(np.int64)
         for _ in range(LOCAL_STEPS):
             labels, _ = climb(self.p.graph(self.p.gradient(self.x, self.coef)[0]), labels)
@@ -335,7 +335,7 @@ class Run:
         return self.x[: int(self.p.topology.node_offsets[-1])]
 
     def sum_below(self) -> float:
-        """A lower bound of log Z: a sum over the labelings met, or around them, or mean-field's."""
+        """Return the best lower bound of log Z: sums over or around labelings, or mean field."""
         p, best = self.p, max(log_sum_of(self.scores), self.p.mean_field(self.nodes))
         if not (p.is_free or self.is_local) and self.n_atoms:
             labels = self.labels[int(np.argmax(self.scores[: self.n_atoms]))].astype(np.int64)
@@ -344,7 +344,7 @@ class Run:
         return min(best, self.upper)
 
     def bound_without_calls(self) -> None:
-        """A bound even where no time was left for a call: each table at its largest entry."""
+        """Set a bound even without a MAP call: each table at its largest entry."""
         if self.upper < math.inf:
             return
         g, _ = self.p.gradient(self.p.inner, self.p.coefficients(self.rho))

@@ -1,4 +1,4 @@
-"""Spans of chains of labels, and the probabilities of these and of others, from scores."""
+"""Spans in chains of labels and their probabilities, computed from scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPAN_BYTES = 200.0
 
 
 class Chains(NamedTuple):
-    """Scores (N, K) of chains one after the other, where they begin, tables (1 or E, K, K)."""
+    """Concatenated scores (N, K) of chains, their offsets, and transitions (1 or E, K, K)."""
 
     nodes: Floats
     offsets: Ints
@@ -38,22 +38,22 @@ class Found(NamedTuple):
     probabilities: Floats
 
     def only(self, chosen: NDArray[np.bool_] | Ints) -> Found:
-        """Some of them, or all in another order."""
+        """Return some of the spans, or all in another order."""
         return Found(*(column[chosen] for column in self))  # type: ignore[arg-type]
 
     def moved(self, by: int) -> Found:
-        """So many tokens later."""
+        """Return the spans shifted by so many tokens."""
         return self._replace(starts=self.starts + by, ends=self.ends + by)
 
     @classmethod
     def joined(cls, parts: list[Found]) -> Found:
-        """All of several."""
+        """Concatenate several."""
         empty: tuple[Any, ...] = (*(np.empty(0, np.int64) for _ in range(3)), np.empty(0))
         return cls(*map(np.concatenate, zip(empty, *parts, strict=True)))
 
 
 def span_rules(labels: SpanLabels) -> Any:
-    """Which labels continue which, for kernels."""
+    """Return which label may continue which, as arrays for the kernels."""
     from cliquewise._kernels.chain.spans import SpanRules
 
     members, pairs = labels.members(), labels.continuing()
@@ -68,7 +68,7 @@ def span_rules(labels: SpanLabels) -> Any:
 def score_spans(
     chains: Chains, rules: Any, places: Places, check: Callable[[Floats], None]
 ) -> Found:
-    """Given spans with their probabilities; ``check`` is shown log Z of the chains."""
+    """Return given spans with their probabilities; ``check`` receives log Z of the chains."""
     from cliquewise._kernels.chain.spans import Spans, batch_span_probabilities
 
     log_z, out = np.zeros(len(chains.offsets) - 1), np.zeros(len(places.starts))
@@ -86,7 +86,7 @@ def search_spans(
     check: Callable[[Floats], None],
     most: tuple[float, str],
 ) -> Found:
-    """All spans above the threshold, or as many as have the k most probable among them.
+    """Return all spans above the threshold, or enough to include the k most probable.
 
     ``most`` is the memory in GiB that those of one look may take, and its name in an error.
     """
@@ -113,7 +113,7 @@ def _above(
     check: Callable[[Floats], None],
     most: tuple[float, str],
 ) -> Found:
-    """The spans that are at least so probable, by sequence."""
+    """Return the spans with at least this probability, by sequence."""
     from cliquewise._kernels.chain.spans import Spans, batch_spans_above
 
     log_z, count, room = np.zeros(len(least)), len(chains.nodes), -1
@@ -134,12 +134,12 @@ def _above(
 
 
 def owners_of(starts: Ints, offsets: Ints) -> Ints:
-    """The sequence of each span."""
+    """Return the sequence of each span."""
     return np.searchsorted(offsets, starts, side="right") - 1
 
 
 def listed(found: Found, offsets: Ints, types: list[str], k: int | None) -> list[list[ScoredSpan]]:
-    """Spans of each sequence: in the order of the text, or the k most probable."""
+    """Return the spans of each sequence, in text order or the k most probable."""
     owners = owners_of(found.starts, offsets)
     by = [found.types, found.ends, found.starts]
     order = np.lexsort(by if k is None else [*by, -found.probabilities, owners])

@@ -1,4 +1,4 @@
-"""The log of the sum over some variables, given the states of the others: part by part.
+"""Log-sums over some variables, given the states of the others, by connected component.
 
 The parts of the variables to sum out that are connected depend on the others that they touch, and
 on nothing else. A change of one label is a new sum over the parts around it; sums are kept.
@@ -31,7 +31,7 @@ KEPT = 100_000
 
 
 class Part:
-    """One connected part, and the factors that hold its variables; or a factor without any."""
+    """One connected component with its factors, or one factor without summed variables."""
 
     def __init__(self, graph: FactorGraph, sums: Ints, factors: Ints, limits: Limits):
         s = graph.structure
@@ -71,20 +71,20 @@ class Part:
 
     @cached_property
     def wiring(self) -> tuple[Any, ...]:
-        """What sums need; made when the first is asked for."""
+        """Index arrays for the kernels, built at first use."""
         assert self.structure is not None
         plan = elimination_oracle().plan(self.structure)
         return plan, elimination_oracle().workspace(plan), np.zeros(len(plan.order), dtype=np.int64)
 
     def tables(self, labels: Ints) -> Floats:
-        """Those of the part, given the labels of the others."""
+        """Return the tables of the component, given the labels of the others."""
         steps = np.bincount(
             self.rows, weights=self.strides * labels[self.touched], minlength=len(self.sizes)
         )
         return self.flat[self.entries + np.repeat(steps.astype(np.int64), self.sizes)]
 
     def value(self, labels: Ints) -> float:
-        """The log of its sum."""
+        """Return the log of the sum, from a cache if possible."""
         key = labels[self.around].tobytes()
         found = self.known.get(key)
         if found is None:
@@ -101,7 +101,7 @@ class Part:
 
 
 class SumsGiven:
-    """The value of labels of the kept variables, and a search for better ones."""
+    """Evaluate labels of the kept variables, and search for better ones."""
 
     def __init__(self, graph: FactorGraph, is_kept: Mask, limits: Limits):
         s, found = graph.structure, Parts.of(graph.structure, is_kept)
@@ -121,11 +121,11 @@ class SumsGiven:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all sums are cheap enough to be asked for; the others are not to be."""
+        """Whether all sums are cheap enough to compute."""
         return all(part.is_exact for part in self.parts)
 
     def value(self, labels: Ints) -> float:
-        """The log of the sum with these labels (those of summed variables do not count)."""
+        """Return the log of the sum with these labels of the kept variables."""
         return math.fsum(part.value(labels) for part in self.parts)
 
     def _around(self, labels: Ints, v: int) -> float:
@@ -138,7 +138,7 @@ class SumsGiven:
         deadline: float,
         variables: Ints | None = None,
     ) -> bool:
-        """Change one label at a time, as long as the value rises; whether that was to the end."""
+        """Change one label at a time while the value rises; return whether it converged."""
         still, order = 0, rng.permutation(self.kept if variables is None else variables)
         while still < len(order):
             for v in order.tolist():
@@ -150,7 +150,7 @@ class SumsGiven:
         return True
 
     def _improve(self, labels: Ints, v: int) -> bool:
-        """The best state of one variable, all others fixed."""
+        """Set one variable to its best state, all others fixed; return whether it changed."""
         old = int(labels[v])
         best, state = self._around(labels, v), old
         slack = 1e-12 * max(1.0, abs(best)) if best > -math.inf else 0.0
@@ -166,7 +166,7 @@ class SumsGiven:
 
 
 def _grouped(items: Ints, group: Ints) -> dict[int, Ints]:
-    """The items of each group."""
+    """Return the items of each group."""
     order = np.argsort(group, kind="stable")
     names, starts = np.unique(group[order], return_index=True)
     return dict(zip(names.tolist(), np.split(items[order], starts[1:]), strict=bool(len(names))))

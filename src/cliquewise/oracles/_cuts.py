@@ -1,4 +1,4 @@
-"""Two-state problems as cuts: building them, solving them, and moves made of them.
+"""Two-state problems as minimum cuts, and moves built from them.
 
 A problem offers each variable two labels, ``first`` and ``second``. Its energy is brought to
 the form ``constant + sum linear[i] x[i] + sum coupling[e] [x[i] != x[j]]``; it is submodular
@@ -33,12 +33,12 @@ class Ising:
 
     @property
     def is_submodular(self) -> bool:
-        """Whether a cut solves it."""
+        """Whether a minimum cut solves it."""
         return bool((self.coupling >= 0.0).all())
 
 
 def ising(pairwise: Pairwise, first: Ints, second: Ints, penalty: float) -> Ising:
-    """The problem of choosing between two labels for every variable.
+    """Build the problem of choosing between two labels for every variable.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def ising(pairwise: Pairwise, first: Ints, second: Ints, penalty: float) -> Isin
 
 
 def _unary_rules(corners: Floats) -> NDArray[np.bool_]:
-    """Find rows and columns that are forbidden as a whole; overwrite them by their neighbor.
+    """Find rows and columns that are entirely forbidden; overwrite them by their neighbor.
 
     Such a row forbids a state of one variable and says nothing about the pair; left in place
     it would look like a coupling. Returns masks for (row 0, row 1, column 0, column 1).
@@ -128,7 +128,7 @@ def minimum_cut(problem: Ising) -> Cut:
 
 
 def roof_dual(problem: Ising) -> tuple[Ints, float]:
-    """Labels 0 and 1 that some optimum has, -1 where unknown; and a lower bound of the energy."""
+    """Return labels of some optimum (-1 where unknown), and a lower bound of the energy."""
     from cliquewise._kernels.graphs.maxflow import arcs_of, max_flow
 
     t, n = problem.topology, problem.topology.n_nodes
@@ -154,7 +154,7 @@ def roof_dual(problem: Ising) -> tuple[Ints, float]:
 
 
 def fuse(pairwise: Pairwise, first: Ints, second: Ints, current: Ints, penalty: float) -> Ints:
-    """Each variable's better label of two, found for all at once; never worse than ``current``.
+    """Choose the better of two labels for all variables jointly; never worse than ``current``.
 
     ``current`` must pick one of the two labels everywhere. Where roof duality leaves a
     variable open, its connected part of the open question is answered as a whole: by
@@ -173,7 +173,7 @@ def fuse(pairwise: Pairwise, first: Ints, second: Ints, current: Ints, penalty: 
 
 
 def _best_by_part(problem: Ising, differs: NDArray[np.bool_], current: Ints) -> Ints:
-    """For each connected set of variables with a choice: all 0, all 1 or as in ``current``.
+    """Set each connected component to all 0, all 1 or as in ``current``.
 
     No term joins two such sets, so each may be decided alone; and within one the couplings
     vanish when all its variables are alike.
@@ -192,7 +192,7 @@ def _best_by_part(problem: Ising, differs: NDArray[np.bool_], current: Ints) -> 
 
 
 def pair_score(pairwise: Pairwise, labels: Ints, penalty: float = np.inf) -> float:
-    """Score of a labeling, with ``-penalty`` for each forbidden entry."""
+    """Return the score of a labeling, with ``-penalty`` for each forbidden entry."""
     t = pairwise.topology
     i, j = t.edges[:, 0], t.edges[:, 1]
     nodes = pairwise.nodes[t.node_offsets[:-1] + labels]

@@ -1,4 +1,4 @@
-"""Loopy belief propagation for factors of any order: messages by urgency, tables by shape."""
+"""Loopy belief propagation for factors of any order, with residual scheduling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FITTING, FITTED = 50, 1e-13
 
 
 class Group:
-    """Factors whose tables have one shape, their messages, and where their variables lie."""
+    """Factors whose tables have the same shape, and the positions of their variables."""
 
     def __init__(self, graph: FactorGraph, shape: tuple[int, ...], factors: Ints):
         s = graph.structure
@@ -46,14 +46,14 @@ class Group:
         self.from_nodes = [np.zeros(p.shape) for p in self.places]
 
     def scores(self) -> Floats:
-        """Tables plus what their variables say."""
+        """Return the tables plus the messages of their variables."""
         total: Floats = self.tables
         for a, message in enumerate(self.from_nodes):
             total = total + self._spread(message, a)
         return total
 
     def fitted(self, tables: Floats, nodes: Floats) -> Floats:
-        """Tables whose marginals are those of the nodes: scaled to them, the rest added.
+        """Scale tables so their marginals match those of the nodes.
 
         Scaling in turn leaves zeros where they are; what is still missing after that is added as
         a table of rank one.
@@ -84,11 +84,11 @@ class Group:
         return np.asarray(p.reshape(tables.shape))
 
     def _side(self, p: Floats, axis: int) -> Floats:
-        """Marginals of the tables at one of their variables."""
+        """Return the marginals of the tables at one of their variables."""
         return np.asarray(p.sum(axis=tuple(b + 1 for b in range(len(self.shape)) if b != axis)))
 
     def _spread(self, values: Floats, axis: int) -> Floats:
-        """Numbers for the states of one variable, along its axis of the tables."""
+        """Reshape numbers of the states of one variable to its axis of the tables."""
         sides = [1] * len(self.shape)
         sides[axis] = self.shape[axis]
         return values.reshape(-1, *sides)
@@ -109,7 +109,7 @@ class FactorMessages:
         self.flow, self.queue = _start(graph)
 
     def run(self, tol: float, most: int, deadline: float) -> tuple[bool, int]:
-        """Renew the most urgent messages until all are settled; whether they are, and the turns.
+        """Update the messages with the largest residual; return if they converged, and the turns.
 
         A turn is as many factors as there are. Damping starts where changes no longer shrink
         without.
@@ -142,7 +142,7 @@ class FactorMessages:
         return settled, -(-made // max(n, 1))
 
     def _listen(self) -> None:
-        """Beliefs of the variables, and what each tells its factors: the others' messages."""
+        """Compute the beliefs of the variables and their messages to the factors."""
         finite, zeros = np.zeros(len(self.owners)), np.zeros(len(self.owners))
         for group in self.groups:
             for places, message in zip(group.places, group.to_nodes, strict=True):
@@ -159,7 +159,7 @@ class FactorMessages:
                 group.from_nodes[a] = rest - np.where(top > -np.inf, top, 0.0)
 
     def answer(self) -> tuple[Floats, Floats, float]:
-        """Marginals of variables and factors, flat, and Bethe's estimate of log Z."""
+        """Return flat marginals of variables and factors, and Bethe's estimate of log Z."""
         self._listen()
         s = self.graph.structure
         starts = s.node_offsets[:-1]
@@ -181,7 +181,7 @@ class FactorMessages:
 
 
 def _start(graph: FactorGraph) -> tuple[Any, Any]:
-    """Messages that say nothing; factors of one variable are the first to speak."""
+    """Return uniform messages, and a queue in which factors of one variable come first."""
     from cliquewise._kernels.graphs.factor_messages import Flow, Queue
 
     s = graph.structure
@@ -197,7 +197,7 @@ def _start(graph: FactorGraph) -> tuple[Any, Any]:
 
 
 def bethe(graph: FactorGraph, nodes: Floats, factors: Floats) -> float:
-    """Bethe's estimate of log Z at these marginals."""
+    """Return Bethe's estimate of log Z at these marginals."""
     s = graph.structure
     degrees = np.bincount(s.scopes, minlength=s.n_variables)
     scores = np.where(factors > 0, graph.tables, 0.0)
@@ -206,7 +206,7 @@ def bethe(graph: FactorGraph, nodes: Floats, factors: Floats) -> float:
 
 
 def _log_sum(scores: Floats) -> Floats:
-    """log sum exp of each row; scipy's takes several times as long on small tables."""
+    """Return log sum exp of each row; scipy's is several times slower on small tables."""
     top = scores.max(axis=1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""Local search on pairwise graphs: simulated annealing, and exact moves of whole regions."""
+"""Local search on pairwise graphs: simulated annealing, and exact moves of regions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AT_ONCE = 10
 
 
 class LocalSearch:
-    """Ways to improve a labeling of one graph; forbidden entries become steep but finite."""
+    """Improve labelings of one graph; forbidden entries get a large finite penalty."""
 
     def __init__(self, pairwise: Pairwise):
         t = self.topology = pairwise.topology
@@ -47,7 +47,7 @@ class LocalSearch:
         self.pace = 0.0
 
     def anneal(self, labels: Ints, hot: float, seconds: float, seed: int) -> Ints:
-        """The best labeling met while cooling down from ``hot``."""
+        """Return the best labeling found while cooling down from ``hot``."""
         from cliquewise._kernels.graphs.icm import anneal
 
         t = self.topology
@@ -65,7 +65,7 @@ class LocalSearch:
         return best
 
     def _pace(self, labels: Ints, hot: float) -> float:
-        """Proposals per second, measured once: those that are taken cost as neighbors are many."""
+        """Return proposals per second, measured once."""
         from cliquewise._kernels.graphs.icm import anneal
 
         if not self.pace:
@@ -77,7 +77,7 @@ class LocalSearch:
         return self.pace
 
     def improve(self, labels: Ints, seconds: float, seed: int) -> Ints:
-        """Exact moves of random regions, each at most ``seconds`` after the first."""
+        """Make exact moves of random regions, for at most so many seconds."""
         from cliquewise._kernels.cliques.block_moves import block_moves
 
         t, deadline = self.topology, clock.now() + seconds

@@ -65,13 +65,13 @@ def sum_below(
 
 
 def _size(functions: list[Function], cards: Ints) -> float:
-    """Entries of the product of some functions."""
+    """Return the number of entries of the product of some functions."""
     variables = list({v for f in functions for v in f.scope})
     return float(np.prod(cards[variables].astype(float)))
 
 
 def _allowed(q: Floats, found: list[Function], labels: Ints | None, v: int) -> Floats:
-    """The distribution over the states that no table forbids beside the labeling."""
+    """Restrict a distribution to the states that no table forbids, given the labeling."""
     if labels is None:
         return q
     possible = np.ones(len(q), dtype=bool)

@@ -1,4 +1,4 @@
-"""The steps of a marginal MAP question: exact where sums are cheap; else bounds and a search.
+"""The steps of marginal MAP: exact where sums are cheap; else bounds and a search.
 
 Sums come before maxima. Where the sums are cheap, what they leave is a MAP question like any
 other. Where not, mini-buckets leave one whose scores are all too high, or all too low: the best
@@ -57,7 +57,7 @@ KICK, RESTARTS = 0.15, 100
 
 
 class Relaxed(NamedTuple):
-    """A MAP question whose scores, and a constant, are bounds of sums; order of its variables."""
+    """A MAP problem whose scores plus a constant bound the sums, and an elimination order."""
 
     graph: FactorGraph
     variables: Ints
@@ -92,7 +92,7 @@ class MarginalMapSteps:
     # ---- the order of the steps
 
     def answer(self, method: str) -> None:
-        """Exact if it can be; the named method decides otherwise."""
+        """Answer exactly if possible, otherwise as the named method requires."""
         refusal = None if method == "mini-buckets" else self.sums()
         if method == "junction-tree" and refusal is not None:
             raise refusal
@@ -103,7 +103,7 @@ class MarginalMapSteps:
         self.exact = self.exact or self.bound - self.score <= tolerance(self.score, self.bound)
 
     def bounded(self) -> None:
-        """Bounds and a search."""
+        """Compute bounds, then search."""
         cards = self.graph.cardinalities[~self.is_max].astype(float)
         self.offer_bound("tables", table_bound(self.graph) + float(np.log(cards).sum()))
         self.first(START * self.budget)
@@ -117,7 +117,7 @@ class MarginalMapSteps:
             )
 
     def improve(self) -> None:
-        """What has time for it, from the quickest to the most patient."""
+        """Run the steps from the fastest to the slowest, while there is time."""
         relaxed = self.tighten()
         if self.is_over:
             return
@@ -132,7 +132,7 @@ class MarginalMapSteps:
 
     @cached_property
     def given(self) -> SumsGiven:
-        """Who knows what labels are worth; to ask takes a while on large graphs.
+        """Evaluates labels by conditional sums, which takes a while on large graphs.
 
         Where sums are too wide even then, some variables more are fixed, and their states are
         searched for as well: all that differs is that sums are lower bounds.
@@ -148,7 +148,7 @@ class MarginalMapSteps:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether labels are worth a lower bound of their sum only."""
+        """Whether labels are evaluated by a lower bound of their sum."""
         return len(self.given.kept) > int(self.is_max.sum())
 
     def _narrow(self, entries: float) -> SumsGiven:
@@ -157,21 +157,21 @@ class MarginalMapSteps:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline."""
+        """Remaining seconds."""
         return max(0.0, self.deadline - clock.now())
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing to do any more, or no time for it."""
+        """Whether the goal is reached or the time is over."""
         slack = max(self.gap, tolerance(self.score, self.bound))
         return self.bound - self.score <= slack or self.left == 0.0
 
     def until(self, part: float) -> float:
-        """The moment when this part of the time is over."""
+        """Return the deadline of this fraction of the time."""
         return self.started + part * self.budget
 
     def offer_bound(self, method: str, bound: float) -> None:
-        """Keep it if it is smaller."""
+        """Keep a bound if it is smaller."""
         if bound == -math.inf:
             raise InfeasibleError(INFEASIBLE)
         if bound < self.bound:
@@ -179,7 +179,7 @@ class MarginalMapSteps:
             self._note(method)
 
     def offer(self, method: str, labels: Ints) -> float:
-        """Keep the labels if their sum is larger; its value."""
+        """Keep the labels if their sum is larger; return its value."""
         if self.is_narrowed:
             others = np.setdiff1d(self.given.kept, np.flatnonzero(self.is_max))
             self.given.climb(labels, np.random.default_rng(0), self.deadline, others)
@@ -188,7 +188,7 @@ class MarginalMapSteps:
         return value
 
     def keep(self, method: str, labels: Ints, value: float) -> None:
-        """Keep the labels if their sum, at least ``value``, is larger than the best one."""
+        """Keep the labels if their sum (at least ``value``) exceeds the best one."""
         if value > self.score:
             self.labels, self.score, self.method = labels.copy(), value, method
             self._note(method)
@@ -202,7 +202,7 @@ class MarginalMapSteps:
     # ---- exact sums
 
     def sums(self) -> TooLargeError | None:
-        """Sums, then the MAP of what they leave; or why not."""
+        """Sum exactly, then maximize; return an error if that is too large."""
         limit = PATIENCE if self.seconds is None else SHARE * self.seconds
         most = math.inf if self.seconds is None else self.seconds
         plan = plan_sums(self.graph.structure, self.is_max, most)
@@ -232,14 +232,14 @@ class MarginalMapSteps:
         return None
 
     def _best(self, graph: FactorGraph, seconds: float | None) -> MapResult:
-        """The MAP of what sums have left."""
+        """Return the MAP labeling of the graph that the sums leave."""
         options: dict[str, Any] = {**self.options, "gap": self.gap}
         if seconds is not None:
             options["seconds"] = max(0.0, seconds - (clock.now() - self.started))
         return graph.map(**options)
 
     def _whole(self, variables: Ints, labels: Ints) -> Ints:
-        """Labels of some variables among those that are known; zero elsewhere."""
+        """Return a labeling with these labels, the best known ones, and zero elsewhere."""
         n = self.graph.n_variables
         whole = np.zeros(n, dtype=np.int64) if self.labels is None else self.labels.copy()
         whole[variables] = labels
@@ -248,7 +248,7 @@ class MarginalMapSteps:
     # ---- bounds and a search
 
     def first(self, seconds: float) -> None:
-        """The labels that the best labeling of all variables has: its score is a lower bound."""
+        """Start from the MAP labeling of all variables, whose score is a lower bound."""
         try:
             best = self.graph.map(seconds=seconds, **self.options)
         except UnsupportedError:
@@ -256,7 +256,7 @@ class MarginalMapSteps:
         self.keep("map", best.labels, best.score)
 
     def tighten(self) -> Relaxed | None:
-        """Mini-buckets of growing size; the last relaxation of all sums is returned."""
+        """Tighten the bound with growing mini-buckets; return the last relaxation."""
         s = self.graph.structure
         plain = elimination_order(s)
         late = np.concatenate([plain[~self.is_max[plain]], plain[self.is_max[plain]]])
@@ -289,14 +289,14 @@ class MarginalMapSteps:
         return _as_graph(self.graph, order[count:], left)
 
     def _eliminate(self, *question: Any) -> Remains:
-        """Mini-buckets, and the time they take: it grows with their size."""
+        """Eliminate with mini-buckets, and record the time, which grows with their size."""
         begin = clock.now()
         left = eliminate(*question)
         self.eliminating += clock.now() - begin
         return left
 
     def _bound(self, relaxed: Relaxed, entries: float, until: float) -> None:
-        """Its best score is a bound, by mini-buckets or better; its best labels are a candidate."""
+        """Offer the bound and the MAP labels of a relaxation."""
         g = relaxed.graph
         every = np.ones(g.n_variables, dtype=bool)
         rest = self._eliminate(g, relaxed.order, g.n_variables, entries, True, until, every)
@@ -307,7 +307,7 @@ class MarginalMapSteps:
             self.offer_bound("mini-buckets", best.upper_bound + error + relaxed.constant)
 
     def _candidate(self, relaxed: Relaxed) -> MapResult | None:
-        """The best labels of a relaxation."""
+        """Offer the MAP labels of a relaxation, and return them."""
         if self.is_over:
             return None
         try:
@@ -319,7 +319,7 @@ class MarginalMapSteps:
         return best
 
     def best_first(self, relaxed: Relaxed) -> None:
-        """Labels in the order of their bounds, until the next one is below a sum that is known."""
+        """Evaluate labels in the order of their bounds, until the best is proved."""
         tree, k, tried = elimination_oracle(), FEW, 0
         s = relaxed.graph.structure
         small = self.limits._replace(max_operations=1e7, planning=search_budget(self.left))
@@ -343,7 +343,7 @@ class MarginalMapSteps:
             tried, k = len(found), k * MORE
 
     def search(self) -> None:
-        """Climb, then change some labels at random and climb again."""
+        """Repeat: change some labels at random, then climb."""
         rng, until = np.random.default_rng(0), self.until(SEARCH)
         if self.sums_are_exact:
             until = self.deadline
@@ -362,7 +362,7 @@ class MarginalMapSteps:
             labels[some] = rng.integers(0, self.graph.cardinalities[some])
 
     def prove_sum(self) -> None:
-        """A better lower bound of the sum of the best labels, in the time that is left."""
+        """Improve the lower bound of the sum of the best labels in the remaining time."""
         if self.labels is None:
             return
         entries = NARROW * GROWTH
@@ -379,7 +379,7 @@ class MarginalMapSteps:
 
 
 def _as_graph(graph: FactorGraph, order: Ints, left: Remains) -> Relaxed:
-    """What an elimination left, as a graph of the variables that it left, in their order."""
+    """Return the remaining functions of an elimination as a graph of the remaining variables."""
     variables = np.sort(order)
     renumber = np.full(graph.n_variables, -1, dtype=np.int64)
     renumber[variables] = np.arange(len(variables))

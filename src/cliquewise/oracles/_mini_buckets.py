@@ -25,7 +25,7 @@ from cliquewise.ragged import Floats, Ints
 
 
 class Function(NamedTuple):
-    """Logarithms over some variables, in the order of their elimination."""
+    """A log-table over some variables, in elimination order."""
 
     scope: tuple[int, ...]
     table: Floats
@@ -44,7 +44,7 @@ class TooLate(Exception):
 
 
 class Remains(NamedTuple):
-    """What is left when some variables are eliminated, and what rounding may have done to it.
+    """The result of eliminating some variables, and a bound of its rounding error.
 
     Lower bounds shift large numbers from one mini-bucket to another, and these grow from bucket to
     bucket; upper bounds are averages, and round as sums of log-potentials do.
@@ -119,7 +119,7 @@ def eliminate(
 
 
 def _deal(functions: list[Function], cards: Ints, max_entries: float) -> list[list[Function]]:
-    """Large tables first, each to the first part that stays within the limit."""
+    """Partition functions, largest first, each into the first part within the limit."""
     parts: list[list[Function]] = []
     scopes: list[set[int]] = []
     sizes: list[float] = []
@@ -145,7 +145,7 @@ def _deal(functions: list[Function], cards: Ints, max_entries: float) -> list[li
 
 
 def _joined(part: list[Function], place: Ints, cards: Ints) -> Function:
-    """The product of some functions, in logarithms."""
+    """Return the product of some functions (a sum of logarithms)."""
     if len(part) == 1:
         return part[0]
     scope = sorted({v for f in part for v in f.scope}, key=lambda v: place[v])
@@ -160,7 +160,7 @@ def _joined(part: list[Function], place: Ints, cards: Ints) -> Function:
 
 
 def _rounded(joined: list[Function], weights: list[float]) -> float:
-    """Rounding errors of one bucket's power sums and shifts, in units of machine precision."""
+    """Return the rounding error of one bucket, in units of machine precision."""
     total = 0.0
     for f, w in zip(joined, weights, strict=True):
         total += (8.0 + f.table.shape[0]) * (1.0 + abs(w)) * (1.0 + largest_finite(f.table))
@@ -168,14 +168,14 @@ def _rounded(joined: list[Function], weights: list[float]) -> float:
 
 
 def _weights(count: int, upper: bool) -> list[float]:
-    """They sum to one: all equal, or the first above one and the others negative."""
+    """Return weights that sum to one: all equal, or one above one and the others negative."""
     if upper or count == 1:
         return [1.0 / count] * count
     return [float(count), *[-1.0] * (count - 1)]
 
 
 def _power_sum(table: Floats, weight: float, over_first: bool = True) -> Floats:
-    """``w log sum exp(f / w)`` over the first axis, or over all but the first; 0: the maximum."""
+    """Return ``w log sum exp(f / w)`` over the first axis or all others; the maximum if w = 0."""
     axes = (0,) if over_first else tuple(range(1, table.ndim))
     if weight == 0.0:
         return np.asarray(table.max(axis=axes))
@@ -188,7 +188,7 @@ def _power_sum(table: Floats, weight: float, over_first: bool = True) -> Floats:
 
 
 def _matched(joined: list[Function], weights: list[float]) -> list[Function]:
-    """Shift what each says of the first variable, so that their marginals agree."""
+    """Shift the functions so their marginals of the first variable agree."""
     said = np.stack(
         [
             _power_sum(f.table, w, over_first=False) / (w or 1.0)

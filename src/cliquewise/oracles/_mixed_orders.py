@@ -1,4 +1,4 @@
-"""Orders that keep to a table size: maxima before sums, or some variables fixed instead."""
+"""Elimination orders with bounded tables: maximize some variables early, or fix some."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Mask = NDArray[np.bool_]
 
 
 class Shrinking:
-    """A graph whose variables go one by one, eliminated or fixed, the cheapest of a group next."""
+    """A graph whose variables are eliminated or fixed one by one, cheapest first."""
 
     def __init__(self, structure: Structure, group: Mask):
         n, adjacency = structure.n_variables, structure.adjacency
@@ -35,14 +35,14 @@ class Shrinking:
         self.gone = [False] * n
 
     def cheapest(self, group: int) -> int | None:
-        """The variable of a group whose table would be smallest."""
+        """Return the variable of a group with the smallest table."""
         heap = self.heaps[group]
         while heap and (self.gone[heap[0][1]] or heap[0][0] != self.weight[heap[0][1]]):
             heapq.heappop(heap)
         return heap[0][1] if heap else None
 
     def eliminate(self, v: int) -> None:
-        """Without it all its neighbors share a table."""
+        """Eliminate a variable: its neighbors then share a table."""
         self.gone[v] = True
         for u in self.neighbors[v]:
             new = self.neighbors[v] - self.neighbors[u] - {u}
@@ -50,7 +50,7 @@ class Shrinking:
             self._lose(u, v, sum(self.logs[w] for w in new))
 
     def fix(self, v: int) -> None:
-        """Without it its neighbors have less to do with each other."""
+        """Fix a variable: it disappears from all tables."""
         self.gone[v] = True
         for u in self.neighbors[v]:
             self._lose(u, v, 0.0)
@@ -62,7 +62,7 @@ class Shrinking:
 
 
 def mixed_order(structure: Structure, is_max: Mask, most: float) -> tuple[Ints, int]:
-    """Sums first as long as tables have a log size of at most ``most``, else maxima.
+    """Order sums first while tables have a log size of at most ``most``, then maxima.
 
     Eliminated in this order, which is an upper bound of a marginal MAP, the first so many leave
     only maxima.
@@ -82,7 +82,7 @@ def mixed_order(structure: Structure, is_max: Mask, most: float) -> tuple[Ints, 
 
 
 def narrowing(structure: Structure, is_given: Mask, most: float) -> Mask:
-    """Variables to fix besides those given, so that sums over the others stay within ``most``."""
+    """Choose more variables to fix, to keep sums over the others within ``most``."""
     graph = Shrinking(structure, is_given)
     for given in np.flatnonzero(is_given).tolist():
         graph.fix(given)

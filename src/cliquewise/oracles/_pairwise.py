@@ -23,7 +23,7 @@ from cliquewise.ragged import Floats, Ints, gather, offsets_of
 
 @dataclass(frozen=True)
 class Topology:
-    """Where everything lies in the flat arrays of a pairwise graph.
+    """Layout of the flat arrays of a pairwise graph.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class Pairwise:
-    """A topology and its numbers."""
+    """A topology with its unary and edge tables."""
 
     topology: Topology
     nodes: Floats
@@ -73,7 +73,7 @@ class Pairwise:
 
     @cached_property
     def arrays(self) -> Any:
-        """Topology and numbers as the kernels take them."""
+        """All arrays, for the kernels."""
         from cliquewise._kernels.graphs.pairwise import PairwiseGraph
 
         t = self.topology
@@ -84,7 +84,7 @@ class Pairwise:
 
     @property
     def penalty(self) -> float:
-        """A finite stand-in for infinity: outweighs everything else together.
+        """A finite replacement for infinity that exceeds the sum of all other entries.
 
         With it in place of ``-inf``, the best labeling breaks a rule only if all do, and
         then scores below ``-penalty / 2``, which nothing else does.
@@ -94,7 +94,7 @@ class Pairwise:
 
 
 def topology(structure: Structure) -> Topology:
-    """Flat arrays of the topology of a pairwise structure; computed once."""
+    """Return the layout of a pairwise structure, computed once."""
     return structure.once(_topology)
 
 
@@ -141,7 +141,7 @@ def _topology(s: Structure) -> Topology:
 
 
 def _targets(s: Structure, edge_offsets: Ints) -> Ints:
-    """Destination of every table entry, in the concatenation of unaries and edge tables."""
+    """Return the position of every table entry among the unaries and edge tables."""
     targets = np.empty(int(s.table_offsets[-1]), dtype=np.int64)
     for order in (1, 2):
         members = np.flatnonzero(s.orders == order)
@@ -178,7 +178,7 @@ def require_pairwise(structure: Structure, question: Question) -> Verdict | None
 
 
 def table_bound(graph: FactorGraph) -> float:
-    """Sum of the largest entries of all tables: no labeling scores higher.
+    """Return the sum of the largest entries of all tables: no labeling scores higher.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Graphs whose log-potentials are too large to be added up as they are.
+"""Rescale graphs whose log-potentials are too large to be added up precisely.
 
 What tells labelings apart is not how large the scores are but how they differ. So every table
 is lowered by its peak: all scores become losses, zero or negative. Sums of losses have small
@@ -50,7 +50,7 @@ SUMS = ("marginals", "sample")
 
 @dataclass(frozen=True)
 class RescaledGraph:
-    """Losses in place of log-potentials, and the way back.
+    """Losses in place of log-potentials, and the translation of results.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class RescaledGraph:
 
     @classmethod
     def of(cls, graph: FactorGraph) -> RescaledGraph:
-        """Lower every table by its peak."""
+        """Subtract the largest entry from every table."""
         s = graph.structure
         peaks = np.maximum.reduceat(graph.tables, s.table_offsets[:-1])
         peaks[peaks == -np.inf] = 0.0
@@ -95,7 +95,7 @@ class RescaledGraph:
         return self._scaled(tables, min(enough, self.graph.largest))
 
     def scaled(self) -> RescaledGraph:
-        """The same losses, only scaled."""
+        """Return the same losses, only scaled."""
         return self._scaled(self.graph.tables, self.graph.largest)
 
     def _scaled(self, tables: Any, largest: float) -> RescaledGraph:
@@ -109,12 +109,12 @@ class RescaledGraph:
     # ---- the way back
 
     def restored(self, value: float, error: float = 0.0) -> float:
-        """A value of the rescaled graph as one of the original, moved by an error and more."""
+        """Translate a value to the original graph, and move it by a rounding error."""
         total = math.fsum([*self.peaks, value / self.scale, error])
         return total + math.copysign(2 * EPSILON * abs(total), error) if error else total
 
     def rounding(self, value: float, only_adds: bool) -> float:
-        """What rounding may have done to a value of the rescaled graph, in its units."""
+        """Return the rounding error of a value of the rescaled graph, in its units."""
         s = self.graph.structure
         if only_adds:
             return rounding_of(s, abs(value))
@@ -123,7 +123,7 @@ class RescaledGraph:
         return rounding_of(s, float(np.maximum.reduceat(sizes, starts).sum()))
 
     def translate(self, question: str, answer: Any, oracle: Oracle) -> Any:
-        """An answer about the rescaled graph as one about the original."""
+        """Translate a result to the original graph."""
         if question == "map":
             return self._labeling(answer, oracle)
         if question == "top_k":
@@ -146,7 +146,7 @@ class RescaledGraph:
         return replace(answer, log_z=value, log_z_bounds=bounds, rounding=error)
 
     def _labeling(self, answer: MapResult, oracle: Oracle) -> MapResult:
-        """With the score of the original graph, rounded once."""
+        """Translate a labeling, with the score of the original graph rounded once."""
         labels = answer.labels[None]
         entries = np.concatenate([at[0] for at in self.original._entries(labels)])
         score = math.fsum(self.original.tables[entries])
@@ -162,7 +162,7 @@ class RescaledGraph:
 
 
 def check_resolved(loss: float, whose: str = "") -> None:
-    """Refuse probabilities of labelings that lose so much that float64 merges them."""
+    """Raise an error if losses are too large for float64 to resolve probabilities."""
     if not abs(loss) <= RESOLVED:
         raise PrecisionError(
             f"{whose}the labelings that matter lose {abs(loss):.3g} against the tables' largest "
@@ -173,7 +173,7 @@ def check_resolved(loss: float, whose: str = "") -> None:
 
 
 def check_chains_resolved(log_z: Floats, first: int = 0) -> None:
-    """`check_resolved` of chains, numbered from ``first`` on, that `level_chains` has seen."""
+    """Apply `check_resolved` to chains after `level_chains`, numbered from ``first`` on."""
     # Large scores are lowered by their peaks, so that log Z is what the best one loses.
     lost = ~(log_z >= -RESOLVED)
     if lost.any():
@@ -182,7 +182,7 @@ def check_chains_resolved(log_z: Floats, first: int = 0) -> None:
 
 
 def level_chains(nodes: Floats, trans: Floats) -> tuple[Floats, Floats]:
-    """Scores of chains with every row and table lowered by its peak, where they are large.
+    """Subtract the largest entry from every row and table of chains with large scores.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def good_score(graph: FactorGraph) -> float:
 
 
 def _enough(graph: FactorGraph, question: str, loss: float) -> float:
-    """A loss beyond which no labeling counts, from that of a good one."""
+    """Return a loss beyond which no labeling matters, from that of a good one."""
     if question in SUMS:
         return loss + VANISHED + float(np.log(graph.cardinalities).sum())
     return max(loss, 1.0)

@@ -1,4 +1,4 @@
-"""Sparse tables: what is possible in a graph, and how its joins are wired along an order."""
+"""Sparse tables: the possible rows of a graph, and index arrays for joins along an order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Check = tuple[int, frozenset[int]]
 
 @dataclass(frozen=True, eq=False)
 class Possible:
-    """The rows of a graph's tables that may have a part in a labeling of positive probability.
+    """The table rows that may occur in a labeling of positive probability.
 
     States without support are taken away, and variables with a single one. A factor whose
     variables are all in another one is added to that (``hosts``: absorbed factor to host).
@@ -48,7 +48,7 @@ class Possible:
 
     @classmethod
     def of(cls, graph: FactorGraph) -> Possible:
-        """Take away what is impossible; an InfeasibleError if that is everything."""
+        """Remove impossible rows; raise InfeasibleError if none is left."""
         support = Support.of(graph)
         core = support.graph.condition(support.determined).core
         if core.constant == -np.inf:
@@ -76,12 +76,12 @@ class Possible:
 
     @property
     def cards(self) -> Ints:
-        """States left of each variable that is left."""
+        """Number of possible states of each remaining variable."""
         return self.core.graph.cardinalities
 
     @cached_property
     def subsets(self) -> Subsets:
-        """How many combinations of the states of any of its variables a factor allows."""
+        """Number of combinations that a factor allows, for subsets of its variables."""
         n, small = len(self.cards), []
         for scope in self.scopes:
             size = np.prod(self.cards[list(scope)].astype(float))
@@ -101,7 +101,7 @@ class Possible:
         return Subsets(offsets, flat[:, 0].copy(), flat[:, 1].copy(), starts[:-1].copy(), log_rows)
 
     def restricts(self, f: int, axes: list[int]) -> bool:
-        """Whether a factor rules out any combination of the states of some of its variables."""
+        """Return whether a factor forbids a combination of the states of some variables."""
         subset = sum(1 << axis for axis in axes)
         at, listed = int(self.subsets.starts[f]) + subset, self.subsets.log_rows
         if 1 << len(self.scopes[f]) > self._counted[f]:  # a large one, whose rows were not counted
@@ -129,7 +129,7 @@ class Possible:
     # ---- answers about what is left, as answers about the graph
 
     def labels(self, rows: Ints) -> Ints:
-        """Labelings of the variables that are left, one per row, as labelings of all."""
+        """Translate labelings of the remaining variables to all variables."""
         full = np.atleast_2d(self.core.translate("sample", rows)).copy()
         if self.support.graph is not self.support.original:
             for v, states in enumerate(self.support.states):
@@ -139,7 +139,7 @@ class Possible:
     def marginals(
         self, nodes: Floats, shares: list[Floats], log_z: float, name: str, **more: Any
     ) -> MarginalResult:
-        """From the probabilities of the rows of each table."""
+        """Build a result from the probabilities of the rows of each table."""
         inner = self.core.graph
         s = inner.structure
         flat = np.zeros(int(s.table_offsets[-1]))
@@ -159,7 +159,7 @@ class Possible:
         )
 
     def max_marginals(self, nodes: Floats, score: float, name: str) -> MaxMarginalResult:
-        """From the best score with each state that is left."""
+        """Build a result from the best score with each possible state."""
         inner, s = self.core.graph, self.graph.structure
         answer = MaxMarginalResult(Ragged(nodes, inner.structure.node_offsets), score, True, name)
         found = self.core.translate("max_marginals", answer)
@@ -196,7 +196,7 @@ def _absorb(
 
 
 def layout(bits: Sequence[int]) -> tuple[list[tuple[int, int]], int]:
-    """Word and shift of every variable of a key, most significant first; number of words."""
+    """Return word and shift of every variable of a key, and the number of words."""
     words: list[int] = []
     at = []
     for width in bits:
@@ -208,7 +208,7 @@ def layout(bits: Sequence[int]) -> tuple[list[tuple[int, int]], int]:
 
 
 class _Columns:
-    """Lists that become the arrays of a wiring."""
+    """Lists that become index arrays."""
 
     def __init__(self, *names: str):
         self.lists: dict[str, list[int]] = {name: [] for name in names}
@@ -222,7 +222,7 @@ class _Columns:
 
 
 def wire(possible: Possible, order: Ints) -> tuple[Wiring, Ints, Floats, list[Ints]]:
-    """Levels of every bucket; keys and values of the factors, and the order of their rows."""
+    """Return the index arrays of all buckets, and sorted keys and values of the factors."""
     n, m = len(order), len(possible.scopes)
     place = np.empty(n, dtype=np.int64)
     place[order] = np.arange(n)
@@ -341,7 +341,7 @@ def _levels(
     columns: _Columns,
     part_ends: list[int],
 ) -> None:
-    """Runs of variables that the same tables hold, each in one word."""
+    """Return runs of variables in the same tables, each within one word."""
     spots: dict[int, list[tuple[int, int, int]]] = {p: [] for p in clique}
     for o, (places, where) in enumerate(tables):
         for p, (word, shift) in zip(places, where, strict=True):

@@ -1,4 +1,4 @@
-"""Some variables are summed out exactly; the others stay, in a graph of their own.
+"""Sum out some variables exactly; the others remain in a smaller graph.
 
 Whatever the order, a connected part of the variables that are summed out leaves one table, over
 all the others that it touches. So each part is a problem of its own, with copies of those
@@ -31,7 +31,7 @@ Mask = NDArray[np.bool_]
 
 
 class Parts(NamedTuple):
-    """The connected parts of the variables to sum out, with the factors that hold them.
+    """The connected components of the variables to sum out, with their factors.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Parts(NamedTuple):
 
     @classmethod
     def of(cls, structure: Structure, is_kept: Mask) -> Parts:
-        """Split the variables that are not kept."""
+        """Find the components of the variables that are not kept."""
         s, n = structure, structure.n_variables
         sums = np.flatnonzero(~is_kept)
         count, part = 0, np.empty(0, dtype=np.int64)
@@ -89,7 +89,7 @@ class Parts(NamedTuple):
 
 
 class SumPlan(NamedTuple):
-    """An order in which all variables to sum out come first, and what they cost."""
+    """An order in which all variables to sum out come first, and its cost."""
 
     parts: Parts
     order: EliminationOrder
@@ -98,7 +98,7 @@ class SumPlan(NamedTuple):
 
 
 def plan_sums(structure: Structure, is_kept: Mask, seconds: float) -> SumPlan | None:
-    """The best of several orders; None where even that is hopeless."""
+    """Return the best of several orders; None where all tables are far too large."""
     parts = Parts.of(structure, is_kept)
     s, k = parts.structure, len(parts.sums)
     logs = np.append(0.0, np.cumsum(np.log(structure.cardinalities[parts.kept].astype(float))))
@@ -122,7 +122,7 @@ def plan_sums(structure: Structure, is_kept: Mask, seconds: float) -> SumPlan | 
 
 
 def _rooted(order: EliminationOrder, last: Mask) -> Ints:
-    """The same cliques, eliminated in an order at whose end the ``last`` are.
+    """Reorder the same cliques so the variables ``last`` come at the end.
 
     Maximum cardinality search backwards: it makes a perfect order of a chordal graph from any
     clique, and the last of each part are one.
@@ -151,7 +151,7 @@ def _rooted(order: EliminationOrder, last: Mask) -> Ints:
 
 
 def sum_out(graph: FactorGraph, is_kept: Mask, plan: SumPlan) -> tuple[FactorGraph, float]:
-    """The graph of the kept variables, renumbered, and a constant that its scores lack."""
+    """Return the graph of the kept variables, renumbered, and a constant to add."""
     s, k, parts = graph.structure, len(plan.parts.sums), plan.parts
     wiring = compile_order(parts.structure, plan.order)
     tables = graph.tables[gather(s.table_offsets, parts.factors)[0]]

@@ -1,4 +1,4 @@
-"""The other side of ``toulbar2.py``: a process that searches, one network after another.
+"""The process that runs toulbar2 for ``toulbar2.py``, one network after another.
 
 It runs as a script of its own and imports nothing of the library, so that it starts at once. A
 question is a line of JSON and the arrays that it announces; the answer is a line of JSON.
@@ -16,7 +16,7 @@ import numpy as np
 
 
 def limit(name: str, value: float) -> None:
-    """Set a limit of this process, where the system knows such limits."""
+    """Set a limit of this process, where the operating system supports it."""
     try:
         import resource
     except ImportError:  # not on this system
@@ -28,7 +28,7 @@ def limit(name: str, value: float) -> None:
 
 
 def processor_seconds() -> float:
-    """Processor time of this process so far."""
+    """Return the processor time of this process."""
     used = os.times()
     return used.user + used.system
 
@@ -36,7 +36,7 @@ def processor_seconds() -> float:
 def search(
     pytoulbar2: Any, question: dict[str, Any], arrays: dict[str, np.ndarray]
 ) -> dict[str, Any]:
-    """Labels (or None), a bound of the cost, and whether the search came to its end."""
+    """Return labels (or None), a bound of the cost, and whether the search completed."""
     known = question["known"]
     network = pytoulbar2.CFN(ubinit=known)
     try:
@@ -67,7 +67,7 @@ def post(
     costs: np.ndarray,
     table_offsets: np.ndarray,
 ) -> None:
-    """Hand over variables and tables."""
+    """Pass variables and tables to the solver."""
     for v, k in enumerate(cards.tolist()):
         network.AddVariable(f"v{v}", range(k))
     if np.isinf(costs).any():
@@ -80,7 +80,7 @@ def post(
 
 
 def receive(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-    """The next question, or None when there are no more."""
+    """Read the next question; None at the end."""
     line = stream.readline()
     if not line:
         return None
@@ -93,7 +93,7 @@ def receive(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]] | 
 
 
 def main() -> None:
-    """Answer questions until the other side closes the pipe."""
+    """Answer questions until the pipe is closed."""
     # The solver prints what it likes; answers go to what was standard output.
     answers = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""The tree-reweighted objective of a pairwise graph, and what its methods share.
+"""The tree-reweighted objective of a pairwise graph, shared by several methods.
 
 For edge probabilities ``rho`` in the spanning-tree polytope
 
@@ -72,7 +72,7 @@ class Problem:
 
     @property
     def topology(self) -> Topology:
-        """Where the entries lie."""
+        """Layout of the entries."""
         return self.pairwise.topology
 
     @property
@@ -81,12 +81,12 @@ class Problem:
         return bool(self.possible.all())
 
     def graph(self, tables: Floats) -> FactorGraph:
-        """These numbers in place of the log-potentials; impossible entries are forbidden."""
+        """Return the graph with other tables; impossible entries are forbidden."""
         flat = tables if self.is_free else np.where(self.possible, tables, -np.inf)
         return FactorGraph.from_structure(self.structure, flat)
 
     def coefficients(self, rho: Floats) -> Floats:
-        """The entropy's coefficient of each entry's table; 0 at impossible entries."""
+        """Return the entropy coefficient of each entry; 0 at impossible entries."""
         t = self.topology
         per_node = 1.0 - np.bincount(t.edges.ravel(), np.repeat(rho, 2), minlength=t.n_nodes)
         flat = np.concatenate(
@@ -95,19 +95,19 @@ class Problem:
         return flat if self.is_free else np.where(self.possible, flat, 0.0)
 
     def gradient(self, x: Floats, coefficients: Floats) -> tuple[Floats, float]:
-        """Gradient of the objective at x up to a constant per table, and its value."""
+        """Return the gradient at x (up to a constant per table) and the value of the objective."""
         from cliquewise._kernels.graphs.barrier_fw import gradient
 
         g = np.empty_like(x)
         return g, float(gradient(x, self.theta, coefficients, g))
 
     def rounding(self, gradient: Floats) -> float:
-        """What rounding may have done to a bound from the scores of this gradient."""
+        """Return the rounding error of a bound from the scores of this gradient."""
         sizes = np.abs(gradient[self.possible])
         return rounding_of(self.structure, self.structure.n_factors * float(sizes.max(initial=0)))
 
     def information(self, x: Floats) -> Floats:
-        """Mutual information of the ends of each edge at x."""
+        """Return the mutual information of each edge at x."""
         from cliquewise._kernels.graphs.barrier_fw import mutual_information
 
         information = np.zeros(self.topology.n_edges)
@@ -115,19 +115,19 @@ class Problem:
         return information
 
     def best_tree(self, x: Floats) -> Floats:
-        """The tree of largest mutual information at x, which lowers the bound most."""
+        """Return the tree of largest mutual information at x, which lowers the bound most."""
         t = self.topology
         return maximum_spanning_tree(t.n_nodes, t.edges, self.information(x))
 
     def anything(self) -> float:
-        """An upper bound of log Z without any work: all labelings at the sum of the maxima."""
+        """Return a trivial upper bound of log Z: all labelings at the sum of the maxima."""
         flat = np.where(self.possible, self.theta, -np.inf)
         starts = self.structure.table_offsets[:-1]
         best = float(np.maximum.reduceat(flat, starts).sum()) if len(starts) else 0.0
         return best + float(np.log(self.structure.cardinalities).sum())
 
     def mean_field(self, nodes: Floats, sweeps: int = 30) -> float:
-        """A lower bound of log Z from a product distribution; -inf if entries are forbidden."""
+        """Return the mean-field lower bound of log Z; -inf if entries are forbidden."""
         from cliquewise._kernels.graphs.barrier_fw import mean_field
 
         if not self.is_free:
@@ -137,7 +137,7 @@ class Problem:
 
 @dataclass
 class Tally:
-    """Calls of a MAP method, and their time."""
+    """Number and time of the calls of a MAP method."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -171,7 +171,7 @@ class Mapper:
             self.options = {"max_iterations": 50, "rounds": 1, **self.options}
 
     def _find(self, structure: Structure, seconds: float) -> Oracle:
-        """The oracle of every call; the structure decides, since the numbers change."""
+        """Choose the oracle of all calls by the structure, since the tables change."""
         if self.method != "auto":
             oracle = get(self.method)
             if "map" not in oracle.provides:
@@ -180,7 +180,7 @@ class Mapper:
         return repeated_map(structure, seconds) or get("portfolio")
 
     def on(self, structure: Structure, seconds: float = math.inf) -> Mapper:
-        """The same for a part of its graph; its calls are counted with these."""
+        """Return a mapper for a part of the graph; its calls are counted together."""
         return Mapper(self.method, self.options, structure, seconds, self)
 
     def __call__(
@@ -253,13 +253,13 @@ def _merged(structure: Structure) -> Structure:
 
 
 def uniform(t: Topology) -> Floats:
-    """Marginals of the uniform distribution over all labelings."""
+    """Return the marginals of the uniform distribution over all labelings."""
     sizes = np.concatenate([t.cards, np.diff(t.edge_offsets)])
     return np.repeat(1.0 / sizes, sizes)
 
 
 def entries_of(t: Topology, labels: Ints) -> Ints:
-    """The entry of each variable's and each edge's table that a labeling picks."""
+    """Return the entries of the unary and edge tables that a labeling selects."""
     i, j = t.edges[:, 0], t.edges[:, 1]
     pairs = t.node_offsets[-1] + t.edge_offsets[:-1] + labels[i] * t.cards[j] + labels[j]
     return np.concatenate([t.node_offsets[:-1] + labels, pairs])
@@ -273,7 +273,7 @@ def _support(
     seconds: float,
     known: Sequence[Ints] = (),
 ) -> tuple[Any, Floats, bool, list[Ints]]:
-    """Entries that occur in possible labelings, and the mean of labelings that cover them.
+    """Find the entries of possible labelings, and the mean of labelings that cover them.
 
     Each MAP call rewards the entries not seen yet; when it earns nothing, none is left. Where
     the time ends before, every entry that is not forbidden counts: bounds hold then, too.
@@ -311,7 +311,7 @@ def _support(
 
 
 def interaction(pairwise: Pairwise) -> Floats:
-    """How strongly each edge ties its ends: |t00 + t11 - t01 - t10| where both are binary.
+    """Return the strength of each edge: |t00 + t11 - t01 - t10| for binary variables.
 
     In general the sum of the absolute entries of the table after its row and column means are
     taken away.
@@ -332,14 +332,14 @@ def interaction(pairwise: Pairwise) -> Floats:
 
 
 def start_rho(pairwise: Pairwise, kind: str = "weighted", random_state: Any = 0) -> Floats:
-    """Edge probabilities of random spanning trees, by the edges' interactions or uniform."""
+    """Return edge probabilities of random spanning trees, weighted or uniform."""
     t = pairwise.topology
     weights = interaction(pairwise) if kind == "weighted" else None
     return edge_probabilities(t.n_nodes, t.edges, weights, random_state)
 
 
 def log_sum_of(scores: list[float]) -> float:
-    """log sum exp, of the scores of different labelings for example: a lower bound of log Z."""
+    """Return log sum exp; of the scores of different labelings, a lower bound of log Z."""
     values = np.array(scores)
     values = values[values > -np.inf]
     if not len(values):

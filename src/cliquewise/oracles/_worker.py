@@ -1,4 +1,4 @@
-"""A process kept for foreign solvers: what happens to it does not happen to the user's program."""
+"""A separate process for external solvers, so crashes do not affect the user's program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """Runs a script that answers questions, and starts it anew whenever it is gone.
+    """Run a script that answers questions, and restart it after a crash.
 
     Questions of several threads wait for one another. After a fork the child has its own.
 
@@ -45,7 +45,7 @@ class Worker:
     def ask(
         self, question: dict[str, Any], arrays: dict[str, NDArray[Any]], seconds: float
     ) -> tuple[dict[str, Any], bool]:
-        """The answer, and whether it was cut short after ``seconds``.
+        """Return the answer, and whether it was interrupted after ``seconds``.
 
         A worker that was cut short, crashed or did not stop is replaced.
         """
@@ -122,7 +122,7 @@ class Worker:
                     pipe.close()  # type: ignore[union-attr]
 
     def _forget(self) -> None:
-        """In a forked child: the worker belongs to the parent."""
+        """Forget the worker in a forked child: it belongs to the parent."""
         self._process, self._lock = None, threading.Lock()
 
 

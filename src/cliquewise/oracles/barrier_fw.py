@@ -147,7 +147,7 @@ class BarrierFW(Oracle):
 
 
 def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
-    """Edge probabilities to start from, and whether they are known to come from trees."""
+    """Return the first edge probabilities, and whether they are in the tree polytope."""
     t = p.topology
     if isinstance(rho, str):
         if rho not in ("weighted", "uniform"):

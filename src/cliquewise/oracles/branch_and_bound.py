@@ -1,4 +1,4 @@
-"""Best-first branch and bound, with a bound that the caller gives (Algorithm 13 of casimir)."""
+"""Best-first branch and bound with a bound from the caller (Algorithm 13 of casimir)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Found(Proved):
-    """An output found by a search, which has proved it if the bound is one.
+    """An output found by a search, proved optimal if the bound is valid.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ def branch_and_bound(
     k: int = 1,
     max_sets: float = 1e6,
 ) -> list[Found]:
-    """The k best outputs of a set, best first.
+    """Return the k best outputs of a set, best first.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Brute force: list every labeling. The reference that all other oracles are tested against."""
+"""Brute force: enumerate all labelings. The reference for tests of all other oracles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_LABELINGS = 1 << 20
 
 @register
 class BruteForce(Oracle):
-    """Lists every labeling; for tiny graphs and for tests."""
+    """Enumeration of all labelings, for tiny graphs and tests."""
 
     name = "brute-force"
     provides: ClassVar[frozenset[Question]] = frozenset(QUESTIONS)
@@ -51,11 +51,11 @@ class BruteForce(Oracle):
         return labelings, scores
 
     def map(self, graph: FactorGraph) -> MapResult:
-        """The best of the list."""
+        """Return the best labeling."""
         return self.top_k(graph, 1)[0]
 
     def top_k(self, graph: FactorGraph, k: int) -> list[MapResult]:
-        """The first k of the sorted list."""
+        """Return the k best labelings."""
         labelings, scores = self._list(graph)
         best = np.argsort(-scores, kind="stable")[:k]
         return [
@@ -65,7 +65,7 @@ class BruteForce(Oracle):
         ]
 
     def marginals(self, graph: FactorGraph) -> MarginalResult:
-        """Sums over the list."""
+        """Sum over all labelings."""
         labelings, scores = self._list(graph)
         top = scores.max()
         weights = np.exp(scores - top)
@@ -81,7 +81,7 @@ class BruteForce(Oracle):
         return MarginalResult.from_flat(graph, nodes, factors, log_z, self.name)
 
     def max_marginals(self, graph: FactorGraph) -> MaxMarginalResult:
-        """Maxima over the list."""
+        """Maximize over all labelings."""
         labelings, scores = self._list(graph)
         s = graph.structure
         flat = np.full(int(s.node_offsets[-1]), -np.inf)
@@ -91,7 +91,7 @@ class BruteForce(Oracle):
         return MaxMarginalResult(nodes, best, True, self.name, graph.rounding)
 
     def sample(self, graph: FactorGraph, n: int, rng: np.random.Generator) -> Ints:
-        """Draws from the list."""
+        """Sample from the list of all labelings."""
         labelings, scores = self._list(graph)
         p = np.exp(scores - scores.max())
         return labelings[rng.choice(len(p), size=n, p=p / p.sum())]

@@ -1,4 +1,4 @@
-"""Plain lists of candidates: the best, the K best, and probabilities."""
+"""Lists of candidates: the best, the k best, and probabilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cliquewise.ragged import Floats, Ints
 
 
 def top_k_candidates(scores: Any, k: int = 1) -> Ints:
-    """Numbers of the k best candidates, best first; of equal ones the first comes first.
+    """Return the indices of the k best candidates, best first; ties in list order.
 
     Candidates of score ``-inf`` are impossible and never listed.
 
@@ -37,7 +37,7 @@ def top_k_candidates(scores: Any, k: int = 1) -> Ints:
 
 
 def candidate_marginals(scores: Any, temperature: float = 1.0) -> tuple[Floats, float]:
-    """Probabilities of the candidates (softmax), and ``temperature * log sum exp(s / t)``.
+    """Return the softmax of the candidates, and ``temperature * log sum exp(s / t)``.
 
     Examples
     --------

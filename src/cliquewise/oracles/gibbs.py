@@ -1,4 +1,4 @@
-"""Gibbs sampling with restarts: the last resort for marginals, with its standard errors."""
+"""Gibbs sampling with several chains: marginals with standard errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEARCH = 2.0
 
 @register
 class Gibbs(Oracle):
-    """Gibbs sampling with restarts: frequencies and their standard errors, nothing certain."""
+    """Gibbs sampling with several chains: frequencies with standard errors, no guarantee."""
 
     name = "gibbs"
     provides: ClassVar[frozenset[Question]] = frozenset({"marginals", "sample"})
@@ -55,7 +55,7 @@ class Gibbs(Oracle):
         seconds: float | None = None,
         random_state: Any = 0,
     ) -> MarginalResult:
-        """Frequencies of the states over several chains.
+        """Compute the frequencies of the states over several chains.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class Gibbs(Oracle):
     def sample(
         self, graph: FactorGraph, n: int, rng: np.random.Generator, chains: int = 8, **options: Any
     ) -> Ints:
-        """States of a few chains, twenty sweeps apart: neither exact nor quite independent."""
+        """Return states of a few chains, twenty sweeps apart: approximate and dependent."""
         rows = np.zeros((n, graph.n_variables), dtype=np.int64)
         if n:
             count = min(chains, n)
@@ -156,14 +156,14 @@ def sweep_seconds(structure: Structure, chains: int = 8) -> float:
 
 
 class Chains:
-    """Labelings that are redrawn variable by variable."""
+    """Several Markov chains, resampled variable by variable."""
 
     def __init__(self, graph: FactorGraph, labels: Ints, rng: np.random.Generator):
         self.graph, self.labels, self.rng = graph, labels.copy(), rng
         self.factors = graph.structure.once(flat_factors)
 
     def run(self, sweeps: int, nodes: Floats | None = None, entries: Floats | None = None) -> None:
-        """Sweep each of them; ``nodes`` has one row of counts for each, ``entries`` one for all."""
+        """Sweep all chains; ``nodes`` has one row of counts per chain, ``entries`` sums them."""
         from cliquewise._kernels.graphs.gibbs import gibbs
 
         none, offsets = np.empty(0), self.graph.structure.node_offsets
@@ -175,7 +175,7 @@ class Chains:
             )  # fmt: skip
 
     def affordable(self, sweeps: int, seconds: float) -> int:
-        """So many sweeps of all chains, or as many as there is time for.
+        """Return the number of sweeps within a time limit, at most ``sweeps``.
 
         Copies are tried, so that answers are the same however often; and some of them, since one
         may have waited for another thread.
@@ -194,7 +194,7 @@ class Chains:
 def _starts(
     graph: FactorGraph, count: int, rng: np.random.Generator, seconds: float | None
 ) -> Ints:
-    """Different labelings; where one breaks rules that it cannot leave, a search's instead."""
+    """Return random start labelings; a search replaces those of probability zero."""
     rows = rng.integers(0, graph.cardinalities, (count, graph.n_variables))
     known: Ints | None = None
     for k, row in enumerate(rows):

@@ -62,7 +62,7 @@ class GraphCut(Oracle):
         return Verdict.accept(flow_seconds(s, flows), 100.0 * size).for_tables()
 
     def map(self, graph: FactorGraph) -> MapResult:
-        """The labeling of a minimum cut.
+        """Return the labeling of a minimum cut.
 
         Examples
         --------
@@ -79,7 +79,7 @@ class GraphCut(Oracle):
         return proved_map(graph, labels, self.name)
 
     def max_marginals(self, graph: FactorGraph) -> MaxMarginalResult:
-        """One flow per variable, each from the residual network of the optimum.
+        """Compute one flow per variable, each from the residual network of the optimum.
 
         Examples
         --------
@@ -135,7 +135,7 @@ def _not_submodular(graph: FactorGraph) -> str | None:
 
 @register
 class Expansion(Oracle):
-    """Expansion or swap moves: each the best of exponentially many changes, found by a cut."""
+    """Expansion or swap moves, each the best of exponentially many changes, by a cut."""
 
     name = "expansion"
     provides: ClassVar[frozenset[Question]] = frozenset({"map"})
@@ -200,7 +200,7 @@ def move(
     max_sweeps: int = 20,
     seconds: float = math.inf,
 ) -> tuple[Ints, int]:
-    """Moves until a whole round brings nothing; returns the labels and the rounds made."""
+    """Make moves until a whole round improves nothing; return the labels and the rounds."""
     t, penalty = pairwise.topology, pairwise.penalty
     deadline = clock.now() + seconds
     k = int(t.cards.max(initial=1))
@@ -227,7 +227,7 @@ def _pairs(k: int) -> list[tuple[int, ...]]:
 
 
 def _offer(labels: Ints, cards: Ints, step: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """The two labels that a move lets each variable choose from."""
+    """Return the two labels between which a move lets each variable choose."""
     if len(step) == 1:
         return labels, np.where(step[0] < cards, step[0], labels)
     a, b = step
@@ -275,7 +275,7 @@ def roof_duality(pairwise: Pairwise) -> tuple[Ints, float]:
 
 
 def _both(pairwise: Pairwise) -> tuple[Ints, Ints]:
-    """Labels 0 and 1; a variable of one state is offered that one twice."""
+    """Return labels 0 and 1; twice label 0 for a variable with one state."""
     cards = pairwise.topology.cards
     return np.zeros_like(cards), np.minimum(1, cards - 1)
 

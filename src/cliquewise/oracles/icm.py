@@ -87,7 +87,7 @@ class ICM(Oracle):
 
 
 def climb(graph: FactorGraph, labels: Ints, max_sweeps: int = 1000) -> tuple[Ints, int]:
-    """The local optimum reached from ``labels``, and the sweeps made."""
+    """Return the local optimum reached from ``labels``, and the number of sweeps."""
     from cliquewise._kernels.graphs.icm import icm
 
     reached = np.array(labels, dtype=np.int64)
@@ -96,7 +96,7 @@ def climb(graph: FactorGraph, labels: Ints, max_sweeps: int = 1000) -> tuple[Int
 
 
 def unary_labels(graph: FactorGraph) -> Ints:
-    """Best state of each variable by the factors that it has alone."""
+    """Return the best state of each variable by its unary factors."""
     s = graph.structure
     total = np.zeros(int(s.node_offsets[-1]))
     alone = np.flatnonzero(s.orders == 1)
@@ -107,7 +107,7 @@ def unary_labels(graph: FactorGraph) -> Ints:
 
 
 def flat_factors(s: Structure) -> Any:
-    """Strides of each place in a scope, and the factors of each variable."""
+    """Return the strides of each scope position, and the factors of each variable."""
     from cliquewise._kernels.graphs.icm import Factors
 
     positions = np.argsort(s.scopes, kind="stable").astype(np.int64)

@@ -1,4 +1,4 @@
-"""Marginal MAP: the best labels of some variables, where the others are summed out."""
+"""Marginal MAP: the best labels of some variables, with the others summed out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUMMED = -1
 
 
 def marginal_map(graph: FactorGraph, over: Any, method: str, options: dict[str, Any]) -> MapResult:
-    """The best labels of the variables ``over``, by the log of the sum over all others.
+    """Return the best labels of the variables ``over``, by the log-sum over all others.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def marginal_map(graph: FactorGraph, over: Any, method: str, options: dict[str, 
 
 
 def _map(graph: FactorGraph, method: str, options: dict[str, Any]) -> MapResult:
-    """Nothing to sum: the MAP, by any method that knows it."""
+    """Answer a question without variables to sum out, by any MAP method."""
     if method not in METHODS:
         return graph.map(method, **options)
     _check(method, options)
@@ -66,7 +66,7 @@ def _map(graph: FactorGraph, method: str, options: dict[str, Any]) -> MapResult:
 
 
 def _asked(graph: FactorGraph, over: Any) -> Mask:
-    """Which variables are maximized."""
+    """Return which variables are maximized."""
     listed = [over] if isinstance(over, str | int | np.integer) else over
     if not isinstance(listed, Iterable):
         raise GraphError(f"over = {over!r}; it is a list of variables, by numbers or names")
@@ -101,7 +101,7 @@ def _check(method: str, options: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Inner:
-    """A graph without impossible states, and without the variables that they determine."""
+    """A graph without impossible states and without determined variables."""
 
     graph: FactorGraph
     support: Support
@@ -116,7 +116,7 @@ class _Inner:
         return cls(graph, support, core)
 
     def ask(self, is_max: Mask, method: str, options: dict[str, Any]) -> tuple[Ints, MapResult]:
-        """Labels of all variables (any of those that are summed out), and the answer."""
+        """Return labels of all variables (arbitrary for summed ones), and the result."""
         inner = self.core.graph
         rescaled = RescaledGraph.of(inner) if inner.largest > PLAIN else None
         answer = _answer(
@@ -136,7 +136,7 @@ class _Inner:
 
 
 def _answer(graph: FactorGraph, is_max: Mask, method: str, options: dict[str, Any]) -> MapResult:
-    """The answer about a graph in which everything is possible and open."""
+    """Answer for a graph without impossible states and observed variables."""
     given = {name: value for name, value in options.items() if value is not None}
     seconds, gap = given.pop("seconds", None), float(given.pop("gap", 0.0))
     if not is_max.any():
@@ -160,7 +160,7 @@ def _answer(graph: FactorGraph, is_max: Mask, method: str, options: dict[str, An
 def _log_z(
     graph: FactorGraph, method: str, seconds: float | None, gap: float, limits: dict[str, Any]
 ) -> MapResult:
-    """Nothing to choose: log Z, or its bounds."""
+    """Answer a question without variables to maximize: log Z or its bounds."""
     if method == "junction-tree":
         found = graph.marginals(method, **limits)
     else:

@@ -1,4 +1,4 @@
-"""Bipartite matchings: the best one, max-marginals of all pairs, and the K best.
+"""Bipartite matchings: the best one, max-marginals of all pairs, and the k best.
 
 Plain functions on a table of scores: a matching as a factor graph would need one factor over
 all variables (no column twice), so that these are no methods of a graph.
@@ -70,7 +70,7 @@ class MatchingMaxMarginals:
 
 
 class Assignment:
-    """The same problem with every row assigned: ``scores`` is (p, m), p <= m.
+    """An equivalent problem with every row assigned: ``scores`` is (p, m), p <= m.
 
     Column ``q + i`` means that row i stays alone (where that is allowed), and what a column
     scores alone is taken off its pairs and put into ``constant``. With more rows than columns,
@@ -110,7 +110,7 @@ class Assignment:
         self.rounding = 8.0 * EPSILON * (p + q) ** 2 * largest
 
     def best(self, scores: Floats | None = None) -> tuple[Ints, float] | None:
-        """The best assignment and its total (without the constant); None if there is none."""
+        """Return the best assignment and its total without the constant; None if infeasible."""
         from scipy.optimize import linear_sum_assignment
 
         table = self.scores if scores is None else scores
@@ -123,7 +123,7 @@ class Assignment:
         return columns, float(table[np.arange(len(table)), columns].sum())
 
     def solved(self) -> tuple[Ints, float]:
-        """As :meth:`best`, where there must be one."""
+        """Return :meth:`best`; raise InfeasibleError if there is none."""
         best = self.best()
         if best is None:
             p, q = self.shape
@@ -134,7 +134,7 @@ class Assignment:
         return best
 
     def max_marginals(self, columns: Ints, value: float, scores: Floats) -> tuple[Floats, Floats]:
-        """Totals with each row in each column, and with each column free."""
+        """Return the totals with each row in each column, and with each column free."""
         from cliquewise._kernels.graphs.matching import assignment_max_marginals
 
         pairs, spared = np.empty_like(scores), np.empty(scores.shape[1])
@@ -142,7 +142,7 @@ class Assignment:
         return pairs, spared
 
     def matching(self, columns: Ints, value: float) -> Matching:
-        """In the words of the caller."""
+        """Translate an assignment to the matrix of the caller."""
         if self.is_transposed:
             own = np.full(self.shape[0], -1, dtype=np.int64)
             own[columns] = np.arange(self.shape[1])
@@ -178,7 +178,7 @@ def _alone(name: str, given: Any, n: int) -> Floats:
 def max_matching(
     scores: Any, unmatched_rows: Any = None, unmatched_columns: Any = None
 ) -> Matching:
-    """The matching with the greatest sum of scores.
+    """Return the matching with the greatest sum of scores.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def max_matching(
 def matching_max_marginals(
     scores: Any, unmatched_rows: Any = None, unmatched_columns: Any = None
 ) -> MatchingMaxMarginals:
-    """Best score with each pair matched, from one assignment and the paths around it.
+    """Return the best score with each pair matched, from one assignment and shortest paths.
 
     That is O(p^3) in all, where an assignment per pair would cost O(p^5).
 
@@ -236,7 +236,7 @@ def matching_max_marginals(
 
 
 class _Set:
-    """Matchings that have some pairs and lack others, and the best of them."""
+    """The matchings with some pairs and without others, and the best of them."""
 
     def __init__(
         self, problem: Assignment, fixed: tuple[tuple[int, int], ...],
@@ -248,7 +248,7 @@ class _Set:
         self.columns, self.value = found
 
     def scores(self) -> Floats:
-        """Scores with -inf for what the set does not have."""
+        """Return the scores with -inf for excluded pairs."""
         table = self.problem.scores.copy()
         for i, c in self.fixed:
             kept = table[i, c]
@@ -259,7 +259,7 @@ class _Set:
         return table
 
     def look_ahead(self) -> None:
-        """The best score of the others, and a pair that only they have."""
+        """Return the best score of the other matchings, and a pair that only they contain."""
         pairs, _ = self.problem.max_marginals(self.columns, self.value, self.scores())
         pairs[np.arange(len(pairs)), self.columns] = -np.inf
         at = int(np.argmax(pairs))
@@ -267,14 +267,14 @@ class _Set:
         self.entry = at // pairs.shape[1], at % pairs.shape[1]
 
     def split(self) -> _Set:
-        """Leave to the new set what has the entry."""
+        """Split off the matchings that contain the pair."""
         new = _Set(self.problem, (*self.fixed, self.entry), self.banned)
         self.banned = (*self.banned, self.entry)
         return new
 
 
 def k_best_assignments(problem: Assignment, k: int) -> list[tuple[Ints, float]]:
-    """The k best (fewer if there are no more), by splitting on max-marginals (Algorithm 9)."""
+    """Return the k best, or all, by splitting on max-marginals (Algorithm 10 of casimir)."""
     sets = [_Set(problem, (), (), problem.solved())]
     changed, numbers = [sets[0]], count()
     heap: list[tuple[float, int, _Set]] = []
@@ -295,7 +295,7 @@ def k_best_assignments(problem: Assignment, k: int) -> list[tuple[Ints, float]]:
 def top_k_matchings(
     scores: Any, k: int, unmatched_rows: Any = None, unmatched_columns: Any = None
 ) -> list[Matching]:
-    """The k best matchings, best first.
+    """Return the k best matchings, best first.
 
     Parameters
     ----------
@@ -315,13 +315,13 @@ def top_k_matchings(
 
 
 def check_k(k: Any) -> None:
-    """A whole number of outputs, at least one."""
+    """Return k as a positive integer, or raise an error."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise DataError(f"k = {k!r}; it must be a whole number, at least 1")
 
 
 def no_exp_oracle() -> UnsupportedError:
-    """Why matchings have no probabilities here."""
+    """Return the error for probabilities of matchings, which are not supported."""
     return UnsupportedError(
         "the sum over all matchings is a permanent, which is #P-hard: there is no exp oracle, no "
         "log-likelihood and no entropy smoothing; use the hinge loss, or smooth with top-K"

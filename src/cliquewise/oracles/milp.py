@@ -52,7 +52,7 @@ class Polytope:
 
 @dataclass(frozen=True)
 class Relaxation:
-    """An optimum of the linear program, and a bound that does not trust its tolerances."""
+    """An optimum of the linear program, and a bound that is valid despite its tolerances."""
 
     columns: Floats
     value: float
@@ -137,7 +137,7 @@ class MILP(Oracle):
 
 
 def polytope(structure: Structure) -> Polytope:
-    """Constraints of the local polytope; built once per structure.
+    """Return the constraints of the local polytope, built once per structure.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def _build(s: Structure) -> Polytope:
 
 
 def _scaled(graph: FactorGraph) -> tuple[Polytope, Floats, Floats, float]:
-    """Polytope, objective with 0 in place of -inf, upper limits of the columns, and scale."""
+    """Return polytope, objective (0 for -inf), upper limits of the columns, and scale."""
     p = polytope(graph.structure)
     objective = p.objective(graph)
     allowed = np.isfinite(objective)
@@ -228,7 +228,7 @@ def _scaled(graph: FactorGraph) -> tuple[Polytope, Floats, Floats, float]:
 def _branch_and_cut(
     graph: FactorGraph, seconds: float, nodes: int | None
 ) -> tuple[Floats | None, float, bool]:
-    """Columns of the best labeling (or None), an upper bound, and whether it is proved."""
+    """Return the columns of the best labeling (or None), an upper bound, and if it is proved."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     p, objective, limits, scale = _scaled(graph)

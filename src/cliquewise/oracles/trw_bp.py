@@ -45,7 +45,7 @@ class Messages:
 
     @classmethod
     def start(cls, p: Problem) -> Messages:
-        """All messages equal to one."""
+        """Return uniform messages."""
         from cliquewise._kernels.graphs.trw_bp import Messages as Values
 
         t = p.topology
@@ -60,7 +60,7 @@ class Messages:
     def pass_around(
         self, rho: Floats, damping: float | None, tol: float, most: int, deadline: float
     ) -> tuple[Floats, bool]:
-        """Sweep until nothing changes; the largest change of each sweep, and if it converged.
+        """Sweep until convergence; return the largest change per sweep, and if it converged.
 
         Where no ``damping`` is given, it starts when changes no longer shrink without.
         """
@@ -81,7 +81,7 @@ class Messages:
         return changes[:done], not self.p.topology.n_edges
 
     def point(self, rho: Floats) -> Floats:
-        """Pseudo-marginals, made consistent."""
+        """Return consistent pseudo-marginals."""
         from cliquewise._kernels.graphs.trw_bp import beliefs, refresh, repair
 
         x = np.empty(len(self.p.theta))
@@ -203,12 +203,12 @@ class TRWBP(Oracle):
 
 
 def sweep_seconds(structure: Structure) -> float:
-    """About how long one sweep takes."""
+    """Return the estimated time of one sweep."""
     return 1e-9 + 4e-7 * len(structure.edges) + 6e-8 * float(structure.table_offsets[-1])
 
 
 def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
-    """Edge probabilities to start from, and whether they come from trees."""
+    """Return the first edge probabilities, and whether they are in the tree polytope."""
     t = p.topology
     if isinstance(rho, str):
         if rho not in ("uniform", "weighted", "optimized"):
@@ -228,7 +228,7 @@ def _first_rho(p: Problem, rho: Any, random_state: Any) -> tuple[Floats, bool]:
 
 
 def certified_bound(p: Problem, x: Floats, rho: Floats, seconds: float = math.inf) -> float:
-    """Upper bound of log Z from any point of the local polytope, for rho out of trees.
+    """Return an upper bound of log Z from any point of the local polytope.
 
     The residual theta - K log x is constant over all labelings where the messages converged,
     so that a few iterations of trw-s bound its maximum tightly.
@@ -243,7 +243,7 @@ def certified_bound(p: Problem, x: Floats, rho: Floats, seconds: float = math.in
 
 
 def lower_bound(p: Problem, x: Floats, sweeps: int = 30) -> float:
-    """Best of mean field and of one good labeling; around that where entries are forbidden."""
+    """Return the best lower bound from mean field, or from sums around a good labeling."""
     t = p.topology
     n_states = int(t.node_offsets[-1])
     graph = p.graph(p.theta)

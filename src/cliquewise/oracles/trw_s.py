@@ -1,4 +1,4 @@
-"""TRW-S: an upper bound that only falls, and labelings read off on the way."""
+"""TRW-S: a monotone upper bound, and labelings decoded from the messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOW = 1e-3
 
 @dataclass(frozen=True)
 class Messages:
-    """What a run of TRW-S found: a labeling, a bound, and their course."""
+    """Result of a run of TRW-S: a labeling, a bound, and their history."""
 
     labels: Ints
     score: float
@@ -96,7 +96,7 @@ class TRWS(Oracle):
 
 
 def iteration_seconds(structure: Structure) -> float:
-    """About how long one iteration takes."""
+    """Return the estimated time of one iteration."""
     return 1.5e-7 * len(structure.edges) + 1.5e-8 * float(structure.table_offsets[-1])
 
 
@@ -156,12 +156,12 @@ def _is_stalled(bounds: Floats, scores: Floats) -> bool:
 
 
 def first_labels(pairwise: Pairwise) -> Ints:
-    """The best state of each variable on its own."""
+    """Return the best state of each variable by its unary scores."""
     return first_best(pairwise.nodes, pairwise.topology.node_offsets)
 
 
 def _sum_of_maxima(pairwise: Pairwise) -> float:
-    """The bound before any message: each table at its largest entry."""
+    """Return the bound before any message: each table at its largest entry."""
     t = pairwise.topology
     total = float(np.maximum.reduceat(pairwise.nodes, t.node_offsets[:-1]).sum())
     if t.n_edges:

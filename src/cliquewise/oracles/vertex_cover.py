@@ -31,7 +31,7 @@ INNER = 1024
 
 @dataclass(frozen=True)
 class Cover:
-    """A vertex cover in two parts, the variables outside it, and the price of the listing."""
+    """A vertex cover in two parts, the variables outside it, and the cost of enumeration."""
 
     outer: Ints
     inner: Ints
@@ -43,7 +43,7 @@ class Cover:
 
 @register
 class VertexCover(Oracle):
-    """Lists the labelings of a small vertex cover; all others are independent given those."""
+    """Enumeration of the labelings of a small vertex cover; the others are independent."""
 
     name = "vertex-cover"
     provides: ClassVar[frozenset[Question]] = frozenset({"map"})
@@ -64,7 +64,7 @@ class VertexCover(Oracle):
         return Verdict.accept(cover_seconds(s), 16.0 * s.table_offsets[-1])
 
     def map(self, graph: FactorGraph) -> MapResult:
-        """List the labelings of the cover.
+        """Enumerate the labelings of the cover.
 
         Examples
         --------
@@ -87,7 +87,7 @@ def cover_seconds(structure: Structure) -> float:
 
 
 def cover_of(structure: Structure) -> Cover:
-    """A vertex cover with few labelings; found once per structure.
+    """Return a vertex cover with few labelings, found once per structure.
 
     Examples
     --------
