@@ -394,3 +394,10 @@ def test_headers_that_do_not_match_the_bytes_are_refused(change, tmp_path):
     path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
     with pytest.raises(FormatError):
         persistence.read_arrays(path)
+
+
+def test_a_crfsuite_model_is_named_as_such(tmp_path):
+    path = tmp_path / "m.crfsuite"
+    path.write_bytes(b"lCRF" + bytes(100))
+    with pytest.raises(FormatError, match="a CRFsuite model"):
+        cw.load(path)

@@ -135,7 +135,13 @@ def read_arrays(
 def _foreign(path: str | Path) -> str | None:
     """Describe a file of another kind, if its first bytes identify it."""
     with suppress(OSError), open(path, "rb") as file:
-        if file.read(2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        start = file.read(4)
+        if start == b"lCRF":
+            return (
+                "not a cliquewise file, but a CRFsuite model: train a SequenceTagger on the same "
+                "data, or open the model with pycrfsuite.Tagger"
+            )
+        if start[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
             return (
                 "not a cliquewise file, but a pickle: open it with joblib.load or pickle.load if "
                 "you trust it; cliquewise.load opens files that save(path) wrote"

@@ -156,7 +156,7 @@ def test_names_with_blanks_quotes_and_markup_survive(tmp_path: Path) -> None:
         ("(low, True)", "(True)", r"1 states for the 2 parents"),
         ("0.03, 0.97", "0.03", "1 probabilities of 'Cancer' where 2 belong"),
         ("0.03, 0.97", "0.03, x", "expected numbers"),
-        ("[ 2 ] { low, high }", "[ 3 ] { low, high }", "said to have 3 states"),
+        ("[ 2 ] { low, high }", "[ 3 ] { low, high }", "declares 3 states and lists 2"),
         ("probability ( Smoker ) { table 0.3, 0.7; }", "", "'Smoker' has no probabilities"),
         ("( Smoker )", "( Smokey )", "'Smokey', which is not declared"),
         ("( Xray | Cancer )", "( Xray | Cancer", "variable '{', which is not declared"),
@@ -235,3 +235,31 @@ def test_the_command_line_reads_networks(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["infer", str(tmp_path / "cancer.bif"), "--task", "MAR"])
     assert done.exit_code == 0, done.output
     assert "MAR" in done.output
+
+
+def test_an_empty_number_of_states_and_nan_are_errors_with_a_line():
+    text = "network n {{ }}\nvariable a {{ type discrete [ {} ] {{ t, f }}; }}\n"
+    text += "probability ( a ) {{ table {}; }}\n"
+    for count, values, message in (
+        ("", "0.5, 0.5", "line 2: variable 'a' declares no number of states"),
+        ("2", "0.8, nan", "line 3: NaN is not a probability"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            cw.read_bif(io.BytesIO(text.format(count, values).encode()))
+
+
+def test_bif_0_15_lists_a_variable_and_then_its_parents():
+    text = b"""network "dogs" { property "version 0.15" ; }
+    variable "out" { //2 values
+      type discrete[2] { "true" "false" }; property "position = (1, 2)" ;
+    }
+    variable "ill" { type discrete[2] { "true" "false" }; }
+    variable "light" { type discrete[2] { "true" "false" }; }
+    probability ( "out" ) { table 0.15 0.85 ; }
+    probability ( "ill" ) { table 0.01 0.99 ; }
+    probability ( "light" "out" "ill" ) { table 0.6 0.5 0.4 0.05 0.4 0.5 0.6 0.95 ; }"""
+    graph = cw.read_bif(io.BytesIO(text))
+    lit = graph.condition({"out": "true", "ill": "false"}).query("light")
+    assert np.asarray(lit.probabilities)[0] == pytest.approx(0.5)
+    dark = graph.condition({"out": "false", "ill": "true"}).query("light")
+    assert np.asarray(dark.probabilities)[0] == pytest.approx(0.4)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 
 import cliquewise as cw
 from cliquewise.data.expressions import MAX_VALUE, Expression
@@ -284,3 +285,26 @@ def test_a_billion_best_outputs_are_all_there_are_or_refused():
     assert len(matcher.predict_top_k([np.ones((2, 2, 1))], 10**9)[0]) == 7
     with pytest.raises(TooLargeError, match="max_memory"):
         matcher.predict_top_k([np.ones((30, 30, 1))], 10**9)
+
+
+@pytest.mark.parametrize("suffix", [".xz", ".bz2"])
+def test_a_small_file_that_expands_without_end_is_refused_early(tmp_path, suffix, monkeypatch):
+    import bz2
+    import lzma
+
+    compress = {".xz": lzma.compress, ".bz2": bz2.compress}[suffix]
+    path = tmp_path / f"a.conll{suffix}"
+    path.write_bytes(compress(b"a B\n" * 2_000_000))
+    monkeypatch.setattr(_packed, "FREE_BYTES", 1 << 20)
+    with pytest.raises(FormatError, match="expands more than 500 times"):
+        read_conll(path)
+
+
+def test_more_columns_than_feature_numbers_are_refused():
+    huge = csr_matrix((np.ones(1), ([0], [2**31 + 1])), shape=(1, 2**31 + 5))
+    for build in (
+        lambda: cw.SequenceTagger().fit([huge], [["a"]]),
+        lambda: cw.MulticlassClassifier().fit(huge, ["a"]),
+    ):
+        with pytest.raises(DataError, match="more than 2,147,483,647"):
+            build()

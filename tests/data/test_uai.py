@@ -382,3 +382,15 @@ def test_rows_of_a_bayesian_network_that_are_no_chances_are_named():
     assert np.exp(graph.table(1)[1]).sum() == pytest.approx(1.4)  # taken as it is
     with pytest.warns(UserWarning, match="sums to 0, not to one, nor do 1 further rows"):
         read(head + b"0 0 0  0.4 0.5 0.5")
+
+
+@pytest.mark.parametrize("comment", ["c a comment", "# a comment", "// a comment, 7 numbers"])
+def test_comments_are_skipped(comment):
+    text = f"{comment}\nMARKOV\n{comment}\n1\n2\n1\n1 0\n2\n0.25 0.75\n{comment}\n"
+    graph = read_uai(io.BytesIO(text.encode()))
+    assert np.exp(graph.table(0)) == pytest.approx([0.25, 0.75])
+
+
+def test_errors_after_comments_name_the_line():
+    with pytest.raises(FormatError, match="line 9"):
+        read_uai(io.BytesIO(b"MARKOV\n# c\n1\n2\n1\n1 0\n2\n0.25\nx\n"))

@@ -14,7 +14,7 @@ from cliquewise.data.attribute_table import AttributeTable, check_counts
 from cliquewise.data.dataset import Dataset
 from cliquewise.data.frames import frame_rows, is_table
 from cliquewise.data.labels import Labels
-from cliquewise.data.matrices import check_pointers, checked_matrix, first_beyond
+from cliquewise.data.matrices import check_pointers, check_width, checked_matrix, first_beyond
 from cliquewise.data.names import listed_names
 from cliquewise.data.raw_features import RawFeatures
 from cliquewise.data.token_encoder import KnownAttributes, encode_tokens, learn_tokens
@@ -253,6 +253,7 @@ def _encode_numbers(X: Any, n_features: int | None = None) -> Dataset:
                 f"example {i} has shape {x.shape} of {x.dtype}; a sequence of numbers has two "
                 "dimensions, tokens and features"
             )
+        check_width(x, f"example {i}")
         width = x.shape[1] if width is None else width
         if x.shape[1] != width:
             raise DataError(f"example {i} has {x.shape[1]} features; {width} were expected")

@@ -19,6 +19,9 @@ from cliquewise.ragged import Floats, owner_of
 #: Largest size of a feature: sums of squares, and scores by weights of the same kind, stay finite.
 LARGEST = 1e100
 
+#: Most columns of a matrix: feature numbers are 32-bit integers.
+MOST_COLUMNS = 2**31 - 1
+
 #: How a row is called in messages.
 Place = Callable[[int], str]
 
@@ -110,6 +113,7 @@ def _sparse(matrix: Any, what: str) -> csr_matrix:
         raise DataError(f"{what} must have two dimensions, not the shape {matrix.shape}")
     if matrix.dtype.kind not in "biuf":
         raise DataError(f"{what} must hold real numbers, not {_kind(matrix.dtype)}")
+    check_width(matrix, what)
     _check_layout(matrix, what)  # before scipy's own compiled code reads it
     csr = csr_matrix(matrix)
     check_pointers(csr, what)
@@ -120,6 +124,15 @@ def _sparse(matrix: Any, what: str) -> csr_matrix:
         csr = csr.copy()  # the caller's matrix stays as it is
         csr.sum_duplicates()
     return csr
+
+
+def check_width(matrix: Any, what: str) -> None:
+    """Refuse more columns than feature numbers of 32 bits."""
+    if matrix.shape[1] > MOST_COLUMNS:
+        raise DataError(
+            f"{what} has {matrix.shape[1]:,} columns, more than {MOST_COLUMNS:,}; hash the "
+            "features into fewer columns, or drop empty ones"
+        )
 
 
 def _as_floats(values: Any, what: str) -> Floats:

@@ -19,6 +19,8 @@ Source = str | os.PathLike[str] | BinaryIO
 
 #: Numbers are parsed in pieces of about this many bytes, to bound the memory of tokens.
 PIECE = 1 << 22
+_COMMENT_LINE = re.compile(rb"^c[ \t]", re.MULTILINE)
+_COMMENT = re.compile(rb"(#|//|^c[ \t]).*$", re.MULTILINE)
 _BLANK = np.zeros(256, dtype=bool)
 _BLANK[list(b" \t\n\r\x0b\x0c")] = True
 
@@ -34,6 +36,18 @@ def read_bytes(source: Source) -> tuple[bytes, str]:
         raw = b"".join(bounded(iter(lambda: source.read(PIECE), b""), name))
         text = b"".join(unpacked(io.BytesIO(raw), name))
     return text.removeprefix(b"\xef\xbb\xbf"), name
+
+
+def read_numbers_text(source: Source) -> tuple[bytes, str]:
+    """Return the content of a file of numbers without comments, and its name.
+
+    A comment goes from ``#`` or ``//`` to the end of the line, or is a line that begins with ``c``
+    and a blank. Lines keep their numbers.
+    """
+    text, name = read_bytes(source)
+    if b"#" in text or b"//" in text or _COMMENT_LINE.search(text):
+        text = _COMMENT.sub(b"", text)
+    return text, name
 
 
 def _has_tiny_decimals(text: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Packed files: gzip, xz and bzip2, known by their first bytes and named by their endings."""
+"""Compressed files: gzip, xz and bzip2, recognized by their first bytes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ CHUNK = 1 << 20
 MAX_TEXT = 1 << 30
 SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
 _MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2"}
+#: A compressed file may expand to `FREE_BYTES`; beyond them to this many times its size. Text
+#: expands less than 30 times; only files made to exhaust memory expand more than 500 times.
+MAX_EXPANSION = 500
+FREE_BYTES = 1 << 26
 _XZ_MEMORY = 1 << 30  # a damaged header may ask for more
 
 
 def opened(path: str | Path) -> BufferedReader:
-    """A file for reading; that it is not there, or may not be read, is a `FormatError`."""
+    """Open a file for reading; raise `FormatError` if it is missing or not readable."""
     try:
         return open(path, "rb")
     except (OSError, ValueError) as error:
@@ -28,7 +32,7 @@ def opened(path: str | Path) -> BufferedReader:
 
 
 def bounded(pieces: Iterable[bytes], name: str | Path) -> Iterator[bytes]:
-    """Pass on pieces of a file until there are too many."""
+    """Pass on pieces of a file, up to `MAX_TEXT` bytes."""
     total = 0
     for piece in pieces:
         total += len(piece)
@@ -42,7 +46,7 @@ def bounded(pieces: Iterable[bytes], name: str | Path) -> Iterator[bytes]:
 
 
 def packing_of(raw: Any) -> str:
-    """How the content of a file at its start is packed; empty if it is not."""
+    """Return the compression of a file at its start; an empty string without one."""
     if isinstance(raw, BufferedReader):
         start = raw.peek(6)[:6]  # a pipe cannot go back
     else:
@@ -52,7 +56,7 @@ def packing_of(raw: Any) -> str:
 
 
 def unpacked(raw: IO[bytes], name: str | Path) -> Iterator[bytes]:
-    """Yield the content in pieces of up to `CHUNK` bytes; damage and bombs are a `FormatError`."""
+    """Yield the content in pieces of up to `CHUNK` bytes; refuse damaged and expanding files."""
     return bounded(_unpacked(raw, name), name)
 
 
@@ -61,17 +65,32 @@ def _unpacked(raw: IO[bytes], name: str | Path) -> Iterator[bytes]:
     try:
         kind = packing_of(raw)
         if kind == "xz":
-            yield from _unpacked_xz(raw)
-            return
-        stream = _opened(raw, "rb", kind) if kind else raw
-        while chunk := stream.read(CHUNK):
-            yield chunk
+            yield from _plausible(_unpacked_xz(raw), raw, name)
+        elif kind:
+            stream = _opened(raw, "rb", kind)
+            yield from _plausible(iter(lambda: stream.read(CHUNK), b""), raw, name)
+        else:
+            yield from iter(lambda: raw.read(CHUNK), b"")
     except EOFError:
         raise FormatError(
             f"the {kind} data ends early (truncated file): fetch it again", name
         ) from None
     except (OSError, zlib.error, ValueError) as error:
         raise FormatError(f"damaged {kind or 'file'}: {error}; fetch it again", name) from None
+
+
+def _plausible(pieces: Iterable[bytes], raw: IO[bytes], name: str | Path) -> Iterator[bytes]:
+    """Pass on unpacked pieces until they are implausibly many for the bytes that were read."""
+    total = 0
+    for piece in pieces:
+        total += len(piece)
+        if total > FREE_BYTES and raw.seekable() and total > MAX_EXPANSION * raw.tell():
+            raise FormatError(
+                f"the compressed file expands more than {MAX_EXPANSION} times, as no text does; "
+                "unpack it first if you trust it",
+                name,
+            )
+        yield piece
 
 
 def _unpacked_xz(raw: IO[bytes]) -> Iterator[bytes]:
@@ -93,7 +112,7 @@ def _unpacked_xz(raw: IO[bytes]) -> Iterator[bytes]:
 
 
 def _opened(file: Any, mode: Any, kind: str) -> Any:
-    """A packed stream over a file; the libraries are imported only where they are needed."""
+    """Return a compressing or expanding stream over a file; imports only the library needed."""
     if kind == "gzip":
         from gzip import GzipFile
 
@@ -109,5 +128,5 @@ def _opened(file: Any, mode: Any, kind: str) -> Any:
 
 
 def packer(raw: IO[bytes], suffix: str) -> Any:
-    """A stream that packs into an open file as the ending of its name says."""
+    """Return a stream that compresses into an open file, by the suffix of its name."""
     return _opened(raw, "wb", SUFFIXES[suffix]) if suffix in SUFFIXES else raw

@@ -32,7 +32,7 @@ MOST_ENTRIES = 50_000_000
 
 
 def read_bif(source: Source) -> FactorGraph:
-    """Read a Bayesian network in BIF or XMLBIF, plain or packed.
+    """Read a Bayesian network in BIF (0.15 or later) or XMLBIF, plain or compressed.
 
     Parameters
     ----------
@@ -141,11 +141,14 @@ class _Tokens:
             depth += (token == "{") - (token == "}")
 
     def numbers(self, words: list[str]) -> Floats:
-        """All of these as numbers."""
+        """Return words as numbers; NaN is not a probability."""
         try:
-            return np.array([float(word) for word in words])
+            values = np.array([float(word) for word in words])
         except ValueError:
             self.fail(f"expected numbers, found {' '.join(words)[:60]!r}")
+        if np.isnan(values).any():
+            self.fail(f"NaN is not a probability: {' '.join(words)[:60]!r}")
+        return values
 
     def fail(self, message: str) -> NoReturn:
         """Say what is wrong, and where."""
@@ -188,12 +191,15 @@ def _variable(tokens: _Tokens) -> tuple[str, list[str]]:
         if token == "type":
             tokens.expect("discrete")
             tokens.expect("[")
-            (count, *_), _ = tokens.until("]")
+            count = " ".join(tokens.until("]")[0])
             tokens.expect("{")
             listed, _ = tokens.until("}")
             tokens.expect(";")
             if count != str(len(listed)):
-                tokens.fail(f"variable {name!r} is said to have {count} states: {listed[:10]}")
+                tokens.fail(
+                    f"variable {name!r} declares {count or 'no number of'} states and lists "
+                    f"{len(listed)}: {listed[:10]}"
+                )
         elif token == "property":
             tokens.until(";")
         else:
@@ -206,7 +212,10 @@ def _variable(tokens: _Tokens) -> tuple[str, list[str]]:
 def _probability(tokens: _Tokens, states: dict[str, list[str]]) -> tuple[str, list[str], Floats]:
     tokens.expect("(")
     heads, end = tokens.until("|", ")")
-    parents = tokens.until(")")[0] if end == "|" else []
+    if end == "|":
+        parents = tokens.until(")")[0]
+    else:  # BIF 0.15 lists the variable and then its parents
+        heads, parents = heads[:1], heads[1:]
     if len(heads) != 1:
         tokens.fail(f"probabilities of one variable are expected, not of {heads}")
     for v in (*heads, *parents):

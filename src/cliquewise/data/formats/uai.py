@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from cliquewise.data.formats._numbers import Numbers, Source, first_word, read_bytes
+from cliquewise.data.formats._numbers import Numbers, Source, first_word, read_numbers_text
 from cliquewise.data.formats.text import open_writer
 from cliquewise.errors import FormatError, GraphError, warn_user
 from cliquewise.graph.factor_graph import FactorGraph
@@ -64,7 +64,7 @@ def read_uai(source: Source, evidence: Source | Mapping[int, int] | None = None)
     array([[ 0.        , -0.69314718],
            [-1.38629436,        -inf]])
     """
-    text, name = read_bytes(source)
+    text, name = read_numbers_text(source)
     numbers = Numbers(text, name, start=first_word(text, name, "MARKOV", "BAYES"))
     n = numbers.count("the number of variables")
     cardinalities = numbers.integers(n, "the cardinality of variable {}", 1, MAX_CARDINALITY)
@@ -211,7 +211,7 @@ def read_uai_evidence(source: Source) -> dict[int, int]:
     >>> read_uai_evidence(io.BytesIO(b"1\\n2  0 1  3 0"))
     {0: 1, 3: 0}
     """
-    text, name = read_bytes(source)
+    text, name = read_numbers_text(source)
     numbers = Numbers(text, name)
     if not numbers.left:
         raise FormatError("the evidence file is empty; write 0 for no evidence", name)
@@ -258,7 +258,7 @@ def read_uai_query(source: Source, n_variables: float = math.inf) -> list[int]:
     >>> read_uai_query(io.BytesIO(b"4 0 4 8 17"))
     [0, 4, 8, 17]
     """
-    text, name = read_bytes(source)
+    text, name = read_numbers_text(source)
     numbers = Numbers(text, name)
     if not numbers.left:
         raise FormatError("the query file is empty; write 0 to sum out all variables", name)

@@ -11,7 +11,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cliquewise.data.formats._numbers import Numbers, Source, first_word, read_bytes
+from cliquewise.data.formats._numbers import Numbers, Source, first_word, read_numbers_text
 from cliquewise.data.formats.text import open_writer
 from cliquewise.errors import FormatError, GraphError
 from cliquewise.ragged import Ints
@@ -136,7 +136,7 @@ def read_uai_map(source: Source) -> Ints:
     >>> read_uai_map(io.BytesIO(b"MAP 3 1 0 2"))
     array([[1, 0, 2]])
     """
-    text, name = read_bytes(source)
+    text, name = read_numbers_text(source)
     first_word(text, name, "MAP")
     blocks = list(re.finditer(rb"MAP\s([^M]*)", text))
     rows = []
@@ -196,7 +196,7 @@ def read_uai_mmap(source: Source) -> dict[int, int]:
 
 
 def _after_word(source: Source, word: str) -> Numbers:
-    text, name = read_bytes(source)
+    text, name = read_numbers_text(source)
     return Numbers(text, name, first_word(text, name, word))
 
 
