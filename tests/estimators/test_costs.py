@@ -256,7 +256,7 @@ def test_what_has_no_costs_says_what_has() -> None:
         ({"Z": 1.0}, None, "names 'Z'"),
         ({("A", "A"): 1.0}, None, "true label must be 0"),
         ({"A": -1.0}, None, "between 0 and"),
-        ({"A": "dear"}, None, "no number"),
+        ({"A": "dear"}, None, "not a number"),
         ([[0.0, 1.0]], None, "shape"),
         (np.ones((3, 3)), None, "diagonal"),
         (None, [[1.0]], "lists for"),

@@ -106,7 +106,7 @@ def _print(
     if c.status == "none":
         proven = "no certificate for these weights"
     known = "" if math.isnan(c.primal) else f"objective {c.primal:.8g}, "
-    click.echo(f"C = {loaded.C:g}, {known}{proven}")
+    click.echo(f"C = {getattr(loaded, 'C_', loaded.C):g}, {known}{proven}")
     if loaded.provenance_:
         p = loaded.provenance_
         click.echo(

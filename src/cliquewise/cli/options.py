@@ -84,6 +84,23 @@ class _Option(click.Option):
             self.opts = every
 
 
+class _NumberOrWord(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5
+    """A number, or one of a few words."""
+
+    name = "number"
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.words = words
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        """Return the word or the number."""
+        if value in self.words:
+            return str(value)
+        return float(click.FLOAT.convert(value, param, ctx))
+
+
 def _option(row: Parameter, option: Option, hint: Any, default: Any) -> Callable[[Any], Any]:
     """Make the click option of a parameter."""
     declared = [row.flag, *option.old_flags, row.name]
@@ -97,11 +114,13 @@ def _option(row: Parameter, option: Option, hint: Any, default: Any) -> Callable
             *declared, cls=_Option, shown=row.flag, is_flag=True, flag_value=False, default=True,
             help=text,
         )  # fmt: skip
-    kind = option.type or _plain_type(hint)
+    kind: Any = option.type or _plain_type(hint)
     if kind is bool:
         return click.option(*declared, is_flag=True, default=default, help=text)
     default = option.default if option.default is not None else default
     choices = row.rule.words if option.metavar is None else ()
+    if kind is float and row.rule.words:
+        kind = _NumberOrWord(row.rule.words)
     return click.option(
         *declared,
         type=click.Choice(choices) if choices else kind,

@@ -1,4 +1,4 @@
-"""What wrong labels cost: by label, and by token or node."""
+"""Costs of wrong labels, by label and by token or node."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cliquewise.errors import DataError, UnsupportedError
 from cliquewise.estimators._inputs import listed
 from cliquewise.ragged import Floats
 
-#: The loss that is a sum over tokens.
+#: The name of the loss that is a sum over tokens.
 PSEUDO = "pseudo_likelihood"
 
 
 def cost_matrix(cost: Any, classes: Sequence[Any]) -> Floats:
-    """``cost[a, b]``: what it costs to predict class ``b`` where ``a`` is true.
+    """Return the table ``cost[a, b]`` of predicting class ``b`` if ``a`` is true.
 
     Parameters
     ----------
     cost : None, dict or (K, K) array
-        A dict has pairs (true, predicted), or true labels alone, whatever was predicted; what it
-        does not name costs 1.
+        The keys of a dict are pairs (true, predicted), or true labels for all wrong predictions;
+        all other costs are 1.
     classes : sequence
 
     Examples
@@ -42,7 +42,7 @@ def cost_matrix(cost: Any, classes: Sequence[Any]) -> Floats:
         try:
             table = np.array(cost, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise DataError(f"cost is a dict or a table of numbers ({error})") from None
+            raise DataError(f"cost must be a dict or a table of numbers ({error})") from None
         if table.shape != (k, k):
             raise DataError(
                 f"cost has shape {table.shape}; with the classes {list(classes)!r:.60} it must be "
@@ -51,12 +51,12 @@ def cost_matrix(cost: Any, classes: Sequence[Any]) -> Floats:
     if not ((table >= 0) & (table <= MOST_COST)).all():
         raise DataError(f"cost must be numbers between 0 and {MOST_COST:g}")
     if np.diagonal(table).any():
-        raise DataError("cost of a true label must be 0: the diagonal of the table")
+        raise DataError("the diagonal of cost must be 0: predicting the true label costs nothing")
     return table
 
 
 def _pair(key: Any, value: Any, classes: list[Any]) -> tuple[int, list[int], float]:
-    """An entry of a dict: the true class, the predicted ones, and what these cost."""
+    """Return the true class, the predicted classes and the cost of an entry of a dict."""
     pair = (key,) if key in classes else key
     known = isinstance(pair, tuple) and 1 <= len(pair) <= 2 and all(c in classes for c in pair)
     if not known:
@@ -66,13 +66,13 @@ def _pair(key: Any, value: Any, classes: list[Any]) -> tuple[int, list[int], flo
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise DataError(f"cost of {key!r} is {value!r:.40}, which is no number") from None
+        raise DataError(f"cost of {key!r} is {value!r:.40}, which is not a number") from None
     true, others = classes.index(pair[0]), [classes.index(c) for c in pair[1:]]
     return true, others or [j for j in range(len(classes)) if j != true], number
 
 
 def token_weights(given: Any, offsets: NDArray[Any], name: str = "token_weight") -> Floats:
-    """One number per token (or node) from a list per example, none negative."""
+    """Return one nonnegative number per token (or node) from a list per example."""
     try:
         parts = [np.asarray(part, dtype=np.float64) for part in listed(given, name)]
     except (TypeError, ValueError) as error:
@@ -98,7 +98,7 @@ def token_weights(given: Any, offsets: NDArray[Any], name: str = "token_weight")
 
 
 def saved_cost(cost: Any, classes: Sequence[Any]) -> dict[str, Any]:
-    """The parameter as files hold it: a table."""
+    """Return the parameter in the form that files hold: a table."""
     return {"cost": cost_matrix(cost, classes).tolist()} if isinstance(cost, dict) else {}
 
 
@@ -106,17 +106,17 @@ def costs_of(
     loss: str, cost: Any, weights: Any, classes: Sequence[Any], labels: Any, offsets: Any,
     name: str = "token_weight",
 ) -> Floats | None:  # fmt: skip
-    """(tokens, K) what each label costs each token; None if every wrong label costs 1."""
+    """Return the cost of each label at each token, (tokens, K); None if all wrong labels cost 1."""
     if cost is None and weights is None:
         return None
     if loss in ("log", PSEUDO):
-        more = f', and loss="{PSEUDO}" has weights of tokens' if name == "token_weight" else ""
+        more = f', and loss="{PSEUDO}" supports token weights' if name == "token_weight" else ""
         raise UnsupportedError(
             f'loss="{loss}" has no {"cost" if weights is None else name}; loss="softmax_margin" is '
             f"the likelihood with costs added to the scores of wrong labels{more}"
         )
     if len(labels) and np.min(labels) < 0:
-        raise DataError("costs need every label to be known; leave out cost and weights of tokens")
+        raise DataError("costs need a label for every token; leave out cost and token weights")
     own: Floats = cost_matrix(cost, classes)[labels]
     if weights is not None:
         own = own * token_weights(weights, offsets, name)[:, None]

@@ -1,4 +1,4 @@
-"""Arguments that several estimators take: weights, threads, lists of examples."""
+"""Check arguments that several estimators share: weights, threads, lists of examples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cliquewise.ragged import Floats
 
 
 def checked_rows(estimator: Any, X: Any, reset: bool, y: Any = None) -> Any:
-    """``X`` (n, d) by scikit-learn's conventions, and as kernels may trust it; with ``y`` both."""
+    """Validate ``X`` (n, d) by scikit-learn's conventions and for the kernels; with ``y``, both."""
     from sklearn.utils.validation import validate_data
 
     if issparse(X):
@@ -42,24 +42,24 @@ def checked_rows(estimator: Any, X: Any, reset: bool, y: Any = None) -> Any:
 
 
 def threads(n_jobs: Any) -> int:
-    """How many threads ``n_jobs`` means, by joblib's conventions.
+    """Return the number of threads for ``n_jobs``, by joblib's conventions.
 
     Examples
     --------
     >>> threads(None), threads(3)
     (1, 3)
     """
-    if n_jobs is None or n_jobs == 1:  # not a matter for joblib, which takes its time
+    if n_jobs is None or n_jobs == 1:  # avoids importing joblib
         return 1
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
-        raise DataError(f"n_jobs = {n_jobs!r}; it is None, or a whole number that is not 0")
+        raise DataError(f"n_jobs = {n_jobs!r}; it must be None or an integer other than 0")
     import joblib
 
     return int(joblib.effective_n_jobs(n_jobs))
 
 
 def class_weights(class_weight: Any, classes: Sequence[Any], labels: NDArray[Any]) -> Floats:
-    """One weight per class, from scikit-learn's ``class_weight``; labels below 0 are unknown."""
+    """Return one weight per class for scikit-learn's ``class_weight``; -1 marks unknown labels."""
     from sklearn.utils.class_weight import compute_class_weight
 
     known = labels[labels >= 0]
@@ -68,35 +68,35 @@ def class_weights(class_weight: Any, classes: Sequence[Any], labels: NDArray[Any
         index = {c: i for i, c in enumerate(classes)}
         unknown = [c for c in class_weight if c not in index]
         if unknown:
-            raise DataError(f"class_weight names {unknown[0]!r}, which is no class")
+            raise DataError(f"class_weight names {unknown[0]!r}, which is not a class")
         class_weight = {index[c]: weight for c, weight in class_weight.items()}
-    elif class_weight is not None:  # classes without a label have nothing to balance
+    elif class_weight is not None:  # only classes that occur can be balanced
         numbers = np.unique(known)
     weights = np.ones(len(classes))
     try:
         weights[numbers] = compute_class_weight(class_weight, classes=numbers, y=known)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f'class_weight is None, "balanced" or a dict, not {class_weight!r} ({error})'
+            f'class_weight must be None, "balanced" or a dict, not {class_weight!r} ({error})'
         ) from None
     if not np.all(np.isfinite(weights)) or (weights < 0).any():
-        raise DataError("class_weight must be finite numbers that are not negative")
+        raise DataError("class_weight must be finite and not negative")
     return weights
 
 
 def bounded_k(k: Any, choices: int, length: int, size: float, max_memory: float) -> int:
-    """``k``, or all there are if they are fewer; what would not fit into memory is refused.
+    """Return ``k`` or the number of possible outputs if smaller; check the memory they need.
 
     Parameters
     ----------
     k : int
-        How many outputs are asked for.
+        Number of requested outputs.
     choices, length : int
-        An output is ``length`` choices among so many.
+        An output consists of ``length`` choices, each among ``choices`` values.
     size : float
-        Bytes that one of all outputs takes.
+        Bytes per output.
     max_memory : float
-        In GiB.
+        Limit in GiB.
 
     Examples
     --------
@@ -109,14 +109,14 @@ def bounded_k(k: Any, choices: int, length: int, size: float, max_memory: float)
     if k * size > max_memory * 2**30:
         raise TooLargeError(
             f"the {k} best outputs need about {k * size / 2**30:.3g} GiB (limit: max_memory = "
-            f"{max_memory:g} GiB); ask for fewer, or for fewer examples at a time",
+            f"{max_memory:g} GiB); request fewer, or predict fewer examples at a time",
             k * size,
         )
     return int(k)
 
 
 def check_sample_weight(sample_weight: Any, n: int) -> Floats:
-    """One non-negative weight per example."""
+    """Return one nonnegative weight per example."""
     if sample_weight is None:
         return np.ones(n)
     try:
@@ -133,14 +133,14 @@ def check_sample_weight(sample_weight: Any, n: int) -> Floats:
 
 
 def mean_by_example(values: Floats, offsets: Any) -> Floats:
-    """Mean of the values of each example, which ``offsets`` delimit; 1 for an empty one."""
+    """Return the mean value of each example, delimited by ``offsets``; 1 for empty examples."""
     sums = np.concatenate(([0.0], np.cumsum(values)))
     sizes = np.diff(offsets)
     return np.where(sizes > 0, np.diff(sums[offsets]) / np.maximum(sizes, 1), 1.0)
 
 
 def listed(values: Any, name: str) -> list[Any]:
-    """One entry per example, as a list."""
+    """Return the entries, one per example, as a list."""
     if values is None and name == "y":
         raise DataError("training requires y to be passed, but the target y is None")
     if issparse(values) or isinstance(values, str | dict) or not isinstance(values, Iterable):
@@ -150,7 +150,7 @@ def listed(values: Any, name: str) -> list[Any]:
 
 
 def same_length(X: Any, y: Any) -> tuple[list[Any], list[Any]]:
-    """Both as lists, one entry per example."""
+    """Return both as lists of equal length."""
     examples, truths = listed(X, "X"), listed(y, "y")
     if len(examples) != len(truths):
         raise DataError(f"{len(examples)} examples in X and {len(truths)} in y")

@@ -1,4 +1,4 @@
-"""Tables about labels that reports of several kinds of models share."""
+"""Report blocks about labels, shared by several kinds of models."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from cliquewise.ragged import Floats, Ints
 from cliquewise.report import blocks
 from cliquewise.report.blocks import Block
 
-#: Labels that a matrix shows; of more, those with the most errors (or weights).
+#: Largest number of labels in a matrix; others with fewer errors (or weights) are left out.
 MOST_LABELS = 40
-#: Weights that are listed.
+#: Number of weights in a list.
 MOST_WEIGHTS = 20
 
 
 def figure(name: str, value: Any, draws: Any) -> tuple[str, str, str]:
-    """A share with the interval of its bootstrap draws, as a large figure."""
+    """Return a headline figure: a share with its bootstrap interval."""
     v, low, high = interval(float(value), np.asarray(draws))
     return name, f"{100 * v:.2f} %", f"{100 * low:.2f} to {100 * high:.2f}"
 
 
 def token_shares(wrong: Any, known: Any, owner: Ints, n: int) -> list[tuple[float, Floats]]:
-    """Share of the labels that are right, and of the examples all of whose labels are; draws."""
+    """Return token and example accuracy, each with its bootstrap samples."""
     bad, counted = np.bincount(owner, wrong, n), np.bincount(owner, known, n)
     draws = bootstrap(np.stack([bad, counted, bad == 0, np.ones(n)], axis=1))
     return [
@@ -34,7 +34,7 @@ def token_shares(wrong: Any, known: Any, owner: Ints, n: int) -> list[tuple[floa
 
 
 def label_table(caption: str, gold: Ints, own: Ints, names: list[str]) -> Block:
-    """Precision, recall and F1 of every label that occurs."""
+    """Return a table of precision, recall and F1 of every label that occurs."""
     k = len(names)
     true, given = np.bincount(gold, minlength=k), np.bincount(own, minlength=k)
     right = np.bincount(own[own == gold], minlength=k)
@@ -42,7 +42,7 @@ def label_table(caption: str, gold: Ints, own: Ints, names: list[str]) -> Block:
 
 
 def measures_table(caption: str, names: list[str], counts: Ints) -> Block:
-    """The same from (labels, 3) counts: true, predicted, right."""
+    """Return the table for (labels, 3) counts of true, predicted and correct labels."""
     measures = np.round(ratios(counts), 4)
     rows = [
         [names[c], *measures[:, c].tolist(), int(counts[c, 0]), int(counts[c, 1])]
@@ -54,18 +54,18 @@ def measures_table(caption: str, names: list[str], counts: Ints) -> Block:
 
 
 def label_confusion(what: str, gold: Ints, own: Ints, names: list[str]) -> Block:
-    """Which labels were taken for which; of many, those with the most errors."""
+    """Return the confusion matrix, limited to the labels with the most errors."""
     k = len(names)
     matrix = np.bincount(gold * k + own, minlength=k * k).reshape(k, k)
     used, note = confused_labels(matrix)
-    caption = f"{what}: the true label, and what it was taken for{note}"
+    caption = f"{what}: true and predicted label{note}"
     shown = [names[c] for c in used]
     cells = matrix[np.ix_(used, used)].tolist()
     return blocks.heatmap(caption, shown, shown, cells, axes=("true", "predicted"), share=True)
 
 
 def confused_labels(matrix: Ints) -> tuple[Ints, str]:
-    """The labels that a matrix of confusions shows, and what to say if some are left out."""
+    """Return the labels that a confusion matrix shows, and a note if some are left out."""
     used = np.flatnonzero(matrix.sum(axis=0) + matrix.sum(axis=1))
     if len(used) <= MOST_LABELS:
         return used, ""
@@ -75,9 +75,9 @@ def confused_labels(matrix: Ints) -> tuple[Ints, str]:
 
 
 def shown_transitions(tagger: Any) -> tuple[Ints, Floats, str]:
-    """The labels that a matrix of transitions shows, its weights, and a note on those left out.
+    """Return the labels and weights of a transition matrix, and a note if labels are left out.
 
-    A transition that is impossible is NaN.
+    Forbidden transitions are NaN.
     """
     model = tagger.model_
     weights = model.transitions(tagger.coef_)
@@ -92,13 +92,13 @@ def shown_transitions(tagger: Any) -> tuple[Ints, Floats, str]:
 
 
 def reliability(what: str, probability: Any, right: Any) -> Block:
-    """How often what has a probability is right."""
+    """Return a reliability diagram."""
     bins, error = calibration(np.asarray(probability, dtype=np.float64), np.asarray(right))
     return blocks.reliability(what, bins, error, len(right))
 
 
 def weight_bars(caption: str, groups: list[tuple[str, Any]], names: list[str]) -> Block:
-    """The largest weights of each group (a label), by the names of the features."""
+    """Return bars of the largest weights of each group (a label)."""
     out = []
     for label, weights in groups:
         w = np.asarray(weights, dtype=np.float64)
@@ -108,7 +108,7 @@ def weight_bars(caption: str, groups: list[tuple[str, Any]], names: list[str]) -
 
 
 def feature_names(estimator: Any, *more: str) -> list[str]:
-    """Names of the columns of X, and of what follows them."""
+    """Return the names of the columns of X, followed by ``more``."""
     named = getattr(estimator, "feature_names_in_", None)
     n = estimator.n_features_in_
     return [*([f"x{i}" for i in range(n)] if named is None else map(str, named)), *more]

@@ -300,11 +300,11 @@ def _loss(default: str, *losses: str, **more: Any) -> Any:
     )  # fmt: skip
 
 
-def _C(rule: Rule = POSITIVE, default: Any = 1.0) -> Any:
+def _C(rule: Rule = POSITIVE, default: Any = 1.0, **more: Any) -> Any:
     return parameter(
         default, rule, "objective",
         "Weight the losses by this against the penalty; larger values regularize less.",
-        option=Option("Model", metavar="C"),
+        **{"option": Option("Model", metavar="C"), **more},
     )  # fmt: skip
 
 
@@ -382,7 +382,21 @@ class SequenceTaggerParameters(TrainingParameters):
             )
         },
     )  # fmt: skip
-    C: float = _C()
+    C: float | str = _C(
+        POSITIVE | one_of("auto"),
+        option=Option(
+            "Model",
+            metavar="C|auto",
+            help="Weight the losses by this against the penalty; larger values regularize less, "
+            "and auto chooses a value on held-out sequences.",
+        ),
+        restrictions={
+            setting: Restriction(
+                f'C="auto" is not supported {where}; choose C on a sample in memory', ("auto",)
+            )
+            for setting, where in (("shards", "for Shards"), ("dask", "on a cluster"))
+        },
+    )
     _: KW_ONLY
     max_epochs: float = _max_epochs(100)
     feature_pairs: str = parameter(

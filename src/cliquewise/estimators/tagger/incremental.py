@@ -66,16 +66,17 @@ def add_examples(
     if record.partial is not None or new.partial is not None:
         raise DataError("partial_fit needs a label for every token")
     old, start = new.encoder.widened(record.data), record.state
-    combined = replace(new, data=Dataset.concat([old, new.data]))
-    if len(new.labels) == len(tagger.classes_):
-        return combined, start
-    if old.allowed is not None or old.costs is not None:
+    has_new_labels = len(new.labels) > len(tagger.classes_)
+    if has_new_labels and (old.allowed is not None or old.costs is not None):
         raise DataError(
             "new labels cannot be added to examples that were trained with allowed labels "
             "or with costs: call fit on all examples"
         )
+    combined = replace(new, data=Dataset.concat([old, new.data]))
+    if not has_new_labels:
+        return combined, start
     same = np.arange(len(old))
-    return combined, _partial_warm_start(start, same, same)
+    return combined, partial_warm_start(start, same, same)
 
 
 def reuse_dual_variables(
@@ -88,7 +89,7 @@ def reuse_dual_variables(
         return new, None
     assert isinstance(record.data, Dataset) and isinstance(new.data, Dataset)
     own, old = match_examples(new.data, new.encoder.widened(record.data))
-    return new, _partial_warm_start(record.state, own, old)
+    return new, partial_warm_start(record.state, own, old)
 
 
 # ---- the training record
@@ -156,7 +157,7 @@ def _check_same_weights(tagger: SequenceTagger, old: Dataset) -> None:
 # ---- dual variables of some examples
 
 
-def _partial_warm_start(
+def partial_warm_start(
     state: State | Start | None, own: Ints, old: Ints
 ) -> PartialWarmStart | None:
     """Return a start from the dual variables of some examples; None if the state has none."""

@@ -1,4 +1,4 @@
-"""A tagger as plain data that a page can tag with: rules, names, weights that are not zero."""
+"""Export a tagger as plain data for the "try it" section of a report, which tags in JavaScript."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cliquewise.report.page import embedded
 
 
 def live_block(chain: ChainTagger) -> Block:
-    """What the page's "try it" needs; an error where the page could not tag as Python does."""
+    """Return the data of the section; raise an error if JavaScript could not reproduce the tags."""
     encoder, model, w = _page_encoder(chain), chain.model_, chain.coef_
     attribute, label, weight = _nonzero(model, w)
     n = model.n_attributes - model.intercept - 2 * model.boundaries
@@ -81,7 +81,7 @@ def _page_encoder(chain: ChainTagger) -> TemplateEncoder:
 
 
 def _nonzero(model: Any, w: Floats) -> tuple[Ints, Ints, Floats]:
-    """Attribute, label and weight of all emissions that are not zero, by attribute."""
+    """Return attribute, label and weight of all nonzero emission weights, ordered by attribute."""
     flat = w[: model.n_emissions]
     at = np.flatnonzero(flat)
     if not len(model.pair_start):
@@ -100,6 +100,6 @@ def _packed(array: Any) -> str:
 
 @cache
 def _other_digits() -> str:
-    """Characters that Python calls digits and that are no decimals: superscripts and the like."""
+    """Return the characters that ``isdigit`` accepts but are not decimals, such as superscripts."""
     every = map(chr, range(sys.maxunicode + 1))
     return "".join(c for c in every if c.isdigit() and unicodedata.category(c) != "Nd")

@@ -168,9 +168,11 @@ def _model(tagger: SequenceTagger) -> list[Block]:
         "weights": int(w.size),
         "weights that are not zero": int(np.count_nonzero(w)),
     }
-    facts = [["loss", tagger.loss], ["C", f"{tagger.C:g}"], ["solver", tagger.solver_]]
+    facts = [["loss", tagger.loss], ["C", f"{tagger.C_:g}"], ["solver", tagger.solver_]]
     facts += [[name, f"{count:,}"] for name, count in counts.items()]
     out = [blocks.table("Model summary", [("property", "text"), ("value", "text")], facts)]
+    if tagger.C == "auto":
+        out.append(_c_path(tagger))
     groups = [(str(label), items) for label, items in largest.items()]
     out.append(blocks.bars("Largest weights of a label", groups))
     used, weights, note = shown_transitions(tagger)
@@ -182,6 +184,24 @@ def _model(tagger: SequenceTagger) -> list[Block]:
     if n_forbidden:
         out.append(blocks.text(f"{n_forbidden:,} transitions are forbidden (crossed out above)."))
     return out
+
+
+def _c_path(tagger: SequenceTagger) -> Block:
+    """Return the table of the values of C that were compared."""
+    columns = [("C", "text"), ("score", "share"), ("within one standard error", "text")]
+    columns += [("relative gap", "text"), ("nonzero weights", "count")]
+    best = max(point.score for point in tagger.C_path_)
+    rows = [
+        [
+            f"{p.C:g}",
+            round(p.score, 4),
+            "yes" if best - p.score <= p.difference_error else "no",
+            f"{p.gap:.2g}",
+            p.n_nonzero,
+        ]
+        for p in tagger.C_path_
+    ]
+    return blocks.table(f"Choice of C = {tagger.C_:g} on held-out sentences", columns, rows)
 
 
 # ---- the sentences

@@ -57,5 +57,5 @@ def problem_on_disk(
     check_supported(type(tagger), tagger.get_params(deep=False), "shards on disk")
     limit, resume = tagger.max_memory * 2**30, bool(tagger.resume)
     return ShardedChainProblem(
-        model, cache, tagger.C, threads(tagger.n_jobs), tagger.loss, limit, resume
+        model, cache, tagger._number_C(), threads(tagger.n_jobs), tagger.loss, limit, resume
     )
