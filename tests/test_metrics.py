@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sklearn.metrics
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score, make_scorer
@@ -211,3 +212,43 @@ def test_the_module_shows_metrics_and_nothing_else():
     own = {metrics.__name__, "cliquewise.output_metrics"}
     public = {n for n, v in vars(metrics).items() if getattr(v, "__module__", 0) in own}
     assert {n for n in public if not n.startswith("_")} == set(names)
+
+
+def flat(sequences):
+    return [label for labels in sequences for label in labels]
+
+
+FLAT = {"average": "macro", "zero_division": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "options"),
+    [
+        (metrics.flat_precision_score, "precision_score", FLAT),
+        (metrics.flat_recall_score, "recall_score", FLAT),
+        (metrics.flat_fbeta_score, "fbeta_score", FLAT | {"beta": 0.5}),
+        (metrics.flat_accuracy_score, "accuracy_score", {}),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_flat_scores_are_those_of_scikit_learn_on_known_tokens(ours, theirs, options):
+    rng = np.random.default_rng(1)
+    true = [rng.choice(["A", "B", "O"], n).tolist() for n in (5, 1, 7, 0, 4)]
+    predicted = [rng.choice(["A", "B", "O"], len(labels)).tolist() for labels in true]
+    score = getattr(sklearn.metrics, theirs)
+    assert ours(true, predicted, **options) == pytest.approx(
+        score(flat(true), flat(predicted), **options)
+    )
+    unknown = [[None, *labels[1:]] if labels else [] for labels in true]
+    assert ours(unknown, predicted, **options) == pytest.approx(
+        score(
+            flat(labels[1:] for labels in true),
+            flat(labels[1:] for labels in predicted),
+            **options,
+        )
+    )
+
+
+def test_sequence_accuracy_counts_sequences_without_an_error():
+    true, predicted = [["A"], ["A", "B"], []], [["A"], ["A", "A"], []]
+    assert metrics.sequence_accuracy_score(true, predicted) == pytest.approx(2 / 3)

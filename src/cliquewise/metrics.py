@@ -32,11 +32,16 @@ __all__ = [
     "corloc",
     "exact_match_accuracy",
     "exact_match_scorer",
+    "flat_accuracy_score",
     "flat_classification_report",
     "flat_f1_score",
+    "flat_fbeta_score",
+    "flat_precision_score",
+    "flat_recall_score",
     "hamming_loss",
     "iou",
     "pair_f1",
+    "sequence_accuracy_score",
     "span_f1",
     "span_f1_scorer",
     "span_scores",
@@ -326,6 +331,108 @@ def flat_f1_score(
 
     options = {"zero_division": 0.0, **options}
     return f1_score(*_labeled(y_true, y_pred), labels=labels, **options)
+
+
+def flat_accuracy_score(y_true: Any, y_pred: Any) -> float:
+    """Return the share of tokens with the right label; the same as :func:`token_accuracy`.
+
+    Provided under the name that sklearn-crfsuite uses.
+
+    Examples
+    --------
+    >>> flat_accuracy_score([["A", "B"], ["O"]], [["A", "A"], ["O"]])
+    0.66...
+    """
+    return token_accuracy(y_true, y_pred)
+
+
+def sequence_accuracy_score(y_true: Any, y_pred: Any) -> float:
+    """Return the share of sequences whose labels are all right.
+
+    The same as :func:`exact_match_accuracy`, under the name that sklearn-crfsuite uses.
+
+    Examples
+    --------
+    >>> sequence_accuracy_score([["A", "B"], ["O"]], [["A", "A"], ["O"]])
+    0.5
+    """
+    return exact_match_accuracy(y_true, y_pred)
+
+
+def flat_precision_score(
+    y_true: Any, y_pred: Any, labels: Sequence[Any] | None = None, **options: Any
+) -> Any:
+    """Return scikit-learn's precision of labels over all tokens.
+
+    Parameters
+    ----------
+    y_true, y_pred : list of sequences of labels
+        Gold and predicted labels; tokens whose gold label is None do not count.
+    labels : sequence, optional
+        The labels to include, such as all except ``"O"``.
+    **options
+        Options of ``sklearn.metrics.precision_score``, such as ``average``.
+
+    Examples
+    --------
+    >>> y_true, y_pred = [["A", "B"], ["O"]], [["A", "A"], ["O"]]
+    >>> float(flat_precision_score(y_true, y_pred, labels=["A", "B"], average="micro"))
+    0.5
+    """
+    from sklearn.metrics import precision_score
+
+    options = {"zero_division": 0.0, **options}
+    return precision_score(*_labeled(y_true, y_pred), labels=labels, **options)
+
+
+def flat_recall_score(
+    y_true: Any, y_pred: Any, labels: Sequence[Any] | None = None, **options: Any
+) -> Any:
+    """Return scikit-learn's recall of labels over all tokens.
+
+    Parameters
+    ----------
+    y_true, y_pred, labels
+        As in :func:`flat_precision_score`.
+    **options
+        Options of ``sklearn.metrics.recall_score``, such as ``average``.
+
+    Examples
+    --------
+    >>> y_true, y_pred = [["A", "B"], ["O"]], [["A", "A"], ["O"]]
+    >>> flat_recall_score(y_true, y_pred, labels=["A", "B"], average=None).tolist()
+    [1.0, 0.0]
+    """
+    from sklearn.metrics import recall_score
+
+    options = {"zero_division": 0.0, **options}
+    return recall_score(*_labeled(y_true, y_pred), labels=labels, **options)
+
+
+def flat_fbeta_score(
+    y_true: Any, y_pred: Any, beta: float, labels: Sequence[Any] | None = None, **options: Any
+) -> Any:
+    """Return scikit-learn's F-beta of labels over all tokens.
+
+    Parameters
+    ----------
+    y_true, y_pred, labels
+        As in :func:`flat_precision_score`.
+    beta : float
+        Weight of the recall relative to the precision.
+    **options
+        Options of ``sklearn.metrics.fbeta_score``, such as ``average``.
+
+    Examples
+    --------
+    >>> y_true, y_pred = [["A", "B"], ["O"]], [["A", "A"], ["O"]]
+    >>> float(flat_fbeta_score(y_true, y_pred, beta=2.0, labels=["A"], average="macro"))
+    0.83...
+    """
+    from sklearn.metrics import fbeta_score
+
+    options = {"zero_division": 0.0, **options}
+    return fbeta_score(*_labeled(y_true, y_pred), beta=beta, labels=labels, **options)
 
 
 def _labeled(y_true: Any, y_pred: Any) -> list[tuple[Any, ...]]:
