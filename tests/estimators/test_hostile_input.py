@@ -87,7 +87,7 @@ REFUSED = {
     "log_likelihood: unknown label": (
         lambda: fit().log_likelihood([[["a"]]], [["Z"]]), DataError, "'Z' is not a class"),
     "log_likelihood: no label": (
-        lambda: fit().log_likelihood([[["a"]]], [[None]]), DataError, "known"),
+        lambda: fit().log_likelihood([[["a"]]], [[None]]), DataError, "every token"),
     "score: unequal lengths": (
         lambda: fit().score([[["a"]]], [["A", "B"]]), DataError, "example 0"),
     "saving classes that JSON cannot hold": (
