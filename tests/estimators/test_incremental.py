@@ -358,7 +358,7 @@ ZERO_LABELS = [["a", "b"], ["b"]]
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"intercept": False, "boundaries": False},
+        {"intercept": False, "boundary_weights": False},
         {},
         {"loss": "pseudo_likelihood"},
         {"loss": "hinge"},

@@ -27,10 +27,10 @@ WEIGHTS = ("float64", "float32", "float16")
 def rounded(weights: Floats, dtype: str) -> NDArray[Any]:
     """Return weights rounded to another type."""
     if dtype not in WEIGHTS:
-        raise DataError(f"dtype is {', '.join(WEIGHTS)}, not {dtype!r}")
+        raise DataError(f"dtype must be one of {', '.join(WEIGHTS)}, not {dtype!r}")
     most, largest = float(np.finfo(dtype).max), np.abs(weights).max(initial=0.0)
     if largest > most:
-        raise DataError(f"a weight of {largest:.3g} is beyond {dtype} (up to {most:.3g})")
+        raise DataError(f"a weight of {largest:.3g} does not fit into {dtype} (up to {most:.3g})")
     return weights.astype(dtype)
 
 
