@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_the_penalty_of_crfsuite_is_translated(folder):
+def test_crfsuite_penalty_flags_are_translated(folder):
     told = call("fit", folder / "spaces", "--model", folder / "x.cw", "--c1", ".1", "--c2", ".1")
     assert told.exit_code == 2 and not (folder / "x.cw").exists()
     assert "--c1 and --c2 of CRFsuite: here --C 3.33333 --l1-ratio 0.333333, which" in told.output
@@ -49,13 +49,13 @@ def test_the_penalty_of_crfsuite_is_translated(folder):
 # ---- predict writes what it reads
 
 
-def test_predict_reads_and_writes_the_encoding_that_the_model_remembers(folder):
+def test_predict_uses_the_encoding_stored_in_the_model(folder):
     out = good("predict", "--model", folder / "t.cw", folder / "tabs").stdout_bytes
     lines = out.decode("latin-1").splitlines()
     assert [line.rsplit("\t", 1)[0] for line in lines] == TRAIN.replace(" ", "\t").splitlines()
 
 
-def test_predict_writes_the_separators_of_its_input_not_of_the_training_file(folder):
+def test_predict_keeps_the_separators_of_its_input(folder):
     for name, separator in (("s.cw", "\t"), ("t.cw", " ")):
         text = f"noir{separator}JJ\n\n"
         out = good("predict", "--model", folder / name, stdin=text.encode()).stdout
@@ -68,7 +68,7 @@ def test_a_single_column_gets_the_separator_of_the_training_file(tmp_path):
     assert re.match(r"a\t[XY]\n", good("predict", "--model", tmp_path / "m.cw", stdin="a\n").stdout)
 
 
-def test_a_named_encoding_goes_before_the_remembered_one(folder, tmp_path):
+def test_encoding_option_overrides_the_stored_encoding(folder, tmp_path):
     out = tmp_path / "out"
     good(
         "predict", "--model", folder / "t.cw", folder / "spaces", "--encoding", "utf-8",
@@ -77,7 +77,7 @@ def test_a_named_encoding_goes_before_the_remembered_one(folder, tmp_path):
     assert out.read_text(encoding="utf-8").startswith("café NN B-NP ")
 
 
-def test_labels_that_an_encoding_does_not_have_are_one_line(tmp_path):
+def test_unencodable_labels_are_a_one_line_error(tmp_path):
     (tmp_path / "train").write_text("a Ω\nb Ω\n\n", encoding="utf-8")
     good("fit", tmp_path / "train", "--model", tmp_path / "m.cw", "--quiet")
     result = call("predict", "--model", tmp_path / "m.cw", "--encoding", "latin-1", stdin="a\n")
@@ -85,7 +85,7 @@ def test_labels_that_an_encoding_does_not_have_are_one_line(tmp_path):
     assert result.stderr == "cliquewise: error: 'Ω' cannot be written in latin-1\n"
 
 
-def test_what_a_model_says_of_its_file_survives_python(folder, tmp_path):
+def test_file_format_survives_loading_and_saving_in_python(folder, tmp_path):
     cw.load(folder / "t.cw").save(tmp_path / "again.cw")
     assert cw.load(tmp_path / "again.cw").encoder_.file_format == ColumnFormat(
         encoding="latin-1", output_separator="\t"
@@ -102,7 +102,7 @@ def two_columns(folder):
     return path
 
 
-def test_evaluate_reads_what_predict_pipes_into_it(two_columns):
+def test_evaluate_reads_the_output_of_predict_from_a_pipe(two_columns):
     piped = good("evaluate", "-", stdin=two_columns.read_text())
     assert piped.stdout == good("evaluate", two_columns).stdout
     assert "column 2 as gold labels, column 3 as predicted ones" in piped.stderr
@@ -117,7 +117,7 @@ def test_evaluate_compares_two_columns_of_a_file_without_a_model(two_columns):
     assert result["unknown_labels"] == []
 
 
-def test_evaluate_of_what_predict_wrote_equals_evaluate_with_the_model(folder, tmp_path):
+def test_evaluating_predicted_labels_equals_evaluating_the_model(folder, tmp_path):
     tagged = tmp_path / "tagged"
     good("predict", "--model", folder / "s.cw", folder / "spaces", "--out", tagged)
     lines = [
@@ -167,7 +167,7 @@ def test_errors_name_flags_instead_of_python_parameters(folder, tmp_path, option
     assert result.stderr.startswith(f"cliquewise: error: {start}")
 
 
-def test_a_file_in_another_encoding_is_told_the_flag(folder, tmp_path):
+def test_wrong_encoding_error_suggests_the_encoding_flag(folder, tmp_path):
     error = call("fit", folder / "tabs", "--model", tmp_path / "m.cw").stderr
     assert "--encoding latin-1" in error and "encoding=" not in error
 
@@ -196,14 +196,14 @@ def test_old_flags_work_and_are_hidden(folder, tmp_path):
     ["fit none --model m.cw", "predict --model none", "evaluate none", "inspect --model none",
      "infer none", "fit", "predict", "fit none"],
 )  # fmt: skip
-def test_missing_files_and_options_get_one_line(line):
+def test_missing_files_and_options_are_one_line_errors(line):
     result = call(*line.split())
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1 and result.stderr.startswith("cliquewise: error: ")
     assert f"See cliquewise {line.split()[0]} --help" in result.stderr
 
 
-def test_a_tolerance_of_zero_asks_for_all_there_is_and_warns_of_nothing(folder, tmp_path):
+def test_tolerance_zero_gives_no_convergence_warning(folder, tmp_path):
     line = ["fit", folder / "spaces", "--model", tmp_path / "m.cw", "--quiet", "--max-epochs", "3"]
     missed = call(*line, "--tol", "1e-15")
     assert "warning:" in missed.stderr and missed.exit_code == NOT_CONVERGED

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from cliquewise.cli import main
 
 
-def test_the_demo_shows_a_proof_and_that_neighbors_help():
+def test_demo_shows_a_certificate_and_better_accuracy_of_sequences():
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 0, result.output
     shares = {

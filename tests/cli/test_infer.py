@@ -49,7 +49,7 @@ def test_map_prints_the_best_labeling_in_the_competition_format(graph, model):
     assert result.stdout == "MAP\n" + " ".join(map(str, [5, *labels])) + "\n"
 
 
-def test_result_files_hold_what_brute_force_says(graph, model, tmp_path):
+def test_result_files_match_brute_force(graph, model, tmp_path):
     out = str(tmp_path / "result")
     assert call(model, "--task", "MAR", "--out", out).stdout == ""
     truth = graph.marginals("brute-force")
@@ -64,7 +64,7 @@ def test_result_files_hold_what_brute_force_says(graph, model, tmp_path):
 
 
 @pytest.mark.parametrize("task", ["MAP", "MAR", "PR", "TOPK"])
-def test_json_says_the_same_for_scripts(graph, model, task):
+def test_json_matches_brute_force(graph, model, task):
     answer = json.loads(call(model, "--task", task.lower(), "--json").stdout)
     assert answer["task"] == task and answer["exact"] is True and answer["variables"] == 5
     if task == "MAP":
@@ -77,7 +77,7 @@ def test_json_says_the_same_for_scripts(graph, model, task):
         assert ("marginals" in answer) == (task == "MAR")
 
 
-def test_evidence_counts_only_when_it_is_named(graph, model):
+def test_evidence_files_are_read_only_if_named(graph, model):
     with open(model + ".evid", "w") as file:
         file.write("1 0 1")
     without = json.loads(call(model, "--task", "PR", "--json").stdout)
@@ -96,38 +96,38 @@ def one_error_line(result) -> str:
     return lines[0]
 
 
-def test_a_bad_file_is_one_line_with_its_name_and_place(tmp_path):
+def test_invalid_file_error_names_file_and_line(tmp_path):
     path = tmp_path / "bad.uai"
     path.write_text("MARKOV\n1\n2\n1\n1 0\n2\n1 -1\n")
     line = one_error_line(call(str(path)))
     assert f"{path}, line 7" in line and "not negative" in line
 
 
-def test_a_warning_is_one_line_and_no_error(tmp_path):
+def test_warnings_are_one_line(tmp_path):
     (tmp_path / "b.uai").write_text("BAYES 1 2 1 1 0 2 .5 .9")
     result = call(str(tmp_path / "b.uai"), "--task", "PR")
     assert result.exit_code == 0 and "UserWarning" not in result.stderr
     assert result.stderr.startswith("cliquewise: warning: ") and "variable 0" in result.stderr
 
 
-def test_contradictory_evidence_is_one_line(tmp_path):
+def test_contradictory_evidence_is_a_one_line_error(tmp_path):
     write_uai(FactorGraph([2], [((0,), [0.0, -np.inf])]), tmp_path / "m.uai")
     (tmp_path / "e").write_text("1 0 1")
     line = one_error_line(call(str(tmp_path / "m.uai"), "--evid", str(tmp_path / "e")))
     assert "Z = 0" in line
 
 
-def test_an_unknown_method_is_one_line_that_names_the_known(model):
+def test_unknown_method_error_lists_the_methods(model):
     assert "junction-tree" in one_error_line(call(model, "--method", "magic"))
 
 
-def test_debug_shows_the_error_itself(model):
+def test_debug_option_raises_the_error(model):
     for arguments in (["--debug", "infer", model], ["infer", model, "--debug"]):
         result = CliRunner().invoke(main, [*arguments, "--method", "magic"])
         assert isinstance(result.exception, ValueError)
 
 
-def test_max_memory_reaches_the_junction_tree_and_no_other(tmp_path):
+def test_max_memory_is_an_option_of_the_junction_tree_only(tmp_path):
     rng = np.random.default_rng(0)
     graph = FactorGraph.complete(rng.normal(size=(12, 3)), np.eye(3))
     write_uai(graph, tmp_path / "m.uai")
@@ -139,7 +139,7 @@ def test_max_memory_reaches_the_junction_tree_and_no_other(tmp_path):
     assert refused.exit_code in (2, 3, 4) and "--max-memory" in refused.stderr
 
 
-def test_seconds_limits_any_model_and_the_note_says_what_is_known(tmp_path, model):
+def test_time_limit_works_on_any_model_and_is_reported(tmp_path, model):
     assert call(model, "--seconds", "5", "--gap", "0.1").exit_code == 0
     assert "--rho-updates" in call(model, "--task", "PR", "--rho-updates", "3").stderr
     rng = np.random.default_rng(0)
@@ -153,12 +153,12 @@ def test_seconds_limits_any_model_and_the_note_says_what_is_known(tmp_path, mode
         assert low <= high
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+def test_missing_files_and_directories_are_usage_errors(tmp_path):
     assert call(str(tmp_path / "none.uai")).exit_code in (2, 3, 4)
     assert call(str(tmp_path)).exit_code in (2, 3, 4)
 
 
-def test_an_output_that_cannot_be_written_is_one_line(model, tmp_path):
+def test_unwritable_output_is_a_one_line_error(model, tmp_path):
     assert "No such file" in one_error_line(call(model, "--out", str(tmp_path / "no" / "file")))
 
 
@@ -172,7 +172,7 @@ def test_version():
     assert CliRunner().invoke(main, ["--version"]).stdout.startswith("cliquewise, version ")
 
 
-def test_help_is_quick_and_loads_nothing_heavy():
+def test_help_imports_no_heavy_packages():
     code = (
         "import sys, cliquewise.cli\n"
         "try: cliquewise.cli.main(['--help'])\n"
@@ -209,7 +209,7 @@ def test_the_spinner_appears_on_a_terminal_and_only_after_a_while():
     assert b"working" not in run(0.0)
 
 
-def test_no_spinner_where_there_is_no_terminal(capsys):
+def test_no_spinner_without_a_terminal(capsys):
     with waiting("working", patience=0.0):
         time.sleep(0.05)
     assert capsys.readouterr().err == ""
@@ -279,7 +279,7 @@ probability ( Wet | Rain ) { (no) 0.9, 0.1; (yes) 0.1, 0.9; }
 """
 
 
-def test_a_network_with_names_is_asked_and_answers_by_name(tmp_path):
+def test_networks_with_names_take_and_return_names(tmp_path):
     path = tmp_path / "garden.bif"
     path.write_text(BIF)
     answer = json.loads(call(str(path), "--given", "Wet=yes", "--task", "MAR", "--json").stdout)
@@ -304,7 +304,7 @@ def counted(tmp_path):
     return str(path)
 
 
-def test_an_evidence_file_speaks_of_numbers_whatever_states_are_called(counted, tmp_path):
+def test_evidence_files_refer_to_states_by_number(counted, tmp_path):
     evidence = tmp_path / "one.evid"
     evidence.write_text("1 0 1")
     found = json.loads(call(counted, "--task", "MAR", "--evid", str(evidence), "--json").stdout)
@@ -313,7 +313,7 @@ def test_an_evidence_file_speaks_of_numbers_whatever_states_are_called(counted, 
     assert json.loads(named.stdout)["marginals"] == found["marginals"]
 
 
-def test_a_variable_given_two_states_is_refused_however_it_is_called(counted):
+def test_two_states_of_one_variable_are_an_error(counted):
     for again in ("Die=3", "0=3"):
         assert "two states" in one_error_line(call(counted, "--given", "Die=2", "--given", again))
     assert call(counted, "--given", "Die=2", "--given", "Die=2").exit_code == 0

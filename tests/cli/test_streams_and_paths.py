@@ -47,7 +47,7 @@ def shell(folder, line):
         ("$CW predict --model m.cw long >/dev/full", "No space left"),
     ],
 )
-def test_streams_that_fail_are_one_line(folder, line, message):
+def test_stream_failures_are_one_line_errors(folder, line, message):
     done = shell(folder, line)
     assert done.returncode in (2, 3, 4) and len(done.stderr.splitlines()) == 1
     assert message in done.stderr
@@ -68,7 +68,7 @@ def test_streams_that_fail_are_one_line(folder, line, message):
         ("fit train --model m2.cw --template missing", "missing: cannot be opened"),
     ],
 )
-def test_what_goes_wrong_is_one_line(folder, line, message, monkeypatch):
+def test_invalid_arguments_are_one_line_errors(folder, line, message, monkeypatch):
     monkeypatch.chdir(folder)
     result = CliRunner().invoke(main, line.split(), input=TRAIN + "x")
     assert result.exit_code in (2, 3, 4) and "Traceback" not in result.output
@@ -76,7 +76,7 @@ def test_what_goes_wrong_is_one_line(folder, line, message, monkeypatch):
     assert not (folder / "m2.cw").exists()
 
 
-def test_a_reader_that_has_seen_enough_ends_the_program_in_silence(folder):
+def test_closed_pipe_ends_the_command_silently(folder):
     done = shell(folder, "$CW predict --model m.cw long | head -n 1")
     assert done.stdout == "the DT B-NP B-NP\n" and done.stderr == ""
 
@@ -85,7 +85,7 @@ def read(result):
     return result.stdout_bytes.decode("utf-16")
 
 
-def test_wide_characters_are_read_from_files_streams_and_pipes_and_written(folder, monkeypatch):
+def test_non_ascii_text_passes_through_files_and_pipes(folder, monkeypatch):
     monkeypatch.chdir(folder)
     line = ["predict", "--model", "m.cw"]
     plain = CliRunner().invoke(main, [*line, "train"]).stdout

@@ -96,7 +96,7 @@ def test_fit_reads_compressed_files_and_takes_template_files(suffix, pack, tmp_p
 
 
 @pytest.mark.parametrize("columns", [2, 3, 6])
-def test_one_template_suits_any_number_of_columns(columns, tmp_path):
+def test_default_template_works_for_any_number_of_columns(columns, tmp_path):
     line = " ".join(["w", *"pqrs"[: columns - 2], "O"]) + "\n"
     (tmp_path / "t").write_text(line)
     shown = good("fit", tmp_path / "t", "--model", tmp_path / "m.cw", "--quiet")
@@ -105,7 +105,7 @@ def test_one_template_suits_any_number_of_columns(columns, tmp_path):
     assert out.split() == [*line.split(), "O"]
 
 
-def test_a_run_that_is_cut_short_says_so_and_keeps_the_model(folder, tmp_path):
+def test_unconverged_training_warns_and_writes_the_model(folder, tmp_path):
     result = call(
         "fit", folder / "train", "--model", tmp_path / "m.cw", "--tol", "1e-9", "--max-epochs", "1"
     )
@@ -114,7 +114,7 @@ def test_a_run_that_is_cut_short_says_so_and_keeps_the_model(folder, tmp_path):
     assert (tmp_path / "m.cw").exists()
 
 
-def test_fit_goes_on_from_a_checkpoint(folder, tmp_path):
+def test_fit_resumes_from_a_checkpoint(folder, tmp_path):
     options = ["--model", tmp_path / "m.cw", "--checkpoint", tmp_path / "state", "--tol", "0"]
     first = call("fit", folder / "train", *options, "--max-epochs", "3", "--checkpoint-seconds", 0)
     assert first.exit_code == 0 and (tmp_path / "state").exists()
@@ -198,13 +198,13 @@ def test_predict_reads_and_writes_compressed_files(folder, tmp_path):
     assert lzma.decompress(out.read_bytes()).decode() == plain
 
 
-def test_predict_of_crfsuites_format_writes_tags_alone(folder):
+def test_predict_writes_only_tags_for_crfsuite_files(folder):
     tags = good("predict", "--model", folder / "c.cw", folder / "train.crfsuite")
     assert tags == "PLACE\nNO\n\nNO\nPLACE\n\n"
     assert good("predict", "--model", folder / "c.cw", "--batch", "1", stdin="?\tw=is") == "NO\n\n"
 
 
-def test_nothing_in_gives_nothing_out(folder):
+def test_predict_of_empty_input_writes_nothing(folder):
     for model in ("m.cw", "c.cw"):
         assert good("predict", "--model", folder / model, stdin="") == ""
         assert good("predict", "--model", folder / model, stdin="\n\n\n") == ""
@@ -218,7 +218,7 @@ def test_tabs_keep_spaces_inside_columns(tmp_path):
 
 
 @pytest.mark.medium
-def test_predict_answers_before_the_stream_ends(folder):
+def test_predict_writes_each_batch_before_the_stream_ends(folder):
     command = [sys.executable, "-m", "cliquewise", "predict", "--batch", "1"]
     with subprocess.Popen(
         [*command, "--model", str(folder / "m.cw")],
@@ -248,7 +248,7 @@ def test_evaluate_counts_tokens_sequences_and_spans(folder, tmp_path):
     assert result["types"]["NP"]["f1"] == 1.0 and result["types"]["NEW"]["recall"] == 0.0
 
 
-def test_evaluate_leaves_out_spans_where_labels_are_none(folder):
+def test_evaluate_omits_spans_for_labels_that_are_not_span_labels(folder):
     result = json.loads(
         good("evaluate", "--format", "json", "--model", folder / "c.cw", folder / "train.crfsuite")
     )
@@ -299,7 +299,7 @@ def test_inspect_refuses_a_model_whose_weights_have_no_names(tmp_path):
         (b"a A\n\xff B\n", [], "line 2"),
     ],
 )
-def test_fit_refuses_with_one_line(content, options, message, tmp_path):
+def test_invalid_training_input_is_a_one_line_error(content, options, message, tmp_path):
     path = tmp_path / "train"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     error = bad("fit", path, "--model", tmp_path / "m.cw", "--quiet", *options)
@@ -307,7 +307,7 @@ def test_fit_refuses_with_one_line(content, options, message, tmp_path):
     assert not (tmp_path / "m.cw").exists()
 
 
-def test_other_commands_refuse_with_one_line(folder, tmp_path):
+def test_invalid_input_of_other_commands_is_a_one_line_error(folder, tmp_path):
     m = ["--model", folder / "m.cw"]
     assert "no such file" in bad("fit", folder / "train", "--model", "/no/such/m.cw").lower()
     assert "5 columns" in bad("predict", *m, stdin="a b c d e\n")
@@ -336,7 +336,7 @@ def _write(path, text):
 # ---- update
 
 
-def test_update_adds_sentences_and_reaches_the_optimum_of_all(tmp_path):
+def test_update_reaches_the_optimum_on_all_sentences(tmp_path):
     news = "Anna NNP B-PER\nsleeps VB B-VP\n\nthe DT B-NP\ndog NN I-NP\n"
     first, more = _write(tmp_path / "first", TRAIN), _write(tmp_path / "more", news)
     whole = _write(tmp_path / "whole", TRAIN + news)
@@ -358,7 +358,7 @@ def test_update_adds_sentences_and_reaches_the_optimum_of_all(tmp_path):
     assert "trained on 2" in bad("update", _write(tmp_path / "one", "a O\n"), "--model", new)
 
 
-def test_a_state_is_not_kept_of_data_on_disk_and_says_so_before_training(folder):
+def test_with_state_and_cache_exclude_each_other(folder):
     train = folder / "train"
     said = bad("fit", train, "--model", folder / "n.cw", "--with-state", "--cache", folder / "c")
     assert "--with-state does not work" in said and not (folder / "c").exists()
@@ -367,7 +367,7 @@ def test_a_state_is_not_kept_of_data_on_disk_and_says_so_before_training(folder)
 # ---- prune
 
 
-def test_prune_writes_a_smaller_model_and_says_what_it_costs(folder):
+def test_prune_writes_a_smaller_model_and_reports_the_objective(folder):
     small, train, model = folder / "small.cw", folder / "train", folder / "m.cw"
     said = good(
         "prune", train, "--model", model, "--out", small, "--keep", ".5", "--dtype", "float16"
@@ -392,7 +392,7 @@ def test_prune_writes_a_smaller_model_and_says_what_it_costs(folder):
 # ---- starting
 
 
-def test_nothing_is_imported_before_it_is_needed(folder):
+def test_predict_imports_no_optional_packages(folder):
     """Importing cliquewise and predicting need none of the extras, nor scikit-learn."""
     code = f"""if True:
         import sys
@@ -427,20 +427,18 @@ def test_nothing_is_imported_before_it_is_needed(folder):
         ),
     ],
 )
-def test_what_is_wrong_with_a_training_file_comes_with_a_flag_that_helps(
-    tmp_path, text, options, words
-):
+def test_errors_about_training_files_suggest_a_flag(tmp_path, text, options, words):
     (tmp_path / "t").write_text(text)
     assert words in bad("fit", tmp_path / "t", "--model", tmp_path / "m.cw", "--quiet", *options)
 
 
-def test_a_file_of_two_bytes_per_letter_is_told_by_its_mark(tmp_path):
+def test_utf16_files_are_recognized_by_their_byte_order_mark(tmp_path):
     (tmp_path / "t").write_text("a X\nb Y\n", encoding="utf-16")
     told = bad("fit", tmp_path / "t", "--model", tmp_path / "m.cw", "--quiet")
     assert "--encoding utf-16" in told
 
 
-def test_comments_are_skipped_and_the_model_remembers_how_they_begin(tmp_path):
+def test_comment_prefix_is_stored_in_the_model(tmp_path):
     (tmp_path / "t").write_text("# one two three\na\tX\nb\tY\n\n# more\na\tX\n")
     model = tmp_path / "m.cw"
     told = good("fit", tmp_path / "t", "--comment", "#", "--model", model, "--quiet")
@@ -461,7 +459,7 @@ def test_a_single_label_is_a_warning(tmp_path):
     )
 
 
-def test_a_report_without_a_model_says_what_a_tagger_needs(tmp_path):
+def test_report_without_a_model_suggests_the_model_option(tmp_path):
     (tmp_path / "t.conll").write_text("a O\n")
     told = bad("report", tmp_path / "t.conll", "--out", tmp_path / "r.html")
     assert "should begin with MARKOV or BAYES" in told and "use --model" in told

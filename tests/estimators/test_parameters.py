@@ -162,6 +162,10 @@ def test_old_names_work_with_a_warning(old):
     assert tagger.get_params()[new] == value
     with pytest.warns(FutureWarning, match=new):
         assert getattr(tagger, old) == value
+    tagger = cw.SequenceTagger()
+    with pytest.warns(FutureWarning, match=new):
+        setattr(tagger, old, value)
+    assert getattr(tagger, new) == value and old not in vars(tagger)
 
 
 @pytest.mark.parametrize("old", OLD_NAMES)

@@ -77,7 +77,7 @@ def _facts(loaded: Any, tagger: Any) -> dict[str, Any]:
         "attributes": tagger.encoder_.n_features,
         "weights": len(tagger.coef_),
         "nonzero_weights": tagger.n_nonzero_,
-        "parameters": loaded._plain_parameters(),
+        "parameters": loaded._parameters_to_save(),
         "objective": None if math.isnan(c.primal) else c.primal,
         "lower_bound": c.dual if has_proof else None,
         "gap": c.gap if has_proof else None,

@@ -54,7 +54,7 @@ class ClusterEstimator:
             )
         return Cluster(self.client_)
 
-    def _wanted(self) -> Any:
+    def _requested_solver(self) -> Any:
         """The solver that works with sums of partitions."""
         if isinstance(self.solver, LBFGS):
             return self.solver

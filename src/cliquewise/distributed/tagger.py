@@ -165,7 +165,7 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
             return np.where(there, weights, 1.0)
         return class_weights(self.class_weight, classes, np.empty(0, dtype=np.int64))
 
-    def _most_epochs(self, solver: Any, problem: Any) -> float:
+    def _epoch_limit(self, solver: Any, problem: Any) -> float:
         return self.max_epochs
 
     def partial_fit(self, *data: Any, **more: Any) -> DaskSequenceTagger:

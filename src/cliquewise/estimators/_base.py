@@ -101,17 +101,24 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         warn_renamed(type(self).__name__, name, new)
         return getattr(self, new)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; the old name of a parameter sets the parameter."""
+        new = old_names(type(self)).get(name)
+        if new is not None:
+            warn_renamed(type(self).__name__, name, new)
+        super().__setattr__(new or name, value)
+
     # ---- training
 
     def _check_parameters(self) -> None:
         """Raise a ParameterError if a parameter has a value that training cannot use."""
         check_parameters(type(self), self.get_params(deep=False))
 
-    def _wanted(self) -> Any:
+    def _requested_solver(self) -> Any:
         """Return the solver to train with: a name or an instance."""
         return self.solver
 
-    def _most_epochs(self, solver: Any, problem: Problem) -> float:
+    def _epoch_limit(self, solver: Any, problem: Problem) -> float:
         """Return the number of epochs after which training with a solver stops."""
         return self.max_epochs
 
@@ -124,14 +131,14 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
     ) -> Fit:
         """Solve a problem and record the result; ``options`` are passed to `solvers.run.run`."""
         problem.elastic(self.l1_ratio)
-        choice = choose(problem, self._wanted(), self.max_memory * 2**30)
+        choice = choose(problem, self._requested_solver(), self.max_memory * 2**30)
         logger.info("training %s with %s, C=%g", type(self).__name__, choice.solver.name, problem.C)
         with training_line(self.verbose, self.tol) as line:
             fit = run(
                 problem,
                 choice.solver,
                 tol=self.tol,
-                max_epochs=self._most_epochs(choice.fallback or choice.solver, problem),
+                max_epochs=self._epoch_limit(choice.fallback or choice.solver, problem),
                 max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
                 random_state=self.random_state,
                 callback=callback,
@@ -153,21 +160,24 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         self.certificate_, self.trace_ = fit.certificate, fit.trace
         self.stop_reason_ = _stop_reason(fit, stopped_early)
         self.provenance_ = describe_training(problem.fingerprint())
-        self._remember()
+        self._record_parameters()
         return fit
 
-    def _remember(self) -> None:
+    def _record_parameters(self) -> None:
         """Record the parameters that the weights and the certificate belong to."""
-        self._objective, self._made = self._settings(), self._settings("model")
+        self._objective, self._model_parameters = (
+            self._parameters_with_role(),
+            self._parameters_with_role("model"),
+        )
 
-    def _settings(self, role: Role = "objective") -> dict[str, Any]:
+    def _parameters_with_role(self, role: Role = "objective") -> dict[str, Any]:
         """Return copies of the parameters with a role."""
         return {name: _copied(getattr(self, name)) for name in names_with_role(type(self), role)}
 
     @property
     def _has_own_certificate(self) -> bool:
         """Whether ``certificate_`` belongs to the objective that the parameters define."""
-        return self.__dict__.get("_objective") in (None, self._settings())
+        return self.__dict__.get("_objective") in (None, self._parameters_with_role())
 
     # ---- reports
 
@@ -271,7 +281,7 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
             exact, arrays["coef"] = arrays["coef"], rounded(arrays["coef"], dtype)
             if not np.array_equal(arrays["coef"], exact):
                 certificate = self._certificate_of(rounded(self.coef_, dtype).astype(np.float64))
-        parameters = self._plain_parameters()
+        parameters = self._parameters_to_save()
         check_file_parameters(type(self), parameters)
         columns = self.trace_.columns
         # Times would make files of equal runs differ.
@@ -294,7 +304,7 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         logger.info("wrote %s", path)
 
     @classmethod
-    def _restored(cls, arrays: Arrays, header: Header) -> Self:
+    def _from_content(cls, arrays: Arrays, header: Header) -> Self:
         """Return a fitted estimator from the content of a file; a ValueError means damage."""
         parameters = check_file_parameters(cls, header["params"])
         header = {**header, "params": parameters}
@@ -322,14 +332,14 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
                 raise DataError("the names of its features are not a list of strings")
             estimator.feature_names_in_ = names
         estimator._from_file({**arrays, "coef": restored_weights(arrays, header)}, header)
-        estimator._remember()
+        estimator._record_parameters()
         if "feature_names" in header and len(names) != estimator.n_features_in_:
             raise DataError(f"{len(names)} names for {estimator.n_features_in_} features")
         return estimator
 
-    def _plain_parameters(self) -> dict[str, Any]:
+    def _parameters_to_save(self) -> dict[str, Any]:
         """Return the parameters that a file holds; those of the model as training used them."""
-        used = self.get_params(deep=False) | self.__dict__.get("_made", {})
+        used = self.get_params(deep=False) | self.__dict__.get("_model_parameters", {})
         return saved_parameters(type(self), used)
 
     def _certificate_of(self, weights: Floats) -> Certificate:

@@ -65,4 +65,4 @@ def load(path: str | Path, *, mmap: bool = False, predict_only: bool = False) ->
         arrays = {name: np.array(array) for name, array in arrays.items()}
     estimator = getattr(import_module(f"{__package__}.{KINDS[kind]}"), kind)
     with damaged(path):
-        return estimator._restored(arrays, header)
+        return estimator._from_content(arrays, header)

@@ -432,9 +432,9 @@ class GraphLabeler(GraphLabelerParameters, Estimator):
 
         return node_sections(self, X, y)
 
-    def _plain_parameters(self) -> dict[str, Any]:
+    def _parameters_to_save(self) -> dict[str, Any]:
         classes = self.labels_[0].classes
-        return super()._plain_parameters() | saved_cost(self.cost, classes)
+        return super()._parameters_to_save() | saved_cost(self.cost, classes)
 
     def _to_file(self) -> tuple[Arrays, Header]:
         arrays, header = self.predictor_.to_file()

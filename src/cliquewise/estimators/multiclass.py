@@ -77,7 +77,7 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
         self.certificate_, self.solver_ = tagger.certificate_, tagger.solver_
         self.trace_, self.n_iter_ = tagger.trace_, tagger.n_iter_
         self.stop_reason_, self.provenance_ = tagger.stop_reason_, tagger.provenance_
-        self._remember()
+        self._record_parameters()
         k, d = len(self.classes_), self.n_features_in_
         weights = tagger.model_.emissions(tagger.coef_)
         self.coef_ = weights[:d].T.copy()

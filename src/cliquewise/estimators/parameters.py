@@ -650,7 +650,7 @@ def names_with_role(cls: type, role: Role) -> tuple[str, ...]:
     return tuple(name for name, row in table_of(cls).items() if row.role == role)
 
 
-def old_names(cls: type) -> dict[str, str]:
+def old_names(cls: type) -> Mapping[str, str]:
     """Return the new name of each renamed parameter.
 
     Examples
@@ -658,6 +658,11 @@ def old_names(cls: type) -> dict[str, str]:
     >>> old_names(SequenceTaggerParameters)["by"]
     'sequence_column'
     """
+    return _old_names(cls)
+
+
+@cache
+def _old_names(cls: type) -> Mapping[str, str]:
     renamed = {}
     for name, row in table_of(cls).items():
         if row.old_name is not None:

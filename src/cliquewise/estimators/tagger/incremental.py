@@ -130,7 +130,7 @@ def _usable_record(tagger: SequenceTagger, purpose: str) -> TrainingRecord:
 
 def check_same_settings(tagger: SequenceTagger) -> None:
     """Raise an error if the solver state belongs to other parameters of the objective."""
-    for name, now in tagger._settings().items():
+    for name, now in tagger._parameters_with_role().items():
         before = tagger._objective[name]
         if now != before and name not in ("C", "l1_ratio"):
             raise DataError(
@@ -141,7 +141,7 @@ def check_same_settings(tagger: SequenceTagger) -> None:
 
 def _check_same_weights(tagger: SequenceTagger, old: Dataset) -> None:
     """Raise an error if weights or costs changed: the old examples have the previous ones."""
-    now, before = tagger._settings(), tagger._objective
+    now, before = tagger._parameters_with_role(), tagger._objective
     changed = [name for name in ("cost", "class_weight") if now[name] != before[name]]
     by_token = (now["loss"] == PSEUDO) != (before["loss"] == PSEUDO)
     if by_token and (tagger.class_weight is not None or old.token_weights is not None):

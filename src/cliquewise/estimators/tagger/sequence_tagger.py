@@ -454,7 +454,7 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
                 return self._train(problem_on_disk(self, model, data), callback, warm=start)
         problem = self._problem(model, data, examples.partial)
         if isinstance(start, PartialWarmStart):
-            solver = choose(problem, self._wanted(), self.max_memory * 2**30).solver
+            solver = choose(problem, self._requested_solver(), self.max_memory * 2**30).solver
             # The examples of the pseudo-likelihood are tokens, whose duals are not matched.
             start = None if self.loss == PSEUDO else adopt_duals(problem, solver, start)
         return self._train(
@@ -511,7 +511,7 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
         check_loss(self.loss, table_of(SequenceTaggerParameters)["loss"].rule.words)
         super()._check_parameters()
 
-    def _wanted(self) -> str | AnySolver:
+    def _requested_solver(self) -> str | AnySolver:
         """Return the requested solver; a device and single precision have one solver each."""
         if self.dtype == "float32":
             return self._single_precision_solver()
@@ -529,7 +529,7 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
             )
         return replace(given, dtype="float32")
 
-    def _most_epochs(self, solver: AnySolver, problem: Problem) -> float:
+    def _epoch_limit(self, solver: AnySolver, problem: Problem) -> float:
         """Return ``max_epochs``, or ten times its default for solvers with cheap epochs."""
         is_default = self.max_epochs == SequenceTagger.max_epochs
         is_cheap = self.device is not None or isinstance(solver, LBFGS | OWLQN)
@@ -745,7 +745,7 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
         old, new = count_weights(chain), count_weights(pruned)
         self.pruned_ = Pruned(old[0], new[0], old[1], new[1], before, certificate.primal)
         if is_changed:
-            self.certificate_, self._objective = certificate, self._settings()
+            self.certificate_, self._objective = certificate, self._parameters_with_role()
         return self
 
     # ---- the training record
@@ -767,7 +767,7 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
         record = self._record
         if not isinstance(record, TrainingRecord) or not isinstance(record.data, Dataset):
             return None
-        if getattr(self, "_objective", None) != self._settings():
+        if getattr(self, "_objective", None) != self._parameters_with_role():
             return None
         return self._problem(self.model_, record.data, record.partial)
 
@@ -840,8 +840,8 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
         if "class_weight" in header:
             self.class_weight = listed_weights(header["class_weight"], self.classes_)
 
-    def _plain_parameters(self) -> dict[str, Any]:
-        return super()._plain_parameters() | saved_cost(self.cost, self.classes_)
+    def _parameters_to_save(self) -> dict[str, Any]:
+        return super()._parameters_to_save() | saved_cost(self.cost, self.classes_)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
