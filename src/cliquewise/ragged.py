@@ -130,7 +130,7 @@ def freeze_arrays(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def offsets_of(sizes: ArrayLike) -> Ints:
-    """Where stretches of these sizes begin in a flat array, and where the last one ends.
+    """Return the offsets of consecutive ranges of these sizes, including the last end.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def offsets_of(sizes: ArrayLike) -> Ints:
 
 
 def integers(array: Any, dtype: type, name: str) -> NDArray[Any]:
-    """A 1-D array of integers that ``dtype`` can hold; ``name`` is what errors call it."""
+    """Return a 1-D array of integers as ``dtype``; ``name`` is its name in errors."""
     array = np.asarray(array)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise DataError(f"{name} must be a 1-D array of integers, not {array.dtype}{array.shape}")
@@ -156,7 +156,7 @@ def integers(array: Any, dtype: type, name: str) -> NDArray[Any]:
 
 
 def pointers(array: Any, name: str) -> Ints:
-    """Checked offsets: integers that start at 0 and never decrease.
+    """Return checked offsets: integers that start at 0 and never decrease.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def pointers(array: Any, name: str) -> Ints:
 
 
 def owner_of(offsets: NDArray[Any], at: int) -> tuple[int, int]:
-    """The stretch that entry ``at`` lies in, and its place there.
+    """Return the range that holds entry ``at``, and the position in it.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def owner_of(offsets: NDArray[Any], at: int) -> tuple[int, int]:
 
 
 def stretches(start: Ints, lengths: Ints) -> Ints:
-    """Entries of stretches that begin anywhere, one after the other.
+    """Return the entries of ranges with any starts, one after the other.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def stretches(start: Ints, lengths: Ints) -> Ints:
 
 
 def gather(offsets: Ints, chosen: Ints) -> tuple[Ints, Ints]:
-    """Entries of the chosen stretches one after the other, and the offsets of the result.
+    """Return the entries of the chosen ranges, and the offsets of the result.
 
     Examples
     --------
@@ -207,7 +207,7 @@ def gather(offsets: Ints, chosen: Ints) -> tuple[Ints, Ints]:
 
 
 def first_best(flat: NDArray[Any], offsets: Ints) -> Ints:
-    """Place of the first maximum in every stretch, none of which is empty.
+    """Return the position of the first maximum in each range; no range is empty.
 
     Examples
     --------

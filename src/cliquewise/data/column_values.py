@@ -1,4 +1,4 @@
-"""Values of columns, whatever library these are of; by way of narwhals."""
+"""Values of columns of any data frame library, through narwhals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cliquewise.errors import DataError, MissingDependencyError
 
 
 def plain_cells(column: Any) -> list[Any]:
-    """The values of a column of any library, None where it is empty."""
+    """Return the values of a column of any library, None for empty cells."""
     if hasattr(column, "to_pylist"):  # of pyarrow
         column = column.to_pylist()
     if isinstance(column, list | tuple | np.ndarray):
@@ -37,7 +37,7 @@ def _plain(cell: Any) -> Any:
 
 
 def as_narwhals(x: Any, **options: bool) -> Any:
-    """A table or column of a library as one of narwhals."""
+    """Convert a table or column of any library to narwhals."""
     try:
         import narwhals.stable.v1 as nw
     except ImportError as error:
@@ -66,7 +66,7 @@ def as_narwhals(x: Any, **options: bool) -> Any:
 
 
 def _whole(x: Any) -> Any:
-    """A part of a table of pyarrow as a table."""
+    """Convert a pyarrow record batch to a table; return others unchanged."""
     if type(x).__name__ == "RecordBatch":
         import pyarrow
 

@@ -1,4 +1,4 @@
-"""From what users give an estimator to a Dataset: features, columns with a template, masks."""
+"""SequenceEncoder: convert the input of estimators (features, columns, masks) to a Dataset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cliquewise.errors import DataError, FormatError
 
 
 class SequenceEncoder:
-    """Sequences of features, or columns and a template, to a Dataset.
+    """Convert sequences of features, or columns and a template, to a Dataset.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class SequenceEncoder:
         return self._with_edges(self.inner.transform(X), X)
 
     def entries(self, X: Any) -> RawFeatures:
-        """Attributes of tokens, not put in order; none of pairs of tokens."""
+        """Return the attributes of tokens, unsorted, without those of token pairs."""
         return self.inner.entries(self._prepared(X))
 
     @property
@@ -140,7 +140,7 @@ class SequenceEncoder:
         return list(vocabulary)
 
     def extended(self, X: Any) -> SequenceEncoder:
-        """An encoder that knows the attributes of ``X`` as well, after those of this one."""
+        """Return an encoder with the attributes of ``X`` appended to those of this one."""
         if self.inner.vocabulary is None:
             return self
         state = self.inner.to_state()
@@ -165,7 +165,7 @@ class SequenceEncoder:
         return self._like(state)
 
     def keeping(self, tokens: NDArray[np.bool_], pairs: NDArray[np.bool_]) -> SequenceEncoder:
-        """An encoder that knows only some of the named attributes of tokens, and of pairs."""
+        """Return an encoder with only some named attributes of tokens and of token pairs."""
         if tokens.all() and pairs.all():
             return self
         state = self.inner.to_state()
@@ -182,7 +182,7 @@ class SequenceEncoder:
         return SequenceEncoder.from_fitted(inner, self.n_columns, self.file_format, self.table)
 
     def widened(self, data: Dataset) -> Dataset:
-        """Older data under this encoder's larger number of attributes."""
+        """Return older data with this encoder's larger number of attributes."""
         edges = data.edges
         if edges is not None and isinstance(self.inner, TemplateEncoder):
             edges = replace(edges, n_features=self.inner.n_edge_features)
@@ -206,7 +206,7 @@ def _template(template: Any) -> Template:
 
 
 def _columns(X: Any) -> Columns:
-    """Rows of strings per token as columns; all rows must be equally long."""
+    """Convert rows of strings, one per token, to columns; all rows must have the same length."""
     if isinstance(X, str | bytes | dict) or not hasattr(X, "__iter__"):
         raise DataError("with a template, X holds Columns (see read_conll) or rows of strings")
     if is_table(X):
@@ -220,7 +220,7 @@ def _columns(X: Any) -> Columns:
 
 
 def _are_rows(sentences: list[Any]) -> bool:
-    """Whether all tokens are lists of strings, equally many: a glance, without a loop."""
+    """Return whether all tokens are lists of equally many strings, without a Python loop."""
     if not {list, tuple}.issuperset(map(type, sentences)):
         return False
     rows = list(chain.from_iterable(sentences))
@@ -230,7 +230,7 @@ def _are_rows(sentences: list[Any]) -> bool:
 
 
 def _refuse_rows(sentences: list[Any]) -> None:
-    """Say which token is wrong; what only looks odd (strings of another type, say) passes."""
+    """Raise an error for the first wrong token; subclasses of str are accepted."""
     width: int | None = None
     for i, sentence in enumerate(sentences):
         for t, row in enumerate(sentence):
@@ -247,7 +247,7 @@ def _refuse_rows(sentences: list[Any]) -> None:
 
 
 def _plain_rows(sentence: Any) -> Any:
-    """The tokens of a frame or an array as lists of their columns; others as they are."""
+    """Convert the tokens of a frame or an array to lists of columns; return others unchanged."""
     if is_table(sentence):
         return [list(row.values()) for row in frame_rows(sentence)]
     return sentence.tolist() if isinstance(sentence, np.ndarray) else sentence

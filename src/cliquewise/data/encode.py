@@ -1,4 +1,4 @@
-"""FeatureEncoder: what people have (dicts, strings, arrays, CSR matrices) to a Dataset."""
+"""FeatureEncoder: convert dicts, strings, arrays and CSR matrices to a Dataset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cliquewise.ragged import offsets_of
 
 __all__ = ["FeatureEncoder", "Labels"]
 
-#: Numbers of arrays that are taken with their zeros (100 MB).
+#: Arrays with up to so many numbers (100 MB) are encoded including their zeros.
 MANY = 8_000_000
 
 ATTRIBUTES, NUMBERS = "attributes", "numbers"
@@ -36,10 +36,10 @@ _KINDS = {
 class FeatureEncoder:
     """Turn sequences into a `Dataset`.
 
-    Two kinds of sequences are known, and an encoder keeps to the one it was fitted on:
+    An encoder accepts the kind of sequences that it was fitted on, one of these:
 
     * named attributes: a list of tokens, each a dict, a list or set of strings, or a list of
-      (string, number) pairs; see `cliquewise.data.attributes` for the names. A data frame is such
+      (string, number) pairs; see `cliquewise.data.token_encoder`. A data frame is such
       a list: its rows are dicts of column to value;
     * numbers: a 2-D array or a scipy sparse matrix with one row for each token; or all
       sequences at once as a 3-D array (n, T, d).
@@ -104,7 +104,7 @@ class FeatureEncoder:
         return data
 
     def transform(self, X: Any) -> Dataset:
-        """Encode `X` with the features learnt before; attributes never seen are left out."""
+        """Encode `X` with the features seen in fitting; drop attributes that are new."""
         X = self._checked(X)
         if self.kind == ATTRIBUTES and not isinstance(X, Dataset):
             return encode_tokens(*_tokens(X), self._known_attributes()).compact()
@@ -118,7 +118,7 @@ class FeatureEncoder:
         return _dense_entries(X, self.n_features) or RawFeatures.of(self._numbers(X))
 
     def _checked(self, X: Any) -> Any:
-        """Sequences of the kind that was learnt from."""
+        """Return the sequences, which must be of the kind that the encoder was fitted on."""
         if self.kind is None:
             raise DataError("this FeatureEncoder is not fitted: call fit or fit_transform first")
         if isinstance(X, Dataset):
@@ -205,7 +205,7 @@ def _as_sequences(X: Any) -> Any:
 
 
 def _plain_sequence(x: Any) -> Any:
-    """Frames and arrays of objects as lists of tokens, or as numbers; others as they are."""
+    """Convert frames and object arrays to lists of tokens or to numbers."""
     if is_table(x):
         return frame_rows(x)
     if not isinstance(x, np.ndarray):
@@ -231,7 +231,7 @@ def _kind(X: Any, default: str = ATTRIBUTES) -> str:
 
 
 def _tokens(X: Sequence[Any]) -> tuple[list[Any], NDArray[np.int64]]:
-    """All tokens of all sequences in one list, and the offsets."""
+    """Return all tokens of all sequences in one list, and the offsets."""
     for i, x in enumerate(X):
         if not isinstance(x, (list, tuple)):
             raise DataError(
@@ -266,7 +266,7 @@ def _encode_numbers(X: Any, n_features: int | None = None) -> Dataset:
 
 
 def _dense_entries(X: Any, width: int) -> RawFeatures | None:
-    """All numbers of arrays, the zeros too; None for other kinds, or where a closer look is due."""
+    """Return all numbers of arrays, including zeros; None for other input or odd values."""
     parts = X if isinstance(X, list) else list(X) if isinstance(X, np.ndarray) else None
     if not parts or not all(
         isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[1] == width and x.dtype.kind in "fiub"
@@ -283,14 +283,14 @@ def _dense_entries(X: Any, width: int) -> RawFeatures | None:
 
 
 def _stack_sparse(X: Sequence[Any], width: int) -> Any:
-    """scipy's vstack of CSR matrices, without its cost for each small matrix."""
+    """Stack CSR matrices like scipy's vstack, without its overhead per matrix."""
     from scipy.sparse import csr_matrix
 
     parts = [
         x if getattr(x, "format", "") == "csr" else csr_matrix(checked_matrix(x, f"example {i}"))
         for i, x in enumerate(X)
     ]
-    # What stacking hides is looked at here, the rest when the whole is made a Dataset.
+    # Check here what stacking would hide; Dataset checks the rest.
     for i, x in enumerate(parts):
         ends = x.indptr[0], x.indptr[-1], len(x.indptr)
         if ends != (0, len(x.indices), x.shape[0] + 1) or len(x.data) != len(x.indices):

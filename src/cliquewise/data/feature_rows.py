@@ -1,4 +1,4 @@
-"""FeatureRows: many rows of numbers, dense or sparse, behind one face."""
+"""FeatureRows: many rows of numbers, dense or sparse, with one interface."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FeatureRows:
 
     @classmethod
     def stack(cls, parts: Sequence[Any], n_features: int | None = None) -> FeatureRows:
-        """One matrix of the parts (rows, d) of all examples, checked."""
+        """Check and stack the parts (rows, d) of all examples."""
         matrices = [checked_matrix(part, f"example {i}") for i, part in enumerate(parts)]
         if n_features is None:
             if not matrices:
@@ -60,7 +60,7 @@ class FeatureRows:
         return self.matrix.nnz / max(len(self), 1) if self.is_sparse else float(self.n_features)
 
     def scores(self, w: Floats, first: int = 0, last: int | None = None) -> Floats:
-        """Products of the rows ``first : last`` with ``w``."""
+        """Return the products of the rows ``first : last`` with ``w``."""
         if not self.is_sparse:
             return np.asarray(self.matrix[first:last] @ w)
         m, last = self.matrix, len(self) if last is None else last
@@ -72,7 +72,7 @@ class FeatureRows:
         return sums.astype(np.float64)
 
     def combination(self, rows: Ints, factors: Floats) -> tuple[Ints, Floats]:
-        """Indices and values of ``sum_r factors[r] * row rows[r]``."""
+        """Return the indices and values of ``sum_r factors[r] * row rows[r]``."""
         if not self.is_sparse:
             return np.arange(self.n_features), factors @ self.matrix[rows]
         m = self.matrix

@@ -1,4 +1,4 @@
-"""One token to names and values; see `cliquewise.data.attributes` for the names."""
+"""Convert one token to names and values; see `cliquewise.data.token_encoder` for the names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cliquewise.errors import DataError
 
 
 def in_order(token: Any) -> Any:
-    """A set's items sorted: its own order changes with every process. Others as they are.
+    """Return the items of a set sorted, since its order differs between processes.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Tables (pandas, polars, pyarrow, dicts of columns) as sequences, and answers as such tables.
+"""Convert tables (pandas, polars, pyarrow, dicts of columns) to sequences, and answers to tables.
 
 One row per token with a column that tells the sequences apart; or one row per sequence whose
 columns hold lists. Frames are read by way of narwhals, which comes with scikit-learn; none of the
@@ -19,23 +19,23 @@ from cliquewise.data.columns import Columns
 from cliquewise.errors import DataError
 from cliquewise.ragged import Ints, offsets_of
 
-#: What is no table, at a glance.
+#: Types that are never tables.
 _PLAIN = (list, tuple, str, bytes, np.ndarray)
 
 
 def is_frame(x: Any) -> bool:
-    """Whether something is a data frame."""
+    """Return whether ``x`` is a data frame."""
     kind = type(x)  # not of itself: lazy frames would look for them
     return hasattr(kind, "columns") and hasattr(kind, "dtypes")
 
 
 def is_table(x: Any) -> bool:
-    """Whether something is a data frame, or a table of pyarrow."""
+    """Return whether ``x`` is a data frame or a pyarrow table."""
     return is_frame(x) or (hasattr(x, "column_names") and hasattr(x, "to_pylist"))
 
 
 def frame_rows(frame: Any) -> list[dict[str, Any]]:
-    """The rows of a frame, each a dict of column to value.
+    """Return the rows of a frame as dicts of column to value.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def frame_rows(frame: Any) -> list[dict[str, Any]]:
 def split_table(
     table: Any, by: str, label: str | None = None, features: Sequence[str] | None = None
 ) -> tuple[list[list[dict[str, Any]]], list[list[Any]] | None]:
-    """One long table of tokens, with a column that says of which sequence each is, as sequences.
+    """Split a table with one row per token into sequences, by the values of a column.
 
     ``SequenceTagger(sequence_column=...)`` takes such tables as they are, and answers with columns.
 
@@ -95,7 +95,7 @@ def split_table(
 
 
 class Table:
-    """Columns with names, whatever library they are of.
+    """Named columns of any data frame library.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Table:
 
     @classmethod
     def of(cls, x: Any) -> Table | None:
-        """A table if that is what ``x`` is; None for all else."""
+        """Return ``x`` as a table; None if it is not one."""
         if isinstance(x, _PLAIN) or hasattr(x, "tocsr"):  # one kind of sparse matrix is a dict
             return None
         if isinstance(x, Mapping):
@@ -142,7 +142,7 @@ class Table:
         return list(self._columns)
 
     def cells(self, name: str) -> list[Any]:
-        """The plain values of a column, None where it is empty."""
+        """Return the values of a column, None for empty cells."""
         if name not in self._columns:
             raise DataError(
                 f"the table has no column {name!r}; it has {', '.join(self.names)}"
@@ -153,7 +153,7 @@ class Table:
         return self._cells[name]
 
     def _where_else(self, name: str) -> str:
-        """A hint at an index of pandas that has the name of a column that is missed."""
+        """Return a hint if the missing column is the pandas index."""
         index = None if self._frame is None else getattr(self._frame.to_native(), "index", None)
         if name in (getattr(index, "names", None) or ()):
             return "; it is the index, which table.reset_index() makes a column of"
@@ -165,7 +165,7 @@ class Table:
         return self._frame is not None and hasattr(self._frame.to_native(), "index")
 
     def column(self, values: list[Any], name: str) -> Any:
-        """Values of all rows as a column of the same library (a list, for dicts)."""
+        """Return values of all rows as a column of the same library (a list, for dicts)."""
         if self._frame is None:
             return values
         import narwhals.stable.v1 as nw
@@ -174,7 +174,7 @@ class Table:
         return self._aligned(nw.new_series(name, values, backend=backend))
 
     def frame(self, columns: dict[str, Any], same_rows: bool) -> Any:
-        """A table of the same library (a dict, for dicts); with this one's index if asked."""
+        """Return a table of the same library (a dict, for dicts)."""
         if self._frame is None:
             return {n: c.tolist() if isinstance(c, np.ndarray) else c for n, c in columns.items()}
         import narwhals.stable.v1 as nw
@@ -183,7 +183,7 @@ class Table:
         return self._aligned(made) if same_rows else made.to_native()
 
     def _aligned(self, made: Any) -> Any:
-        """With the index of this table's rows, where its library has one."""
+        """Return a column or table with this table's index, if its library has one."""
         import narwhals.stable.v1 as nw
 
         native, index = made.to_native(), nw.maybe_get_index(self._frame)
@@ -213,7 +213,7 @@ class TableSchema:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which rows of a table make which sequence.
+    """Assignment of the rows of a table to sequences.
 
     Attributes
     ----------
@@ -267,18 +267,18 @@ class Layout:
         return cls(table, list(columns), offsets, list(range(len(table))), None)
 
     def sequences(self, values: list[Any]) -> list[list[Any]]:
-        """One value per row (or one per token, in their order) as sequences."""
+        """Split values, one per row or per token, into sequences."""
         flat, bounds = self._in_order(values), self.offsets.tolist()
         return [flat[a:b] for a, b in pairwise(bounds)]
 
     def _in_order(self, values: list[Any]) -> list[Any]:
-        """Values of rows, those of a sequence after each other."""
+        """Return the values of rows, grouped by sequence."""
         if self.order is None or bool(np.all(self.order[1:] > self.order[:-1])):
             return values
         return [values[row] for row in self.order.tolist()]
 
     def scattered(self, sequences: Sequence[Any]) -> list[Any]:
-        """What was found of sequences as one value per row: the way back."""
+        """Return the values of sequences as one value per row: the inverse of :meth:`sequences`."""
         if self.order is None:
             return [list(s) for s in sequences]
         out: list[Any] = [None] * len(self.order)
@@ -303,7 +303,7 @@ class Layout:
         return found
 
     def kinds(self) -> dict[str, str]:
-        """Which columns are text, and which are something else; without those that are both."""
+        """Return the kind of each column, "text" or "other"; columns that are both are left out."""
         found = {name: {v is str for v in map(type, c)} for name, c in self.cells().items()}
         return {
             n: "text" if min(is_text) else "other"
@@ -312,7 +312,7 @@ class Layout:
         }
 
     def tokens(self, as_text: bool | None = None) -> tuple[Any, bool]:
-        """Columns of text, or sequences of dicts; by default the former if all is text."""
+        """Return columns of text or sequences of dicts; by default the former if all is text."""
         cells = self.cells()
         if as_text is None:
             as_text = bool(cells) and all({str}.issuperset(map(type, c)) for c in cells.values())
@@ -328,7 +328,7 @@ class Layout:
         return Columns([self._in_order(c) for c in cells.values()], self.offsets), True
 
     def given(self, values: Any, name: str) -> list[list[Any]]:
-        """Labels, or whatever is said of each token: the name of a column, or one value per row."""
+        """Return sequences of a column, given by its name or by one value per row."""
         cells = self.table.cells(values) if isinstance(values, str) else plain_cells(values)
         if len(cells) != len(self.table):
             raise DataError(
@@ -341,7 +341,7 @@ class Layout:
         return [[None] * n if c is None else list(c) for c, n in zip(cells, lengths, strict=True)]
 
     def labels(self, values: Any, name: str = "y") -> list[list[Any]]:
-        """Labels of the tokens, None where a cell is empty."""
+        """Return the labels of the tokens, None for empty cells."""
         found = self.given(values, name)
         if self.order is None:
             return found
@@ -359,12 +359,12 @@ def _is_column(x: Any) -> bool:
 
 
 def _holds_lists(cells: list[Any]) -> bool:
-    """Whether a column holds lists; one of empty cells alone may."""
+    """Return whether all cells of a column are lists or empty."""
     return all(cell is None or isinstance(cell, list | tuple) for cell in cells)
 
 
 def _lengths(table: Table, columns: Sequence[str]) -> list[int]:
-    """Of the lists in each row, which must agree."""
+    """Return the length of the lists in each row, the same in all columns."""
     lengths: list[int] = [0] * len(table)
     for at, name in enumerate(columns):
         if not _holds_lists(table.cells(name)):
@@ -382,7 +382,7 @@ def _lengths(table: Table, columns: Sequence[str]) -> list[int]:
 
 
 def _groups(ids: list[Any], by: str) -> tuple[Ints, Ints, list[Any]]:
-    """Rows by sequence, where each begins, and what each is called."""
+    """Return the rows grouped by sequence, the offsets, and the ids of the sequences."""
     try:
         numbers = {own: number for number, own in enumerate(dict.fromkeys(ids))}
     except TypeError:
@@ -402,7 +402,7 @@ def _groups(ids: list[Any], by: str) -> tuple[Ints, Ints, list[Any]]:
 
 
 def grouped(by: Any, *columns: Any) -> list[list[list[Any]]]:
-    """Columns with a value per token as sequences, told apart by the column ``by``.
+    """Split columns with one value per token into sequences, by the ids in ``by``.
 
     Examples
     --------

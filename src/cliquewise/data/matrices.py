@@ -1,4 +1,4 @@
-"""The one way in for matrices of features: kernels trust what comes out of here.
+"""Checks of feature matrices; kernels rely on them and check nothing again.
 
 scipy checks a sparse matrix when it is made, not when its arrays are changed; an index out of range
 then makes compiled code write anywhere. Values are bounded: no square and no score overflows.
@@ -29,7 +29,7 @@ Place = Callable[[int], str]
 def checked_matrix(
     rows: Any, what: str = "X", place: Place | None = None, names: Sequence[str] | None = None
 ) -> Any:
-    """Rows of numbers as a float64 array, or as a CSR matrix with sorted, single entries.
+    """Return rows of numbers as a float64 array, or a CSR matrix with sorted, unique entries.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def check_values(
 
 
 def first_beyond(values: Floats) -> int | None:
-    """Position (flat) of the first value that is not finite or above the limit; None if all fit."""
+    """Return the flat position of the first value that is not finite or too large, or None."""
     # Two reductions, which a NaN passes through, are quicker than a mask of the same size.
     if values.size == 0 or (values.min() >= -LARGEST and values.max() <= LARGEST):
         return None
@@ -85,7 +85,7 @@ def first_beyond(values: Floats) -> int | None:
 
 
 def remedy(value: float) -> str:
-    """What to do about a value that :func:`first_beyond` finds."""
+    """Return advice about a value that :func:`first_beyond` finds."""
     if not np.isfinite(value):
         return "replace or drop values that are NaN or infinity"
     return f"values go up to {LARGEST:g} in size, beyond which squares overflow; scale the feature"

@@ -1,7 +1,6 @@
-"""Names of attributes as model files hold them: packed, with their hash table, read when asked for.
+"""Names of attributes in model files: packed, with their hash table, decoded on demand.
 
-Prediction needs numbers of names, which the hash table alone gives; a million strings are made only
-for somebody who looks at them.
+Prediction only needs the hash table. The strings are made when they are read.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=
 
 Arrays = dict[str, NDArray[Any]]
 
-#: How names are encoded.
+#: Encoding of names, for str.encode and bytes.decode.
 UTF8 = ("utf-8", "surrogatepass")
-#: Names that shrink more than this are not compressed: no small file may ask for much memory.
+#: Names that shrink more than this are stored uncompressed, so small files need little memory.
 _MOST_SHRINKING = 100
 
 
 def table_size(count: int) -> int:
-    """Slots of a hash table of so many names: at least twice as many, a power of two."""
+    """Return the number of slots for ``count`` names: a power of two, at least twice as many."""
     return 1 << max(2 * count, 1).bit_length()
 
 
 def hashes_of(strings: list[bytes]) -> NDArray[np.uint64]:
-    """Hashes of a few strings, as ``_kernels.common.attributes`` finds them of many."""
+    """Compute the hashes of ``_kernels.common.attributes`` for a few strings, in NumPy."""
     out = np.empty(len(strings), dtype=np.uint64)
     lengths = np.array([len(s) for s in strings], dtype=np.int64)
     data = np.frombuffer(b"".join(strings) + b"\0", dtype=np.uint8).astype(np.uint64)
@@ -58,7 +57,7 @@ def hashes_of(strings: list[bytes]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class NamesIndex:
-    """The slots of a hash table that are taken: which, by what hash, and for which name."""
+    """The used slots of a hash table, with their hashes and the numbers of their names."""
 
     slots: NDArray[np.uint8]  # a bit each
     hashes: NDArray[np.uint64]
@@ -71,7 +70,7 @@ class NamesIndex:
         self.__dict__.update(freeze_arrays(state))
 
     def table(self) -> NDArray[np.uint64]:
-        """The hash table, as ``_kernels.common.attributes.build_table`` fills it."""
+        """Return the hash table that ``_kernels.common.attributes.build_table`` would fill."""
         size, count = table_size(len(self.numbers)), len(self.numbers)
         taken = np.flatnonzero(np.unpackbits(self.slots, count=size).view(np.bool_))
         if len(taken) != count or not self.is_sound(count):
@@ -84,12 +83,12 @@ class NamesIndex:
 
     @cached_property
     def _before(self) -> NDArray[np.int64]:
-        """How many slots are taken before each eighth one."""
+        """Number of used slots before each byte of slots."""
         counts = _ONES[self.slots]
         return read_only(np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
 
     def find(self, strings: list[bytes]) -> NDArray[np.int32]:
-        """Numbers of a few names, -1 where one is not known, without unpacking the table."""
+        """Return the numbers of a few names, -1 for unknown ones, without unpacking the table."""
         mask, count = table_size(len(self.numbers)) - 1, len(self.numbers)
         hashes = hashes_of(strings)
         found = np.full(len(strings), -1, dtype=np.int32)
@@ -108,7 +107,7 @@ class NamesIndex:
         return found
 
     def is_sound(self, count: int) -> bool:
-        """Whether it fits so many names: kernels trust the numbers."""
+        """Return whether the table fits ``count`` names; kernels do not check it again."""
         kinds = [part.dtype.name for part in (self.slots, self.hashes, self.numbers)]
         if kinds != ["uint8", "uint64", "int32"] or self.numbers.shape != (count,):
             return False
@@ -120,7 +119,7 @@ class NamesIndex:
 
 
 class Names(Sequence[str]):
-    """A list of names that is decoded once somebody reads one.
+    """A list of names that is decoded when one is read.
 
     Examples
     --------
@@ -185,12 +184,12 @@ class Names(Sequence[str]):
 
 
 def listed_names(names: Sequence[str] | None) -> list[str] | None:
-    """Names as a list, for whoever keeps them elsewhere."""
+    """Return names as a list; None for None."""
     return None if names is None else list(names)
 
 
 def pack_names(part: str, names: Sequence[str], table: NDArray[np.uint64] | None = None) -> Arrays:
-    """Names, and the hash table that finds them (`AttributeTable.table`), as arrays."""
+    """Pack names and their hash table (`AttributeTable.table`) into arrays."""
     if isinstance(names, Names):
         return {f"{part}.{kind}": array for kind, array in names.arrays.items()}
     encoded = [name.encode(*UTF8) for name in names]
@@ -211,7 +210,7 @@ def pack_names(part: str, names: Sequence[str], table: NDArray[np.uint64] | None
 
 
 def unpack_names(part: str, arrays: Arrays) -> Names:
-    """Back from :func:`pack_names`: sizes are checked now, and the names when they are read."""
+    """Unpack the arrays of :func:`pack_names`; check sizes now and names when they are read."""
     kinds = [k for k in ("names", "sizes", "slots", "hashes", "numbers") if f"{part}.{k}" in arrays]
     own = {kind: arrays[f"{part}.{kind}"] for kind in kinds}
     sizes = own["sizes"]

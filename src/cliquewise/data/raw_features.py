@@ -1,4 +1,4 @@
-"""RawFeatures: attributes of tokens as they come from an encoder, before they are put in order."""
+"""RawFeatures: attributes of tokens before sorting and merging."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cliquewise.ragged import kernel_view
 
 @dataclass(slots=True)
 class RawFeatures:
-    """Numbers of attributes, token by token: -1 where one is not known, twice if it came twice.
+    """Numbers of attributes, token by token: -1 for unknown attributes; duplicates are kept.
 
-    Whoever only adds up weights needs no more; :meth:`compact` makes a `Dataset`.
+    Sums of weights need no more; :meth:`compact` makes a `Dataset`.
 
     Attributes
     ----------
     offsets : int64 array (n_examples + 1)
     lengths : int64 array (n_tokens)
-        How many attributes each token has.
+        Number of attributes of each token.
     indices : int32 array
     values : float64 array or None
         None means that every value is 1.
@@ -52,7 +52,7 @@ class RawFeatures:
         return len(self.offsets) - 1
 
     def compact(self) -> Dataset:
-        """Without what is not known, and with what came twice added up."""
+        """Return a Dataset without unknown attributes, with the values of duplicates added."""
         from cliquewise._kernels.common.attributes import compact
 
         ids, lengths, values, none = self.indices, self.lengths, self.values, np.empty(0)

@@ -66,7 +66,7 @@ class ShardCache:
 
     @property
     def digest(self) -> str:
-        """Who the data are."""
+        """Return the identity of the data."""
         known = {k: self.manifest[k] for k in ("identity", "settings", "sizes", "first")}
         return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
 
@@ -85,18 +85,18 @@ class ShardCache:
         return np.asarray(np.memmap(path, dtype=TYPES[name], mode="c", shape=(size,)))
 
     def __iter__(self) -> Iterator[Dataset]:
-        """All examples, in parts of about `PART` tokens."""
+        """Yield all examples, in parts of about `PART` tokens."""
         marks = np.arange(0, self.n_tokens + PART, PART)
         cuts = np.unique(np.searchsorted(self.offsets, marks, side="left")).clip(0, self.n_examples)
         for first, last in pairwise(np.unique(np.append(cuts, (0, self.n_examples))).tolist()):
             yield self.part(first, last)
 
     def part(self, first: int, last: int) -> Dataset:
-        """The examples ``first : last``; their features stay on disk until they are read."""
+        """Return the examples ``first : last``; features are read from disk on access."""
         return self.read([(first, last)])
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> Dataset:
-        """The examples of some ranges, one after the other."""
+        """Return the examples of some ranges, one after the other."""
         own = self._features("", self.encoder.n_features, ranges)
         edges, inner = None, self.encoder.inner
         if isinstance(inner, TemplateEncoder) and self._has("edge_indptr"):
@@ -133,7 +133,7 @@ class ShardCache:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else may train on these data meanwhile: the dual variables lie in their folder."""
+        """Lock the folder, which also holds the dual variables, against other training runs."""
         with open(self.folder / LOCK, "ab") as file:
             try:
                 import fcntl
@@ -149,7 +149,7 @@ class ShardCache:
             yield
 
     def check_disk(self, needed: float, what: str) -> None:
-        """Refuse what the disk has no room for, before it is begun."""
+        """Raise an error before writing if the disk has too little space."""
         stat = os.statvfs(self.folder)
         free = stat.f_bavail * stat.f_frsize
         if needed > free:
@@ -168,7 +168,7 @@ def open_cache(
     max_bytes: float,
     progress: Callable[[int], None] | None = None,
 ) -> ShardCache:
-    """The encoded form of a source: as found in its folder, or encoded now.
+    """Open the encoded form of a source, or encode it now.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def _settings(template: Any, n_hash: int | None, min_count: int) -> list[Any]:
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Never write among files of others."""
+    """Refuse a folder that holds other files."""
     strange = next((p.name for p in folder.iterdir() if p.name not in TYPES and p.is_file()), None)
     if strange is not None and not strange.startswith(("names", "edge_names", f".{MANIFEST}")):
         raise DataError(
@@ -221,7 +221,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _check_same(shards: Shards, manifest: dict[str, Any], settings: list[Any]) -> None:
-    """Refuse a cache of other data, or of the same under other settings."""
+    """Refuse a cache of other data or other settings."""
     identity = json.loads(json.dumps(shards.identity()))
     differs = None
     if manifest["identity"] != identity:
@@ -240,13 +240,13 @@ def _check_same(shards: Shards, manifest: dict[str, Any], settings: list[Any]) -
 
 
 def _joined(array: NDArray[Any], ranges: Sequence[tuple[int, int]]) -> NDArray[Any]:
-    """Some ranges of an array; a single one is not copied."""
+    """Return ranges of an array, joined; a single range is not copied."""
     parts = [array[a:b] for a, b in ranges]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _class_order(classes: list[Any]) -> NDArray[np.int64]:
-    """The place of each class when they are sorted, or as they come if they cannot be."""
+    """Return the rank of each class, or its position if classes cannot be sorted."""
     order = list(range(len(classes)))
     with suppress(TypeError):
         order.sort(key=lambda i: classes[i])
@@ -256,7 +256,7 @@ def _class_order(classes: list[Any]) -> NDArray[np.int64]:
 
 
 def _encoder(folder: Path, manifest: dict[str, Any]) -> SequenceEncoder:
-    """What encodes new sequences as those of the cache."""
+    """Return the encoder of the cache, for new sequences."""
     kind: Any = {"FeatureEncoder": FeatureEncoder, "TemplateEncoder": TemplateEncoder}
     state = {"vocabulary": None, "edge_vocabulary": None, **manifest["inner"]}
     state["min_count"] = manifest["settings"][2]

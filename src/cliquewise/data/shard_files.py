@@ -26,7 +26,7 @@ POINTERS = {"offsets": "labels", "indptr": "indices", "edge_indptr": "edge_indic
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """What a folder holds; None if nothing."""
+    """Return the manifest of a folder; None without one."""
     path = folder / MANIFEST
     if not path.exists():
         return None
@@ -50,14 +50,14 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def write_names(path: Path, names: list[str], mode: str) -> None:
-    """One JSON string a line: names may hold anything."""
+    """Write names, one JSON string per line."""
     if names or mode == "w":
         with open(path, mode, encoding="ascii", newline="\n") as file:
             file.writelines(json.dumps(name) + "\n" for name in names)
 
 
 def read_names(path: Path, count: int) -> Iterator[str]:
-    """The first names of a file."""
+    """Yield the first names of a file."""
     if not count:
         return
     with open(path, encoding="ascii") as file:

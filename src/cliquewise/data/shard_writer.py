@@ -35,14 +35,14 @@ CHUNK = 1 << 22
 
 
 def digest_of(block: Block) -> str:
-    """Of the labels and lengths, and of how the first sequences read."""
+    """Return a digest of the labels, the lengths, and the first sequences of a block."""
     text = repr((block.y, [repr(x) for x in list(block.X)[:8]] if isinstance(block.X, list) else 0))
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """What to do about a full disk."""
+    """Explain errors of a full disk."""
     try:
         yield
     except OSError as error:
@@ -67,7 +67,7 @@ class Writer:
             index.numbers(read_names(self.folder / name, manifest[name]))
 
     def write(self, min_count: int, progress: Callable[[int], None] | None) -> None:
-        """All blocks that are missing; then without rare attributes."""
+        """Encode all missing blocks, then remove rare attributes."""
         self._truncate()
         done = max(self.manifest["sizes"].get("offsets", 0) - 1, 0)
         for block in self.shards.blocks(skip=done):
@@ -139,7 +139,7 @@ class Writer:
             np.ascontiguousarray(array, dtype=TYPES[name]).tofile(target)
 
     def _late(self, name: str, given: Any, before: int, count: int, arrays: dict[str, Any]) -> None:
-        """Values or weights that only some blocks have: others get ones, earlier ones too."""
+        """Add values or weights that only some blocks have; the others get ones."""
         there = self.manifest["sizes"].get(name, 0)
         if given is None and not there:
             return
@@ -149,7 +149,7 @@ class Writer:
     def _merge(
         self, indices: Any, own: list[str] | None, name: str, index: ValueIndex
     ) -> NDArray[np.int32]:
-        """Numbers of a block's attributes among all, and the new names to the file."""
+        """Number the attributes of a block among all; append new names to the file."""
         if own is None:
             return np.asarray(indices, dtype=np.int32)
         before = len(index)
@@ -168,7 +168,7 @@ class Writer:
         return numbers[indices]  # type: ignore[no-any-return]
 
     def _check_inner(self, encoder: SequenceEncoder, data: Dataset) -> None:
-        """All blocks must be of one kind."""
+        """Raise an error unless all blocks are of one kind."""
         inner = encoder.inner
         state = {k: v for k, v in inner.to_state().items() if "vocabulary" not in k}
         if inner.vocabulary is not None:
@@ -186,7 +186,7 @@ class Writer:
             self.manifest.setdefault("file_format", encoder.file_format.to_dict())
 
     def _without_rare(self, kind: str, names: str, min_count: int) -> None:
-        """Leave attributes out that are seen less often, into files of their own."""
+        """Remove attributes seen fewer than ``min_count`` times; write new files."""
         sizes, count = self.manifest["sizes"], self.manifest[names]
         indices = self._read(f"{kind}indices")
         seen = np.zeros(count, dtype=np.int64)
@@ -226,7 +226,7 @@ class Writer:
 
 
 def _token_chunks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Stretches of tokens with about `CHUNK` entries each."""
+    """Yield ranges of tokens with about `CHUNK` entries each."""
     a, n = 0, len(offsets) - 1
     while a < n:
         b = int(np.searchsorted(offsets, offsets[a] + CHUNK, side="right")) - 1

@@ -112,7 +112,7 @@ class Shards:
         return f"Shards({what}, cache={str(self.cache)!r})"
 
     def identity(self) -> list[Any]:
-        """What tells this source from others without reading it: files, sizes and times."""
+        """Return files, sizes and times, which identify the source without reading it."""
         known: list[Any] = [self.form, self.label, self.format.separator, self.format.encoding]
         # Older folders have no entries for what was added later.
         known += [] if self.format.comment is None else [self.format.comment]
@@ -130,7 +130,7 @@ class Shards:
         return max(sizes.get("offsets", 1) - 1, 0), sizes.get("labels", 0)
 
     def blocks(self, skip: int = 0) -> Iterator[Block]:
-        """The sequences, some thousand tokens at a time, without the first ``skip`` of them.
+        """Yield the sequences after the first ``skip``, some thousand tokens at a time.
 
         Examples
         --------
@@ -204,7 +204,7 @@ class Shards:
 
 
 def _up_to_blank(first: str, lines: Iterator[str]) -> Iterator[str]:
-    """Lines until a blank one after which the block is full."""
+    """Yield lines up to the blank line that completes a block."""
     yield first
     for count, line in enumerate(lines, 2):
         yield line
@@ -213,7 +213,7 @@ def _up_to_blank(first: str, lines: Iterator[str]) -> Iterator[str]:
 
 
 def _limited(sequences: Iterator[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:
-    """Sequences in lists of about `BLOCK` tokens."""
+    """Yield sequences in lists of about `BLOCK` tokens."""
     block, tokens = [], 0
     for sequence in sequences:
         block.append(sequence)
@@ -234,7 +234,7 @@ def _from_items(items: Iterator[Any]) -> Iterator[Block]:
 
 
 def _as_columns(block: Block) -> Block:
-    """Tokens that are tuples of columns, as such."""
+    """Convert tokens that are tuples, as Parquet files give them, to columns."""
     tokens: Any = next((tokens for tokens in block.X if tokens), [])
     if tokens and isinstance(tokens[0], tuple):
         return block._replace(X=Columns.from_rows(block.X))
@@ -253,7 +253,7 @@ def _without_first(block: Block, skip: int) -> Block:
 
 
 def _paths(source: Any) -> list[Path]:
-    """All files that are meant, in the order given; those of a pattern by name."""
+    """Return all files in the given order; those of a pattern sorted by name."""
     given = [source] if isinstance(source, str | Path) else list(source)
     paths: list[Path] = []
     for one in given:

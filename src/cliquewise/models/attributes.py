@@ -1,4 +1,4 @@
-"""Attributes of tokens: constant ones, and the labels and transitions that the data show."""
+"""Constant attributes of tokens, and the label pairs and transitions seen in data."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def augment(data: Dataset, intercept: bool, boundaries: bool) -> Dataset:
 
 
 def seen_transitions(parts: Iterable[Dataset], n_labels: int) -> NDArray[np.bool_]:
-    """Which labels follow which in the data."""
+    """Return a (K, K) mask of the transitions seen in the data."""
     seen = np.zeros((n_labels, n_labels), dtype=bool)
     for data in parts:
         assert data.labels is not None
@@ -56,7 +56,7 @@ def seen_transitions(parts: Iterable[Dataset], n_labels: int) -> NDArray[np.bool
 def label_pairs(
     parts: Iterable[Dataset], n_features: int, n_labels: int, feature_pairs: str
 ) -> tuple[Ints, NDArray[np.int32]]:
-    """Where each attribute's labels begin, and the labels it has weights for; empty for all."""
+    """Return the labels with a weight for each attribute, as offsets and labels; empty for all."""
     if feature_pairs == "all":
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
     if feature_pairs != "seen":

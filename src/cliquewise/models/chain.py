@@ -79,7 +79,7 @@ class ChainModel:
         intercept: bool = True,
         boundaries: bool = True,
     ) -> ChainModel:
-        """The model for a data set: which weights exist and which transitions are possible.
+        """Build the model for a data set: its weights and its possible transitions.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class ChainModel:
         intercept: bool,
         boundaries: bool,
     ) -> ChainModel:
-        """The same from what the data show: sizes, (attribute, label) pairs, transitions."""
+        """Build a model from sizes, (attribute, label) pairs and transitions."""
         from cliquewise.models.label_schemes import scheme_masks
 
         everything = np.ones(n_labels, dtype=bool)
@@ -171,13 +171,13 @@ class ChainModel:
         return self.n_emissions + self.n_labels**2 * (1 + self.n_edge_attributes)
 
     def transitions(self, w: Floats) -> Floats:
-        """The (K, K) transition weights, a view."""
+        """Return a view of the (K, K) transition weights."""
         square = self.n_labels**2
         last = w[self.n_emissions : self.n_emissions + square]
         return last.reshape(self.n_labels, self.n_labels)
 
     def rows(self, w: Floats, attributes: Ints) -> Floats:
-        """The emission weights of some attributes, (n, K)."""
+        """Return the emission weights (n, K) of some attributes."""
         k = self.n_labels
         if not len(self.pair_start):
             return w[: self.n_emissions].reshape(-1, k)[attributes]
@@ -190,7 +190,7 @@ class ChainModel:
         return out
 
     def emissions(self, w: Floats) -> Floats:
-        """The (attributes, K) emission weights; zero where a pair has none."""
+        """Return the (attributes, K) emission weights; zero for pairs without a weight."""
         if not len(self.pair_start):
             return w[: self.n_emissions].reshape(self.n_attributes, self.n_labels)
         dense = np.zeros((self.n_attributes, self.n_labels))
@@ -201,7 +201,7 @@ class ChainModel:
     def without_zeros(
         self, w: Floats, named: bool = True, named_pairs: bool = True
     ) -> tuple[ChainModel, Floats, Mask, Mask]:
-        """The same scores from fewer weights: those that are not zero.
+        """Return a model of the nonzero weights, with the same scores.
 
         Parameters
         ----------
@@ -249,7 +249,7 @@ class ChainModel:
     # ---- potentials, and their adjoint
 
     def form(self, data: Dataset | None = None, *, learn: bool = True) -> ChainForm:
-        """Weights and data in the form that suits the kernels best; see `ChainForm`.
+        """Return weights and data in the fastest layout for kernels; see `ChainForm`.
 
         Forms to predict with (``learn=False``) may be faster than those to learn with.
         """
@@ -259,7 +259,7 @@ class ChainModel:
         return ChainForm(self, rows and (self.n_labels <= 64 or not learn), learn, data)
 
     def potentials(self, w: Floats, data: Dataset) -> tuple[Floats, Floats]:
-        """Scores of labels and of transitions, -inf where these are not possible.
+        """Compute the scores of labels and transitions, -inf for impossible ones.
 
         Returns
         -------
@@ -294,7 +294,7 @@ class ChainModel:
         out += form.unpack(total)
 
     def _allowed(self, data: Dataset) -> Mask:
-        """One mask of what every token may be; empty if everything is allowed."""
+        """Return a mask of the labels allowed at each token; empty if all are."""
         if data.allowed is None and self.begin_allowed.all() and self.end_allowed.all():
             return np.empty((0, self.n_labels), dtype=bool)
         if data.allowed is None:
@@ -307,7 +307,7 @@ class ChainModel:
         return mask
 
     def graph(self, w: Floats, data: Dataset, i: int) -> FactorGraph:
-        """Example ``i`` as a factor graph (for other methods, and for tests)."""
+        """Return example ``i`` as a factor graph."""
         nodes, edges = self.potentials(w, data.subset(np.array([i])))
         return FactorGraph.chain(nodes, edges[0] if data.edges is None else edges)
 

@@ -1,4 +1,4 @@
-"""Weights and data of linear chains as the kernels take them: packed, padded, in rows or pairs."""
+"""The layout of weights and data of linear chains in kernels: packed, padded, in rows or pairs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PADDING = 8
 
 @dataclass(frozen=True, eq=False)
 class ChainForm:
-    """A model's weights, and data, as the kernels take them. Nobody else knows the layout.
+    """The layout of a model's weights and data in kernels.
 
     Where they fit, seen pairs are kept as rows of all labels with some weights fixed at zero: rows
     in whole registers are 3 times faster than lists of pairs.
@@ -47,13 +47,13 @@ class ChainForm:
 
     @property
     def edge_start(self) -> int:
-        """Where the transitions begin in a packed vector."""
+        """Position of the first transition in a packed vector."""
         model = self.model
         return model.n_attributes * model.n_labels if self.rows else model.n_emissions
 
     @property
     def token_pair_offset(self) -> int:
-        """Where the weights of token pairs begin."""
+        """Position of the first weight of a token pair in a packed vector."""
         return self.edge_start + self.model.n_labels**2
 
     @property
@@ -62,7 +62,7 @@ class ChainForm:
         return self.edge_start + self.model.dimension - self.model.n_emissions + PADDING
 
     def zeros(self) -> Floats:
-        """A packed vector of zeros."""
+        """Return a packed vector of zeros."""
         return np.zeros(self.size)
 
     @cached_property
@@ -73,14 +73,14 @@ class ChainForm:
         return read_only(attributes * model.n_labels + model.pair_label)
 
     def pack(self, w: Floats) -> Floats:
-        """The model's weights, packed."""
+        """Return the model's weights as a packed vector."""
         out, n = self.zeros(), self.model.n_emissions
         out[self._cells if self.rows else slice(n)] = w[:n]
         out[self.edge_start : self.size - PADDING] = w[n : self.model.dimension]
         return out
 
     def unpack(self, w: Floats) -> Floats:
-        """Back from :meth:`pack`, as a copy."""
+        """Return the weights of a packed vector, as a copy: the inverse of :meth:`pack`."""
         if not self.rows:
             return w[: self.size - PADDING].copy()
         return np.concatenate([w[self._cells], w[self.edge_start : self.size - PADDING]])
@@ -112,7 +112,7 @@ class ChainForm:
         ))  # fmt: skip
 
     def _costs(self, data: Dataset) -> Floats:
-        """What labels cost; empty where every wrong one costs 1."""
+        """Return the costs of labels; empty if every wrong label costs 1."""
         n_labels = self.model.n_labels
         if data.costs is None:
             return np.empty((0, n_labels))
@@ -123,7 +123,7 @@ class ChainForm:
         return data.costs
 
     def _row_mask(self) -> NDArray[np.uint64]:
-        """For every attribute, the bits of the labels that it has a weight for."""
+        """Return for each attribute a bit mask of the labels that have a weight."""
         if not (self.rows and self.learn):
             return np.empty(0, dtype=np.uint64)
         mask = np.zeros(self.model.n_attributes, dtype=np.uint64)

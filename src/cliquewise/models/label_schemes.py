@@ -1,4 +1,4 @@
-"""Label schemes of spans: which label may follow which."""
+"""Label schemes of spans (BIO, BIOES): possible transitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LETTERS = {"BIO": "BIO", "IOB2": "BIO", "BIOES": "BIOES", "IOBES": "BIOES", "IO
 
 
 def scheme_masks(scheme: str, classes: Sequence[Any]) -> tuple[Mask, Mask, Mask]:
-    """Possible transitions, first labels and last labels of a span scheme.
+    """Return the possible transitions, first labels and last labels of a span scheme.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Label pairs whose transitions may be nonzero, where these are few of many."""
+"""Sparse transition tables: the label pairs whose transitions may be nonzero."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def may_be_sparse(model: ChainModel) -> bool:
 
 
 def is_sparse(trans: Floats) -> bool:
-    """Whether few transitions of a (K, K) table are nonzero."""
+    """Return whether few transitions of a (K, K) table are nonzero."""
     return bool(np.count_nonzero(trans) <= SPARSE * trans.size)
 
 

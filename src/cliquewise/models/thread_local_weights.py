@@ -81,7 +81,7 @@ class Copies:
 
     @staticmethod
     def _cells(chains: Any, attributes: Ints, k: int) -> tuple[Ints, Ints]:
-        """Where the weights of attributes begin, and how many there are."""
+        """Return the positions and the numbers of the weights of attributes."""
         if not len(chains.pair_start):
             return attributes * k, np.full(len(attributes), k)
         begin = chains.pair_start[attributes]
@@ -111,7 +111,7 @@ class Copies:
         return [chains._replace(edge_start=int(start) + n_cells) for start in self.starts]
 
     def spread(self) -> Floats:
-        """Make all copies those of the weights as they are; returns these."""
+        """Set all copies to the current weights, and return these."""
         now: Floats = self.w[self.places]
         for start in self.starts:
             self.everything[start : start + len(now)] = now
