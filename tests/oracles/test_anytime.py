@@ -284,3 +284,11 @@ def test_search_is_tried_on_pairwise_graphs_with_large_domains():
     result = graph.map(seconds=20)
     assert result.exact and result.method == "toulbar2"
     assert result.score == graph.map("toulbar2").score
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_steps_report_scores_of_the_graph_with_its_evidence(scale):
+    graph = sparse(40, 140, 3.0 * scale, k=3).condition({0: 1, 5: 2})
+    result = graph.map("anytime", seconds=1.0)
+    assert result.info["steps"][-1]["score"] == pytest.approx(result.score, rel=1e-9)
+    assert result.info["steps"][-1]["bound"] == pytest.approx(result.upper_bound, rel=1e-6)

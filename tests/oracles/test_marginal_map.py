@@ -249,3 +249,10 @@ def test_what_is_impossible_or_asked_wrongly_is_said() -> None:
         graph.map(over=[1], fast=True)
     with pytest.raises(UnsupportedError, match="seconds"):
         graph.map(over=[1], seconds=-1)
+
+
+def test_steps_report_scores_of_the_graph_with_its_evidence() -> None:
+    graph = random_graph(12, 16, max_order=2, random_state=3).condition({0: 1, 4: 0})
+    for method in ("auto", "mini-buckets"):
+        result = graph.map(method, over=[1, 2, 3])
+        assert result.info["steps"][-1]["score"] == pytest.approx(result.score, rel=1e-6)

@@ -7,6 +7,7 @@ become one constant. Oracles see only what remains, and need no notion of eviden
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,7 @@ class Core:
             score=answer.score + self.constant,
             upper_bound=bound if answer.exact else bound + error,
             rounding=answer.rounding + error,
+            info=shift_steps(answer.info, lambda value: value + self.constant),
         )
 
     def _free_entries(self) -> Ints:
@@ -140,6 +142,23 @@ class Core:
         flat[entries[has_variables]] = kept_factors.flat
         flat[entries[~has_variables]] = 1.0
         return full
+
+
+def shift_steps(info: dict[str, Any], shift: Callable[[float], float]) -> dict[str, Any]:
+    """Translate the scores and bounds of the steps that a method reports.
+
+    Examples
+    --------
+    >>> shift_steps({"steps": [{"method": "icm", "score": 1.0, "bound": 2.0}]}, lambda x: x + 3)
+    {'steps': [{'method': 'icm', 'score': 4.0, 'bound': 5.0}]}
+    """
+    if "steps" not in info:
+        return info
+    steps = [
+        {**step, "score": shift(step["score"]), "bound": shift(step["bound"])}
+        for step in info["steps"]
+    ]
+    return {**info, "steps": steps}
 
 
 def _entries(s: Structure, evidence: Ints) -> tuple[Ints, Ints]:

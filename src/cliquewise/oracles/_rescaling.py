@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cliquewise.errors import PrecisionError
+from cliquewise.graph.evidence import shift_steps
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.sizes import EPSILON, LARGEST, largest_finite, rounding_of
 from cliquewise.oracles.base import NO_LIMITS, Fit, Limits, Oracle, Question
@@ -110,6 +111,8 @@ class RescaledGraph:
 
     def restored(self, value: float, error: float = 0.0) -> float:
         """Translate a value to the original graph, and move it by a rounding error."""
+        if math.isinf(value):
+            return value
         total = math.fsum([*self.peaks, value / self.scale, error])
         return total + math.copysign(2 * EPSILON * abs(total), error) if error else total
 
@@ -153,7 +156,8 @@ class RescaledGraph:
         units = self.rounding(answer.score, oracle.only_adds)
         scale = self.graph.n_factors * max(1.0, abs(answer.score))
         error = units / self.scale + 2 * EPSILON * abs(score)
-        info = {**answer.info, "peaks": math.fsum(self.peaks), "scale": self.scale}
+        steps = shift_steps(answer.info, self.restored)
+        info = {**steps, "peaks": math.fsum(self.peaks), "scale": self.scale}
         exact = answer.exact and units <= 1e-9 * scale
         bound = score if exact else max(score, self.restored(answer.upper_bound, error))
         return replace(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cliquewise.errors import GraphError, InfeasibleError, UnsupportedError
-from cliquewise.graph.evidence import INFEASIBLE, Core
+from cliquewise.graph.evidence import INFEASIBLE, Core, shift_steps
 from cliquewise.graph.factor_graph import FactorGraph
 from cliquewise.graph.support import Support
 from cliquewise.oracles._marginal_map_steps import MarginalMapSteps
@@ -128,7 +128,11 @@ class _Inner:
             bound = rescaled.restored(answer.upper_bound, 0.0 if answer.exact else error)
             score = rescaled.restored(answer.score)
             answer = replace(
-                answer, score=score, upper_bound=max(score, bound), rounding=answer.rounding + error
+                answer,
+                score=score,
+                upper_bound=max(score, bound),
+                rounding=answer.rounding + error,
+                info=shift_steps(answer.info, rescaled.restored),
             )
         whole = self.core.translate("map", answer)
         labels = [x[label] for x, label in zip(self.support.states, whole.labels, strict=True)]
