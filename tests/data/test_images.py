@@ -14,7 +14,7 @@ from cliquewise.errors import DataError
 
 @pytest.mark.parametrize("neighbors", [4, 8])
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 4), (3, 1), (3, 5)])
-def test_edges_join_each_pair_of_neighbors_once_and_know_their_direction(height, width, neighbors):
+def test_edges_connect_neighbors_once_with_their_direction(height, width, neighbors):
     image = np.random.default_rng(0).normal(size=(height, width, 2))
     example = grid(image, neighbors, differences=True)
     steps = {(0, 1): 0, (1, 0): 1, (1, 1): 2, (1, -1): 3}
@@ -36,7 +36,7 @@ def test_edges_join_each_pair_of_neighbors_once_and_know_their_direction(height,
     np.testing.assert_array_equal(to_image(example["features"], image), image)
 
 
-def test_images_of_several_sizes_go_in_and_labels_come_back_as_images():
+def test_labels_of_images_of_different_sizes_have_image_shape():
     rng = np.random.default_rng(1)
     truth = [np.where(np.arange(w) < w // 2, "sky", "sea") * np.ones((h, 1), int).astype(object)
              for h, w in ((3, 4), (2, 6))]  # fmt: skip
@@ -51,7 +51,7 @@ def test_images_of_several_sizes_go_in_and_labels_come_back_as_images():
     assert labeler.score(grids(images), truth) == 1.0
 
 
-def test_directions_have_tables_of_their_own():
+def test_each_direction_has_a_separate_table():
     rng = np.random.default_rng(2)
     stripes = [np.repeat((np.arange(6) + rng.integers(2)) % 2, 6).reshape(6, 6) for _ in range(12)]
     images = [y + 0.8 * rng.normal(size=y.shape) for y in stripes]
@@ -72,13 +72,13 @@ def test_directions_have_tables_of_their_own():
         (lambda: to_images([[1]], []), "1 images, and 0"),
     ],
 )
-def test_bad_images_are_errors_that_say_so(call, message):
+def test_invalid_images_raise_clear_errors(call, message):
     with pytest.raises(DataError, match=message):
         call()
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("uint8", 255), ("uint16", 65535)])
-def test_brightness_in_bytes_is_from_zero_to_one_and_all_else_as_it_is(dtype, most):
+def test_only_integer_images_are_scaled(dtype, most):
     image = np.array([[0, most], [most // 5, 3]])
     expected = np.array([0, most, most // 5, 3]) / most
     bytes_ = cw.data.images.grid(image.astype(dtype), differences=True)
@@ -90,7 +90,7 @@ def test_brightness_in_bytes_is_from_zero_to_one_and_all_else_as_it_is(dtype, mo
     np.testing.assert_array_equal(cw.data.images.grid(on)["features"].ravel(), [1.0, 0.0])
 
 
-def test_zeros_and_ones_in_bytes_are_warned_about():
+def test_binary_byte_images_issue_a_warning():
     mask, dark = np.eye(2, dtype=np.uint8), np.zeros((2, 2), dtype=np.uint8)
     with pytest.warns(UserWarning, match=r"image.astype\(float\)"):
         cw.data.images.grids([mask, dark])

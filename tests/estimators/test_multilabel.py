@@ -40,7 +40,7 @@ def test_dependent_labels_are_predicted_together(loss):
     assert classifier.score(*rows(60, 1)) > 0.8
 
 
-def test_exact_and_relaxed_training_can_be_compared():
+def test_relaxed_training_is_close_to_exact_training():
     X, Y = rows(40)
     options = {"C": 0.5, "label_graph": "complete", "random_state": 0}
     relaxed = cw.MultiLabelClassifier(**options).fit(X, Y)
@@ -63,7 +63,7 @@ def test_methods_of_prediction_agree_where_all_are_exact():
     assert np.mean(exact == classifier.predict(X, "relaxed")) > 0.9
 
 
-def test_without_a_label_graph_the_labels_are_independent():
+def test_labels_without_a_label_graph_are_independent():
     X, Y = rows(50)
     both = cw.MultiLabelClassifier(label_graph="none", tol=1e-6, random_state=0).fit(X, Y)
     alone = cw.MultiLabelClassifier(label_graph="none", tol=1e-6, random_state=0).fit(X, Y[:, [1]])
@@ -117,7 +117,7 @@ def test_sparse_beliefs_are_those_of_the_listed_pairs(tmp_path):
     assert np.mean(exact == classifier.predict(X)) > 0.95
 
 
-def test_hundreds_of_labels_are_learned_and_predicted_without_a_list_of_pairs():
+def test_gdmm_trains_hundreds_of_labels_without_listing_pairs():
     rng = np.random.default_rng(0)
     topic = rng.integers(0, 100, 40)
     X = csr_matrix((np.ones(40), (np.arange(40), topic)), shape=(40, 100))
@@ -161,7 +161,7 @@ def test_bad_input_is_a_clear_error(name):
         cw.MultiLabelClassifier(random_state=0, **params).fit(X, Y)
 
 
-def test_a_tree_of_labels_joins_those_that_tell_most_of_each_other():
+def test_label_tree_maximizes_mutual_information():
     rng = np.random.default_rng(0)
     first = rng.integers(0, 2, 400)
     flipped = [np.where(rng.random(400) < p, 1 - first, first) for p in (0.05, 0.2)]
@@ -174,7 +174,7 @@ def test_a_tree_of_labels_joins_those_that_tell_most_of_each_other():
     assert len(label_pairs(4, 0, Y)) == 0
 
 
-def test_mutual_information_is_that_of_the_counts():
+def test_mutual_information_matches_scikit_learn():
     from sklearn.metrics import mutual_info_score
 
     rng = np.random.default_rng(1)
@@ -186,7 +186,7 @@ def test_mutual_information_is_that_of_the_counts():
 
 
 @pytest.mark.parametrize("graph", ["tree", 2])
-def test_sparse_label_graphs_train_predict_and_survive_a_file(graph, tmp_path):
+def test_sparse_label_graphs_train_predict_save_and_load(graph, tmp_path):
     X, Y = rows(60)
     classifier = cw.MultiLabelClassifier(label_graph=graph, random_state=0).fit(X, Y)
     assert classifier.certificate_.gap <= 1e-3
@@ -198,12 +198,12 @@ def test_sparse_label_graphs_train_predict_and_survive_a_file(graph, tmp_path):
 
 
 @pytest.mark.parametrize("graph", ["no such", -1, 0.5])
-def test_label_graphs_that_make_no_sense_are_refused(graph):
+def test_invalid_label_graphs_raise_an_error(graph):
     with pytest.raises(CliquewiseError, match="label_graph"):
         cw.MultiLabelClassifier(label_graph=graph).fit(*rows(20))
 
 
-def test_a_complete_graph_over_hundreds_of_labels_is_refused_with_the_remedy():
+def test_complete_graph_over_hundreds_of_labels_raises_an_error_with_a_remedy():
     X, Y = np.zeros((5000, 1)), np.zeros((5000, 300), dtype=int)
     with pytest.raises(CliquewiseError, match=r'44850 pairs.*GiB.*label_graph="tree"'):
         cw.MultiLabelClassifier(C=1.0, label_graph="complete").fit(X, Y)
@@ -216,7 +216,7 @@ def named(Y, kind=list):
     return [kind(NAMES[i] for i in np.flatnonzero(row)) for row in Y]
 
 
-def test_sets_as_lists_of_names_are_a_matrix_of_their_sorted_names(tmp_path):
+def test_lists_of_names_equal_a_matrix_with_sorted_columns(tmp_path):
     X, Y = rows(40)
     Y[0, 0] = 1  # every name occurs
     options = {"C": 0.5, "label_graph": "complete", "random_state": 0}
@@ -239,7 +239,7 @@ def test_sets_as_lists_of_names_are_a_matrix_of_their_sorted_names(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["sets", "tuples", "array of lists", "series"])
-def test_names_come_in_any_collection(form):
+def test_label_names_may_be_in_any_collection(form):
     _, Y = rows(10)
     lists = named(Y)
     if form == "series":
@@ -255,7 +255,7 @@ def test_names_come_in_any_collection(form):
     assert labels.decode(matrix) == lists
 
 
-def test_a_data_frame_of_zeros_and_ones_gives_the_names():
+def test_data_frame_columns_are_label_names():
     pandas = pytest.importorskip("pandas")
     _, Y = rows(10)
     labels, matrix = LabelSets.fit(pandas.DataFrame(Y, columns=NAMES))
@@ -273,7 +273,7 @@ def test_a_data_frame_of_zeros_and_ones_gives_the_names():
         ([[], []], "names of the labels of every row"),
     ],
 )
-def test_labels_of_rows_that_are_neither_names_nor_a_matrix_say_what_they_should_be(y, message):
+def test_invalid_label_sets_raise_an_error_that_describes_the_format(y, message):
     with pytest.raises(CliquewiseError, match=message):
         cw.MultiLabelClassifier().fit(np.eye(2), y)
 

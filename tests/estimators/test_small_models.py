@@ -47,7 +47,7 @@ def objective(tagger, data, c=1.0):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pruning_states_what_it_costs_and_the_file_holds_what_is_left(kind, tmp_path):
+def test_pruning_reports_its_cost_and_saves_the_remaining_weights(kind, tmp_path):
     data, tagger = fitted(kind)
     tagger.save(tmp_path / "whole.cw")
     before, dual = tagger.certificate_.primal, tagger.certificate_.dual
@@ -68,7 +68,7 @@ def test_pruning_states_what_it_costs_and_the_file_holds_what_is_left(kind, tmp_
     np.testing.assert_array_equal(copy.coef_, tagger.coef_)
 
 
-def test_shares_and_numbers_of_weights_are_told_apart(tmp_path):
+def test_keep_distinguishes_shares_from_counts(tmp_path):
     _, tagger = fitted("all pairs")
     n = np.count_nonzero(tagger.coef_)
     with pytest.raises(DataError, match="a share up to 1 or an integer"):
@@ -88,7 +88,7 @@ def test_pruning_by_a_threshold_drops_exactly_the_weights_below_it():
     assert set(tagger.encoder_.names()) == named - {"(intercept)", "(begin)", "(end)"}
 
 
-def test_a_loaded_tagger_prunes_on_data_that_are_given(tmp_path):
+def test_loaded_tagger_prunes_with_given_data(tmp_path):
     data, tagger = fitted("all pairs")
     tagger.save(tmp_path / "m.cw")
     copy = cw.load(tmp_path / "m.cw")
@@ -103,7 +103,7 @@ def test_a_loaded_tagger_prunes_on_data_that_are_given(tmp_path):
         tagger.prune(keep=0.5)  # its training data have other attributes
 
 
-def test_pruning_that_drops_no_weight_leaves_the_certificate_as_it_was(tmp_path):
+def test_pruning_without_effect_keeps_the_certificate(tmp_path):
     for kind in ("hinge", "seen pairs"):
         data, tagger = fitted(kind)
         tagger.save(tmp_path / "m.cw")
@@ -117,7 +117,7 @@ def test_pruning_that_drops_no_weight_leaves_the_certificate_as_it_was(tmp_path)
 
 
 @pytest.mark.parametrize("loss", ["pseudo_likelihood", "softmax_margin"])
-def test_pruning_on_given_data_takes_weights_of_tokens_and_sequences(loss, tmp_path):
+def test_pruning_with_given_data_accepts_token_and_sample_weights(loss, tmp_path):
     rng = np.random.default_rng(2)
     given = {"token_weight": [rng.uniform(0, 3, len(x)).tolist() for x in X],
              "sample_weight": rng.uniform(0, 2, len(X))}  # fmt: skip
@@ -132,7 +132,7 @@ def test_pruning_on_given_data_takes_weights_of_tokens_and_sequences(loss, tmp_p
 
 
 @pytest.mark.parametrize("changed", [{"C": 50.0}, {"l1_ratio": 0.7}])
-def test_what_was_proved_for_other_parameters_is_not_said_of_the_present_ones(changed, tmp_path):
+def test_changed_parameters_invalidate_the_certificate(changed, tmp_path):
     data, tagger = fitted("all pairs")
     tagger.save(tmp_path / "m.cw", with_state=True)
     proved = tagger.certificate_
@@ -165,7 +165,7 @@ OTHERS = [(cw.GraphLabeler, *GRAPHS), (cw.MulticlassClassifier, np.eye(3), [3, 4
 
 
 @pytest.mark.parametrize(("kind", "data", "truth"), OTHERS)
-def test_other_models_do_not_save_what_was_proved_for_another_C(kind, data, truth, tmp_path):
+def test_changed_C_invalidates_the_saved_certificate(kind, data, truth, tmp_path):
     model = kind(random_state=0).fit(data, truth)
     model.save(tmp_path / "m.cw")
     assert cw.load(tmp_path / "m.cw").certificate_ == model.certificate_
@@ -174,7 +174,7 @@ def test_other_models_do_not_save_what_was_proved_for_another_C(kind, data, trut
 
 
 @pytest.mark.parametrize(("kind", "data", "truth"), OTHERS)
-def test_weights_of_classes_are_in_the_files_of_other_models(kind, data, truth, tmp_path):
+def test_model_files_keep_class_weights(kind, data, truth, tmp_path):
     model = kind(random_state=0, class_weight={4: 3.0}).fit(data, truth)
     model.save(tmp_path / "m.cw")
     copy = cw.load(tmp_path / "m.cw")
@@ -183,21 +183,21 @@ def test_weights_of_classes_are_in_the_files_of_other_models(kind, data, truth, 
     assert again.certificate_.primal == pytest.approx(model.certificate_.primal, rel=2e-3)
 
 
-def test_costs_of_pairs_that_were_changed_leave_no_certificate_in_the_file(tmp_path):
+def test_changed_pair_costs_invalidate_the_saved_certificate(tmp_path):
     matcher = cw.Matcher(C=10.0, random_state=0).fit([RNG.normal(size=(2, 3, 2))], [[1, 0]])
     assert matcher.certificate_.gap <= 1e-3
     matcher.set_params(cost_missing=5.0).save(tmp_path / "m.cw")
     assert cw.load(tmp_path / "m.cw").certificate_.status == "none"
 
 
-def test_a_dict_of_weights_that_was_changed_in_place_leaves_no_certificate_in_the_file(tmp_path):
+def test_class_weight_changed_in_place_invalidates_the_saved_certificate(tmp_path):
     tagger = cw.SequenceTagger(class_weight={"A": 1.0}, random_state=0).fit(X[:9], Y[:9])
     tagger.class_weight["A"] = 7.0
     tagger.save(tmp_path / "m.cw")
     assert cw.load(tmp_path / "m.cw").certificate_.status == "none"
 
 
-def test_intercepts_that_are_rounded_have_no_certificate_of_exact_ones(tmp_path):
+def test_rounded_intercepts_invalidate_the_certificate(tmp_path):
     classifier = cw.MulticlassClassifier(random_state=0).fit(np.zeros((5, 2)), list("aabbc"))
     assert not classifier.coef_.any()
     classifier.save(tmp_path / "m.cw", dtype="float16")
@@ -216,7 +216,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_parameters_of_the_model_are_saved_as_it_was_made(kind, tmp_path):
+def test_model_parameters_are_saved_as_used_in_training(kind, tmp_path):
     estimator, data, truth, changes = CHANGES[kind]
     model = estimator(random_state=0).fit(data, truth)
     before, predicted = model.get_params(), model.predict(data)
@@ -230,9 +230,7 @@ def test_parameters_of_the_model_are_saved_as_it_was_made(kind, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("given", [True, False])
-def test_weights_that_pruning_has_rounded_keep_their_certificate_in_the_file(
-    given, dtype, tmp_path
-):
+def test_weights_rounded_by_pruning_keep_their_certificate(given, dtype, tmp_path):
     data, tagger = fitted("all pairs")
     own = {"X": data, "y": Y} if given else {}
     best = tagger.certificate_.primal * (1 - tagger.certificate_.gap)
@@ -247,7 +245,7 @@ def test_weights_that_pruning_has_rounded_keep_their_certificate_in_the_file(
         tagger.prune(0.0, dtype="float8", X=data, y=Y)
 
 
-def test_a_pruned_tagger_has_not_kept_the_state_of_its_file(tmp_path):
+def test_pruned_tagger_drops_its_training_state(tmp_path):
     data, tagger = fitted("all pairs")
     tagger.save(tmp_path / "m.cw", with_state=True)
     copy = cw.load(tmp_path / "m.cw").prune(0.05, X=data, y=Y)
@@ -256,12 +254,12 @@ def test_a_pruned_tagger_has_not_kept_the_state_of_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [{}, {"threshold": 1, "keep": 2}, {"keep": -1}, {"keep": "x"}])
-def test_pruning_refuses_what_it_cannot_mean(wrong):
+def test_pruning_rejects_invalid_arguments(wrong):
     with pytest.raises(DataError, match="prune"):
         fitted("all pairs")[1].prune(**wrong)
 
 
-def test_weights_that_are_zero_are_not_in_a_file(tmp_path):
+def test_zero_weights_are_not_saved(tmp_path):
     data, tagger = fitted("all pairs")
     whole = tagger.predict_marginals(data)
     number = tagger.encoder_.names().index("w7")
@@ -277,7 +275,7 @@ def test_weights_that_are_zero_are_not_in_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_rounded_file_is_smaller_and_its_certificate_is_that_of_its_weights(dtype, tmp_path):
+def test_rounded_file_is_smaller_and_has_the_certificate_of_its_weights(dtype, tmp_path):
     data, tagger = fitted("seen pairs")
     tagger.save(tmp_path / "whole.cw")
     tagger.save(tmp_path / "m.cw", dtype=dtype)
@@ -291,7 +289,7 @@ def test_a_rounded_file_is_smaller_and_its_certificate_is_that_of_its_weights(dt
     assert again.status == "none" if dtype == "float32" else again == copy.certificate_
 
 
-def test_weights_beyond_sixteen_bits_and_unknown_types_are_refused(tmp_path):
+def test_weights_beyond_float16_and_unknown_types_raise_errors(tmp_path):
     _, tagger = fitted("all pairs")
     with pytest.raises(DataError, match="float8"):
         tagger.save(tmp_path / "m.cw", dtype="float8")
@@ -304,7 +302,7 @@ def test_weights_beyond_sixteen_bits_and_unknown_types_are_refused(tmp_path):
 # ---- loading
 
 
-def test_a_table_from_a_file_finds_what_the_table_of_the_names_finds():
+def test_name_lookup_is_the_same_after_loading():
     rng = np.random.default_rng(0)
     names = list({"".join(rng.choice(list("aé日\x1f\x1e:_"), n)) for n in rng.integers(0, 9, 3000)})
     names = [n for n in names if "\uffff" not in n]
@@ -324,7 +322,7 @@ def outcome(tagger, data):
         return str(error)
 
 
-def test_odd_input_is_answered_after_loading_as_before(tmp_path):
+def test_unusual_input_gives_the_same_result_after_loading(tmp_path):
     _, tagger = fitted("all pairs")
     tagger.save(tmp_path / "m.cw")
     for odd in ([[["w1", 3]]], [[[b"w1"]]], [[{"w1": 1, "v": ["a"]}]], [[]], [[[]]], [[[""]]], []):
@@ -341,14 +339,14 @@ def test_first_sentences_after_loading_get_the_same_labels_as_later_ones(kind, t
     assert copy.predict(data) == expected
 
 
-def test_loading_and_tagging_reads_no_names(tmp_path, monkeypatch):
+def test_loading_and_tagging_does_not_decode_names(tmp_path, monkeypatch):
     data, tagger = fitted("all pairs")
     tagger.save(tmp_path / "m.cw")
     monkeypatch.setattr(zlib, "decompressobj", None)
     assert cw.load(tmp_path / "m.cw").predict(data) == tagger.predict(data)
 
 
-def test_a_mapped_model_survives_that_its_file_is_replaced(tmp_path):
+def test_memory_mapped_model_survives_replacing_its_file(tmp_path):
     data, tagger = fitted("all pairs")
     tagger.save(tmp_path / "m.cw")
     mapped = cw.load(tmp_path / "m.cw", mmap=True)
@@ -360,7 +358,7 @@ def test_a_mapped_model_survives_that_its_file_is_replaced(tmp_path):
 
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_only_predicts_answers_as_the_tagger_does(kind, mmap, tmp_path):
+def test_predict_only_model_predicts_as_the_tagger(kind, mmap, tmp_path):
     data, tagger = fitted(kind)
     tagger.save(tmp_path / "m.cw")
     light = cw.load(tmp_path / "m.cw", mmap=mmap, predict_only=True)
@@ -372,7 +370,7 @@ def test_what_only_predicts_answers_as_the_tagger_does(kind, mmap, tmp_path):
             np.testing.assert_array_equal(ours, theirs)
 
 
-def test_what_only_predicts_needs_no_scikit_learn_and_other_models_come_whole(tmp_path):
+def test_predict_only_models_do_not_import_scikit_learn(tmp_path):
     cw.SequenceTagger(random_state=0).fit(X, Y).save(tmp_path / "m.cw")
     code = (
         "import sys, cliquewise as cw; x = [[['w1', 'v2'], ['w7']]]\n"

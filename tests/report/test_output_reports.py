@@ -44,7 +44,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_figures_of_a_report_are_those_of_score(name, tmp_path):
+def test_report_figures_match_score(name, tmp_path):
     estimator, X, y, at = CASES[name]
     estimator.fit(X, y).report(X, y, tmp_path / "r.html")
     page = data_of(tmp_path / "r.html")

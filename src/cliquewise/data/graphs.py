@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_matrix
+from scipy.sparse import coo_matrix, csr_matrix, issparse
 from scipy.sparse import vstack as stack_rows
 
 from cliquewise.data.formats._packed import MAX_TEXT
@@ -22,7 +22,7 @@ from cliquewise.ragged import Ints, gather, offsets_of, owner_of, pointers
 
 @dataclass(frozen=True, eq=False)
 class GraphDataset:
-    """Examples that are graphs: nodes with features, edges, and maybe features of edges.
+    """Graphs with node features, edges and optional edge features, in flat arrays.
 
     Parameters
     ----------
@@ -31,14 +31,14 @@ class GraphDataset:
     edge_offsets : int64 array (n_examples + 1)
         Likewise for edges.
     edges : int64 array (n_edges, 2)
-        Ends of each edge, as numbers of nodes within the whole data set.
+        Ends of each edge, as node numbers within the whole data set.
     features : csr_matrix (rows, n_features)
         Features of the nodes.
     edge_features : csr_matrix (n_edges, n_edge_features) or None
     types : int64 array (n_nodes) or None
-        Type of each node, from 0; None means that all are of one type.
+        Type of each node, from 0; None if all have the same type.
     rows : int64 array (n_nodes) or None
-        The row of `features` that each node has; None means its own.
+        The row of `features` of each node; None if each node has its own row.
     labels : int64 array (n_nodes) or None
 
     Examples
@@ -82,7 +82,7 @@ class GraphDataset:
             raise DataError(f"{on_edges.shape[0]} rows of edge features for {self.n_edges} edges")
 
     def _check_nodes(self) -> None:
-        """Every number of a row or a type is one that the kernels can look up."""
+        """Check that kernels can use all row numbers, types and labels as indices."""
         if self.rows is None and self.features.shape[0] != self.n_nodes:
             raise DataError(f"{self.features.shape[0]} rows of features for {self.n_nodes} nodes")
         for name, size in (("rows", self.features.shape[0]), ("types", 2**31), ("labels", 2**31)):
@@ -112,15 +112,15 @@ class GraphDataset:
         loops = e[:, 0] == e[:, 1]
         if loops.any():
             raise DataError(
-                f"{self._edge(int(np.argmax(loops)))} joins a node to itself; drop it: what it "
-                "would say belongs into the node's features"
+                f"{self._edge(int(np.argmax(loops)))} joins a node to itself; remove it and "
+                "describe the node by its features"
             )
         codes = np.sort(e, axis=1) @ np.array([self.n_nodes, 1])
         order = np.argsort(codes, kind="stable")
         twice = np.flatnonzero(np.diff(codes[order]) == 0)
         if len(twice):
             raise DataError(
-                f"{self._edge(int(order[twice[0] + 1]))} is there twice; keep one and add up the "
+                f"{self._edge(int(order[twice[0] + 1]))} occurs twice; keep one and add up the "
                 "features"
             )
 
@@ -133,7 +133,7 @@ class GraphDataset:
         return "example {}, edge {}".format(*owner_of(self.edge_offsets, at))
 
     def place(self, node: int) -> str:
-        """Name of a node in messages."""
+        """Return the name of a node for error messages."""
         return "example {}, node {}".format(*owner_of(self.node_offsets, node))
 
     def __len__(self) -> int:
@@ -141,12 +141,12 @@ class GraphDataset:
 
     @property
     def n_nodes(self) -> int:
-        """Number of nodes of all examples."""
+        """Total number of nodes."""
         return int(self.node_offsets[-1])
 
     @property
     def n_edges(self) -> int:
-        """Number of edges of all examples."""
+        """Total number of edges."""
         return len(self.edges)
 
     @cached_property
@@ -155,23 +155,23 @@ class GraphDataset:
         return np.zeros(self.n_nodes, dtype=np.int64) if self.types is None else self.types
 
     def with_labels(self, labels: Ints) -> GraphDataset:
-        """The same graphs with labels (numbers)."""
+        """Return the same graphs with labels (numbers)."""
         if labels.shape != (self.n_nodes,):
             raise DataError(f"{labels.size} labels for {self.n_nodes} nodes")
         return replace(self, labels=labels.astype(np.int64))
 
     @classmethod
     def from_examples(cls, examples: Iterable[Any], labels: Any = None) -> GraphDataset:
-        """From one tuple or dict per example.
+        """Build from one tuple or dict per example.
 
         Parameters
         ----------
         examples : iterable
             ``(node_features, edges[, edge_features[, types]])`` each, or dicts with the keys
-            ``features``, ``edges``, ``edge_features``, ``types`` (and ``names``, which are for
-            :meth:`GraphLabeler.graph` alone). Features are 2-D arrays or sparse matrices; edges
-            are pairs of node numbers of the example, and may be none; types are small integers,
-            one per node.
+            ``features``, ``edges``, ``edge_features``, ``types`` (and ``names``, which only
+            :meth:`GraphLabeler.graph` uses). Features are 2-D arrays or sparse matrices. Edges are
+            (n_edges, 2) or (2, n_edges) node numbers, or a sparse adjacency matrix; an edge may
+            occur in both directions if it has no features. Types are integers >= 0, one per node.
         labels : list of int arrays, optional
             Class numbers of the nodes.
         """
@@ -218,7 +218,7 @@ class GraphDataset:
         )  # fmt: skip
 
     def subset(self, chosen: ArrayLike) -> GraphDataset:
-        """Some of the examples, in the given order.
+        """Return some of the examples, in the given order.
 
         Examples
         --------
@@ -268,7 +268,7 @@ class _Example:
         features, edges, edge_features, types = (*x, None, None)[:4]
         place = f"example {i}, node {{}}".format
         nodes = csr_matrix(checked_matrix(features, f"example {i}: node features", place))
-        pairs = _pairs(edges, i)
+        pairs = _pairs(edges, i, nodes.shape[0], edge_features is not None)
         on_edges = None
         if edge_features is not None:
             place = f"example {i}, edge {{}}".format
@@ -290,19 +290,48 @@ class _Example:
         return cls(nodes, pairs, on_edges, numbers)
 
 
-def _pairs(edges: Any, i: int) -> Ints:
+def _pairs(edges: Any, i: int, n_nodes: int, has_features: bool) -> Ints:
+    """Return edges in any accepted form as pairs of node numbers, without reversed duplicates."""
+    if issparse(edges):
+        return _adjacent_pairs(edges, i, n_nodes, has_features)
     array = np.asarray(() if edges is None else edges)
+    if array.ndim == 2 and array.shape[0] == 2 != array.shape[1] and array.dtype.kind in "iu":
+        array = array.T  # (2, n_edges), as in PyTorch Geometric
     if array.size == 0:
         return np.empty((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
         found = f"an array of {array.dtype} of shape {array.shape}"
         hint = "; take edges.astype(int)" if array.dtype.kind == "f" else ""
-        if array.ndim == 2 and array.shape[0] == 2 and array.dtype.kind in "iu":
-            hint = "; transpose it"
-        elif array.ndim == 2 and array.shape[0] == array.shape[1]:
+        if array.ndim == 2 and array.shape[0] == array.shape[1]:
             hint = "; of an adjacency matrix these are np.argwhere(np.triu(matrix, 1))"
         raise DataError(f"example {i}: edges must be pairs of node numbers, not {found}{hint}")
-    return array.astype(np.int64)
+    pairs = array.astype(np.int64)
+    return pairs if has_features else _without_reversed(pairs)
+
+
+def _adjacent_pairs(matrix: Any, i: int, n_nodes: int, has_features: bool) -> Ints:
+    """Return the edges of a sparse adjacency matrix; its values must be 0 and 1."""
+    if matrix.shape != (n_nodes, n_nodes):
+        raise DataError(
+            f"example {i}: an adjacency matrix must be {(n_nodes, n_nodes)}, not {matrix.shape}"
+        )
+    entries = coo_matrix(matrix)
+    if has_features or not np.isin(entries.data, (0, 1)).all():
+        raise DataError(
+            f"example {i}: with edge features, or weights other than 0 and 1, pass edges as pairs"
+        )
+    pairs = np.stack([entries.row, entries.col], axis=1)[entries.data != 0]
+    return _without_reversed(pairs.astype(np.int64))
+
+
+def _without_reversed(pairs: Ints) -> Ints:
+    """Drop the second direction of edges if every edge occurs in both directions."""
+    up = pairs[pairs[:, 0] < pairs[:, 1]]
+    down = pairs[pairs[:, 0] > pairs[:, 1]][:, ::-1]
+    if len(pairs) == 0 or len(up) != len(down) or len(up) + len(down) != len(pairs):
+        return pairs
+    up_order, down_order = (np.lexsort((p[:, 1], p[:, 0])) for p in (up, down))
+    return up if np.array_equal(up[up_order], down[down_order]) else pairs
 
 
 def _stack(matrices: Sequence[csr_matrix], what: str) -> csr_matrix:
@@ -318,10 +347,10 @@ def _stack(matrices: Sequence[csr_matrix], what: str) -> csr_matrix:
 
 
 def _edge_matrix(parts: Sequence[_Example]) -> csr_matrix:
-    """Features of all edges; an example without edges need not bring any."""
+    """Return the features of all edges; an example without edges needs none."""
     missing = [i for i, p in enumerate(parts) if p.edge_features is None and len(p.edges)]
     if missing:
-        raise DataError(f"example {missing[0]} has no edge features, others have")
+        raise DataError(f"example {missing[0]} has no edge features, but other examples have")
     filled = [p.edge_features for p in parts if p.edge_features is not None and len(p.edges)]
     if not filled:
         width = next(p.edge_features.shape[1] for p in parts if p.edge_features is not None)
@@ -334,7 +363,7 @@ def _types(parts: Sequence[_Example]) -> Ints | None:
         return None
     missing = [i for i, p in enumerate(parts) if p.types is None]
     if missing:
-        raise DataError(f"example {missing[0]} has no node types, others have")
+        raise DataError(f"example {missing[0]} has no node types, but other examples have")
     given = [p.types for p in parts if p.types is not None]
     return np.concatenate([np.empty(0, dtype=np.int64), *given])
 
@@ -347,7 +376,7 @@ def _unequal(nodes: Sequence[int], labels: Sequence[int]) -> str:
 
 
 def read_graphs(folder: str | Path) -> tuple[list[dict[str, Any]], list[NDArray[Any]] | None]:
-    """Read a folder of ``.npz`` files, one graph each, in the order of their names.
+    """Read a folder of ``.npz`` files with one graph each, sorted by name.
 
     A file holds ``features`` (nodes x d) and ``edges`` (pairs), and may hold ``edge_features``,
     ``types`` and ``labels`` (one per node; in all files or in none).
@@ -413,7 +442,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _check_size(file: Any, size: int) -> None:
-    """Compare the shape that an array's header claims with the bytes that follow it."""
+    """Raise an error if the shape in an array's header does not match the bytes that follow."""
     form = np.lib.format
     read = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
     shape, _, dtype = read[form.read_magic(file)](file)

@@ -14,30 +14,29 @@ from cliquewise.ragged import Floats, Ints
 
 #: Steps (down, right) from the first end of an edge to the second, one per direction.
 DIRECTIONS = {4: ((0, 1), (1, 0)), 8: ((0, 1), (1, 0), (1, 1), (1, -1))}
-#: Types of brightness from 0 to the largest number of the type.
+#: Types whose values are divided by the largest number of the type.
 SCALED = (np.uint8, np.uint16)
 
 
 def grid(image: Any, neighbors: int = 4, differences: bool = False) -> dict[str, Any]:
-    """An image as an example for :class:`~cliquewise.GraphLabeler`.
+    """Return an image as an example for :class:`~cliquewise.GraphLabeler`.
 
     Parameters
     ----------
     image : array (H, W, d) or (H, W)
-        Features of the pixels; the nodes are the pixels row by row. Those of type uint8 or uint16
-        are divided by the largest number of their type, 255 or 65535, as by scikit-image; all
-        others are taken as they are.
+        Features of the pixels, which are the nodes, row by row. Values of type uint8 or uint16 are
+        divided by the largest number of the type, as in scikit-image; others are not scaled.
     neighbors : {4, 8}, default=4
-        With or without the diagonals.
+        Number of neighbors of a pixel: 8 includes diagonals.
     differences : bool, default=False
-        Features of an edge are also the absolute differences of its pixels' features.
+        Add the absolute differences of the pixels' features to the features of an edge.
 
     Returns
     -------
     dict
-        ``features`` (H W, d), ``edges``, ``edge_features``: one column per direction (right,
-        down, down and right, down and left), 1 if the edge leads there from its first end; a
-        model learns a table for each. Then the differences.
+        ``features`` (H W, d), ``edges``, and ``edge_features``: one column per direction (right,
+        down, down and right, down and left), which is 1 for edges in that direction, so a model
+        learns a table for each; then the differences.
 
     Examples
     --------
@@ -47,14 +46,14 @@ def grid(image: Any, neighbors: int = 4, differences: bool = False) -> dict[str,
     >>> example["edge_features"][:, -1]
     array([1., 5., 0., 4.])
     """
-    _warn_of_switches([image])
+    _warn_of_binary_bytes([image])
     return _grid(image, neighbors, differences)
 
 
 def _grid(image: Any, neighbors: int, differences: bool) -> dict[str, Any]:
     pixels = _pixels(image, "the image")
     height, width, depth = pixels.shape
-    edges, directions = _edges(height, width, _known(neighbors))
+    edges, directions = _edges(height, width, _checked_neighbors(neighbors))
     features = pixels.reshape(height * width, depth)
     on_edges = directions
     if differences:
@@ -66,9 +65,9 @@ def _grid(image: Any, neighbors: int, differences: bool) -> dict[str, Any]:
 def grids(
     images: Iterable[Any], neighbors: int = 4, differences: bool = False
 ) -> list[dict[str, Any]]:
-    """:func:`~cliquewise.data.images.grid` of several images, whose sizes may differ.
+    """Return :func:`~cliquewise.data.images.grid` of several images, of any sizes.
 
-    Labels may be given to :meth:`GraphLabeler.fit <cliquewise.GraphLabeler.fit>` as images, too.
+    :meth:`GraphLabeler.fit <cliquewise.GraphLabeler.fit>` accepts labels as images as well.
 
     Examples
     --------
@@ -81,18 +80,18 @@ def grids(
            [0, 0]])
     """
     listed = list(images)
-    _warn_of_switches(listed)
+    _warn_of_binary_bytes(listed)
     return [_grid(image, neighbors, differences) for image in listed]
 
 
 def to_image(labels: Any, image: Any) -> NDArray[Any]:
-    """Labels of an image's pixels (or rows of probabilities) in its height and width.
+    """Return labels of pixels (or rows of probabilities) in the shape of the image.
 
     Parameters
     ----------
     labels : array (H W,) or (H W, k)
-        What :meth:`GraphLabeler.predict <cliquewise.GraphLabeler.predict>` or
-        ``predict_marginals`` says of :func:`~cliquewise.data.images.grid`.
+        Result of :meth:`GraphLabeler.predict <cliquewise.GraphLabeler.predict>` or
+        ``predict_marginals`` for :func:`~cliquewise.data.images.grid`.
     image : array (H, W, ...) or (int, int)
         The image, or its height and width.
 
@@ -110,26 +109,26 @@ def to_image(labels: Any, image: Any) -> NDArray[Any]:
 
 
 def to_images(labels: Iterable[Any], images: Iterable[Any]) -> list[NDArray[Any]]:
-    """:func:`~cliquewise.data.images.to_image` of several images."""
+    """Return :func:`~cliquewise.data.images.to_image` of several images."""
     listed, shapes = list(labels), list(images)
     if len(listed) != len(shapes):
         raise DataError(f"labels of {len(listed)} images, and {len(shapes)} images")
     return [to_image(y, x) for y, x in zip(listed, shapes, strict=True)]
 
 
-def _known(neighbors: Any) -> int:
+def _checked_neighbors(neighbors: Any) -> int:
     if neighbors not in DIRECTIONS:
-        raise DataError(f"neighbors = {neighbors!r}; a pixel has 4 or 8")
+        raise DataError(f"neighbors = {neighbors!r}; it must be 4 or 8")
     return int(neighbors)
 
 
-def _warn_of_switches(images: list[Any]) -> None:
-    """Zeros and ones in bytes are no brightness, and would be made very small."""
+def _warn_of_binary_bytes(images: list[Any]) -> None:
+    """Warn if bytes are only 0 and 1: scaling would make them very small."""
     highest = [np.max(x) for x in images if getattr(x, "dtype", None) in SCALED and np.size(x)]
     if highest and max(highest) == 1:
         warn_user(
-            "these images have no numbers but 0 and 1, in uint8 or uint16, which are divided by "
-            "255 or 65535; take image.astype(float) if they are no brightness"
+            "these images of type uint8 or uint16 have only 0 and 1, which are divided by 255 or "
+            "65535; use image.astype(float) if they are not brightness values"
         )
 
 
@@ -152,7 +151,7 @@ def _pixels(image: Any, what: str) -> Floats:
 
 @lru_cache(maxsize=64)
 def _edges(height: int, width: int, neighbors: int) -> tuple[Ints, Floats]:
-    """Edges of all directions, first those to the right; and which direction each has."""
+    """Return the edges, sorted by direction, and the one-hot directions of the edges."""
     nodes = np.arange(height * width).reshape(height, width)
     parts = []
     for down, right in DIRECTIONS[neighbors]:

@@ -1,4 +1,4 @@
-"""LabelSets: sets of labels per row, as a matrix of 0 and 1 or as lists of names, and back."""
+"""LabelSets: encode sets of labels (0/1 matrices or lists of names), and decode them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _SETS = (list, tuple, set, frozenset, np.ndarray)
 
 @dataclass(frozen=True)
 class LabelSets:
-    """How many labels there are, what they are called, and which form ``y`` has.
+    """Number and names of the labels, and the form of ``y``.
 
     Attributes
     ----------
     n_labels : int
     names : tuple of str, optional
-        Columns of a data frame, or the names in lists of names, sorted.
+        The columns of a data frame, or the sorted names from lists of names.
     as_lists : bool
-        Whether sets of labels are lists of names, and not rows of 0 and 1.
+        Whether ``y`` has lists of names instead of rows of 0 and 1.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class LabelSets:
 
     @classmethod
     def fit(cls, y: Any) -> tuple[LabelSets, NDArray[np.int64]]:
-        """The labels of ``y``, and ``y`` as a matrix (rows, labels) of 0 and 1."""
+        """Return the labels of ``y``, and ``y`` as a matrix (rows, labels) of 0 and 1."""
         rows = _lists_of_names(y)
         if rows is not None:
             found = tuple(sorted(set(chain.from_iterable(rows))))
@@ -66,7 +66,7 @@ class LabelSets:
         return matrix
 
     def matrix(self, y: Any) -> NDArray[np.int64]:
-        """Sets of labels in either form as rows of 0 and 1."""
+        """Return sets of labels in either form as rows of 0 and 1."""
         rows = _lists_of_names(y) if self.names is not None else None
         if rows is None and not (self.as_lists and all(len(row) == 0 for row in y)):
             return _indicator(y)
@@ -74,17 +74,19 @@ class LabelSets:
         for i, row in enumerate(rows or []):
             strange = [name for name in row if name not in known]
             if strange:
-                raise DataError(f"y[{i}] has the label {strange[0]!r}, which training did not see")
+                raise DataError(
+                    f"y[{i}] has the label {strange[0]!r}, which does not occur in training"
+                )
         return self._encode(list(y) if rows is None else rows)
 
     def decode(self, matrix: NDArray[np.int64]) -> Any:
-        """Rows of 0 and 1 in the form that :meth:`fit` was given."""
+        """Return rows of 0 and 1 in the form of the ``y`` of :meth:`fit`."""
         if not self.as_lists or self.names is None:
             return matrix
         return [[self.names[i] for i in np.flatnonzero(row)] for row in matrix]
 
     def right(self, y: Any, predicted: Any) -> NDArray[np.bool_]:
-        """Of every row, whether its set of labels is the true one."""
+        """Return whether the predicted set of each row equals the true one."""
         rows = _lists_of_names(y) if self.as_lists else None
         if rows is None:
             true = _indicator(y)
@@ -98,12 +100,12 @@ class LabelSets:
         return np.array([set(true) == set(own) for true, own in pairs], dtype=bool)
 
     def number(self, label: int | str) -> int:
-        """The number of a label that is given by its number or its name."""
+        """Return the number of a label, given its number or its name."""
         if isinstance(label, str):
             if self.names is None:
                 raise DataError(
-                    f"label {label!r}: labels have no names here, but numbers; fit on lists of "
-                    "names or on a data frame to keep names"
+                    f"label {label!r}: labels have no names here, only numbers; fit on lists of "
+                    "names or on a data frame to use names"
                 )
             if label not in self.names:
                 raise DataError(f"{label!r} is no label; they are {', '.join(self.names[:10])}")
@@ -113,7 +115,7 @@ class LabelSets:
         return int(label)
 
     def numbers(self, graph: Any) -> Any:
-        """Pairs of labels with names in place of some numbers as pairs of numbers."""
+        """Return pairs of labels, given by names or numbers, as pairs of numbers."""
         if not isinstance(graph, list | tuple | set | frozenset | np.ndarray):
             return graph
         pairs = [[*pair] if isinstance(pair, _SETS) else pair for pair in graph]
@@ -127,7 +129,7 @@ def _is_text(label: Any) -> bool:
 
 
 def restored(n_labels: int, names: Any, as_lists: Any) -> LabelSets:
-    """From what a file says, checked."""
+    """Return LabelSets from the header of a model file, after checks."""
     if names is None:
         return LabelSets(n_labels)
     if (
@@ -140,7 +142,7 @@ def restored(n_labels: int, names: Any, as_lists: Any) -> LabelSets:
 
 
 def _lists_of_names(y: Any) -> list[list[str]] | None:
-    """The names of every row, sorted; None if ``y`` is no list of lists of strings."""
+    """Return the sorted names of every row; None if ``y`` is not a list of lists of strings."""
     if y is None or issparse(y) or is_frame(y) or not isinstance(y, Iterable):
         return None
     if isinstance(y, np.ndarray) and (y.ndim != 1 or y.dtype.kind in "biuf"):
@@ -165,7 +167,7 @@ def _lists_of_names(y: Any) -> list[list[str]] | None:
 
 
 def _indicator(y: Any) -> NDArray[np.int64]:
-    """(n, L) of 0 and 1."""
+    """Return ``y`` as a matrix (n, L) of 0 and 1."""
     if y is None:
         raise DataError("training requires y to be passed, but the target y is None")
     try:
@@ -180,5 +182,5 @@ def _indicator(y: Any) -> NDArray[np.int64]:
     if dense.dtype.kind == "O" and all(isinstance(v, Real | np.bool_) for v in dense.flat):
         dense = dense.astype(np.float64)
     if dense.dtype.kind not in "biuf" or not np.isin(dense, (0, 1)).all():
-        raise DataError("y must contain only 0 and 1; code other labels as such columns")
+        raise DataError("y must contain only 0 and 1; encode other labels as such columns")
     return dense.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Reports of the other estimators: classes, nodes of graphs, label sets, matchings, candidates."""
+"""Report sections for classes, nodes of graphs, label sets, matchings and candidates."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from cliquewise.ragged import Ints
 from cliquewise.report import blocks
 from cliquewise.report.blocks import Block
 
-#: Labels and pairs of them whose weights are listed.
+#: At most this number of labels is listed with weights.
 MOST_GROUPS = 200
-#: Ranks of a true candidate that are listed one by one.
+#: Number of ranks of the true candidate that are listed.
 RANKS = 10
 
 
 def _labeled(truth: list[Any], own: list[Any], classes: list[Any]) -> tuple[Ints, Ints, list[str]]:
-    """Numbers of true and predicted labels, and the names of all."""
+    """Return the numbers of true and predicted labels, and all names."""
     known = {c: i for i, c in enumerate(classes)}
     for label in truth:
         known.setdefault(label, len(known))
@@ -41,7 +41,7 @@ def _labeled(truth: list[Any], own: list[Any], classes: list[Any]) -> tuple[Ints
 
 
 def class_sections(classifier: Any, X: Any, y: Any) -> list[Block]:
-    """One class per row."""
+    """Return the sections of a MulticlassClassifier."""
     truth, classes = np.asarray(y).tolist(), classifier.classes_.tolist()
     own = classifier.predict(X).tolist()
     if len(truth) != len(own) or not own:
@@ -49,8 +49,8 @@ def class_sections(classifier: Any, X: Any, y: Any) -> list[Block]:
     gold, given, names = _labeled(truth, own, classes)
     wrong, n = gold != given, len(own)
     shares = token_shares(wrong, np.ones(n), np.arange(n), n)
-    figures = [figure("rows right", *shares[0]), ("rows", f"{n:,}", f"{len(names)} classes")]
-    chances = classifier.predict_proba(X).max(axis=1)
+    figures = [figure("accuracy", *shares[0]), ("rows", f"{n:,}", f"{len(names)} classes")]
+    has_probabilities = classifier.loss == "log"
     weights = zip(map(str, classes), classifier.coef_)
     groups = [(name, [*w, b]) for (name, w), b in zip(weights, classifier.intercept_)]
     columns = feature_names(classifier, "(intercept)")
@@ -61,7 +61,11 @@ def class_sections(classifier: Any, X: Any, y: Any) -> list[Block]:
             [blocks.figures(figures), label_table("Rows by class", gold, given, names)],
         ),
         blocks.section("confusion", "Confusions", [label_confusion("Rows", gold, given, names)]),
-        blocks.section("calibration", "Calibration", [reliability("Rows", chances, ~wrong)]),
+        *(
+            [_calibration("Rows", classifier.predict_proba(X).max(axis=1), ~wrong)]
+            if has_probabilities
+            else []
+        ),
         blocks.section(
             "model",
             "The model",
@@ -70,8 +74,13 @@ def class_sections(classifier: Any, X: Any, y: Any) -> list[Block]:
     ]
 
 
+def _calibration(what: str, p: Any, right: Any) -> Block:
+    """Return the section with the reliability diagram."""
+    return blocks.section("calibration", "Calibration", [reliability(what, p, right)])
+
+
 def node_sections(labeler: Any, X: Any, y: Any) -> list[Block]:
-    """Labels of the nodes of graphs."""
+    """Return the sections of a GraphLabeler."""
     data = labeler._new_data(X)
     flat, labeled = flat_labels(listed(y, "y"), data, labeler.ignore_label)
     truth = flat[labeled].tolist()
@@ -83,7 +92,7 @@ def node_sections(labeler: Any, X: Any, y: Any) -> list[Block]:
     wrong, n = gold != given, len(data)
     owner = np.repeat(np.arange(n), np.diff(data.node_offsets))[labeled]
     shares = token_shares(wrong, np.ones(len(own)), owner, n)
-    words = ("nodes right", "graphs all right")
+    words = ("node accuracy", "graph accuracy")
     figures = [figure(name, *share) for name, share in zip(words, shares, strict=True)]
     figures.append(("graphs", f"{n:,}", f"{len(own):,} nodes"))
     out = [
@@ -129,7 +138,7 @@ def _graph_model(labeler: Any) -> list[Block]:
 
 
 def set_sections(classifier: Any, X: Any, y: Any) -> list[Block]:
-    """Sets of labels."""
+    """Return the sections of a MultiLabelClassifier."""
     labels = classifier._label_sets
     truth, own = (np.asarray(labels.matrix(v)) for v in (y, classifier.predict(X)))
     if truth.shape != own.shape or not len(own):
@@ -143,17 +152,15 @@ def set_sections(classifier: Any, X: Any, y: Any) -> list[Block]:
     shares = token_shares((truth != own).ravel(), np.ones(own.size), owner, len(own))
     figures = [
         figure("F1 of all labels", ratios(counts.sum(axis=0))[2], ratios(drawn)[2]),
-        figure("labels right", *shares[0]),
-        figure("sets right", float(exact.mean()), shares[1][1]),
+        figure("label accuracy", *shares[0]),
+        figure("set accuracy", float(exact.mean()), shares[1][1]),
         ("rows", f"{len(own):,}", f"{len(names):,} labels"),
     ]
     blocks_of = [blocks.figures(figures), measures_table("Labels", names, counts)]
     out = [blocks.section("scores", "Scores", blocks_of)]
     if classifier.loss != "hinge":
         chances = classifier.predict_proba(X)
-        what = reliability(
-            "Labels of rows: that a label is there", chances.ravel(), (truth == 1).ravel()
-        )
+        what = reliability("Labels of rows", chances.ravel(), (truth == 1).ravel())
         out.append(blocks.section("calibration", "Calibration", [what]))
     return [*out, blocks.section("model", "The model", _set_model(classifier, names))]
 
@@ -171,7 +178,7 @@ def _set_model(classifier: Any, names: list[str]) -> list[Block]:
         words = [f"{names[i]} and {names[j]}" for i, j in pairs]
         out.append(
             weight_bars(
-                "Pairs of labels that go together (or exclude each other)", [("all", ties)], words
+                "Interactions of labels (negative: they exclude each other)", [("all", ties)], words
             )
         )
     selection = classifier.selection_
@@ -181,11 +188,11 @@ def _set_model(classifier: Any, names: list[str]) -> list[Block]:
 
 
 def matching_sections(matcher: Any, X: Any, y: Any) -> list[Block]:
-    """Matchings of rows with columns."""
+    """Return the sections of a Matcher."""
     own = matcher.predict(X)
-    truth = matcher._truth(X, y)
+    truth = matcher._true_columns(X, y)
     if not own:
-        raise DataError("there are no examples: a report needs some to be about")
+        raise DataError("there are no examples: a report needs some")
     counts = np.array(
         [
             [np.sum(a >= 0), np.sum(b >= 0), np.sum((a == b) & (a >= 0))]
@@ -198,7 +205,7 @@ def matching_sections(matcher: Any, X: Any, y: Any) -> list[Block]:
         figure("F1 of pairs", pair_f1(truth, own), ratios(drawn)[2]),
         figure("precision", ratios(counts.sum(axis=0))[0], ratios(drawn)[0]),
         figure("recall", ratios(counts.sum(axis=0))[1], ratios(drawn)[1]),
-        figure("matchings all right", exact.mean(), all_right),
+        figure("matching accuracy", exact.mean(), all_right),
         ("examples", f"{len(own):,}", f"{int(counts[:, 0].sum()):,} true pairs"),
     ]
     more = ("(intercept)",) if matcher.model_.intercept else ()
@@ -210,7 +217,7 @@ def matching_sections(matcher: Any, X: Any, y: Any) -> list[Block]:
 
 
 def candidate_sections(ranker: Any, X: Any, y: Any) -> list[Block]:
-    """One of many candidates."""
+    """Return the sections of a CandidateRanker."""
     scores = ranker.decision_function(X)
     truth = [int(np.argmin(t)) if np.ndim(t) else int(t) for t in y]
     if len(truth) != len(scores) or not truth:
@@ -225,25 +232,29 @@ def candidate_sections(ranker: Any, X: Any, y: Any) -> list[Block]:
     right = own == np.array(truth)
     shares = bootstrap(np.stack([right, 1 / ranks], axis=1)) / len(right)
     figures = [
-        figure("right choices", right.mean(), shares[:, 0]),
+        figure("accuracy", right.mean(), shares[:, 0]),
         figure("mean reciprocal rank", np.mean(1 / ranks), shares[:, 1]),
         ("examples", f"{len(right):,}", f"{sum(map(len, scores)):,} candidates"),
     ]
     if np.ndim(y[0]):
         cost = np.mean([t[c] for t, c in zip(y, own, strict=True)])
-        figures.insert(1, ("mean cost", f"{cost:.4g}", "of what was chosen"))
+        figures.insert(1, ("mean cost", f"{cost:.4g}", "of the chosen candidates"))
     rows = [
         [str(r), int(np.sum(ranks == r)), float(np.round(np.mean(ranks <= r), 4))]
         for r in range(1, 1 + min(RANKS, max(map(len, scores))))
     ]
-    columns = [("rank of the true candidate", "text"), ("examples", "count"), ("so far", "share")]
+    columns = [
+        ("rank of the true candidate", "text"),
+        ("examples", "count"),
+        ("cumulative", "share"),
+    ]
     out = [
         blocks.section(
             "scores",
             "Scores",
             [
                 blocks.figures(figures),
-                blocks.table("Where the true candidate comes", columns, rows),
+                blocks.table("Rank of the true candidate", columns, rows),
             ],
         )
     ]

@@ -1,4 +1,4 @@
-"""What a report measures beyond scores: kinds of errors, intervals by bootstrap, calibration."""
+"""Kinds of span errors, bootstrap intervals and calibration errors for reports."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from cliquewise.data.value_index import ValueIndex
 from cliquewise.errors import DataError
 from cliquewise.ragged import Floats, Ints
 
-#: What may be with a span, in the order of their numbers.
+#: Outcomes of a span, in the order of their numbers.
 KINDS = ("correct", "type", "boundary", "type and boundary", "missed", "spurious")
 CORRECT, TYPE, BOUNDARY, BOTH, MISSED, INVENTED = range(6)
 
-#: Draws of the bootstrap, and how many are made at once.
-DRAWS, AT_ONCE = 1000, 50
+#: Number of bootstrap resamples, and the number that is computed at once.
+RESAMPLES, RESAMPLES_AT_ONCE = 1000, 50
 
 
 class Spans(NamedTuple):
-    """Spans of the truth and of the prediction: tokens first to end, type, kind of error."""
+    """True and predicted spans: first token, end, type and kind of error of each."""
 
     types: list[str]
     true: Ints  # rows of (first, end, type, kind)
     own: Ints
-    #: Spans (true, own) that were taken for each other; -1 for none.
+    #: Matched pairs (true span, predicted span); -1 for none.
     pairs: Ints
 
     @classmethod
     def of(cls, truth: list[Any], predicted: list[Any], offsets: Ints) -> Spans | None:
-        """From labels of all tokens; None if they name no spans."""
+        """Return the spans of labels of all tokens; None if the labels are not those of spans."""
         index = ValueIndex()
         numbers = [index.numbers(labels) for labels in (truth, predicted)]
         try:
@@ -44,7 +44,7 @@ class Spans(NamedTuple):
 
 
 def _compare(true: Ints, own: Ints) -> Ints:
-    """Enter the kinds of errors; return which spans were taken for each other.
+    """Set the kinds of errors in place; return the matched pairs of spans.
 
     A true span is matched with the predicted one that is nearest to it: the same, the same tokens,
     the same type, or any that overlaps. A predicted span that overlaps none is spurious.
@@ -72,7 +72,7 @@ def _compare(true: Ints, own: Ints) -> Ints:
 
 
 def span_counts(spans: Spans, offsets: Ints) -> Ints:
-    """(sequences, types, 3): true, predicted and correct spans."""
+    """Return the numbers of true, predicted and correct spans, (sequences, types, 3)."""
     n, k = len(offsets) - 1, len(spans.types)
     out = np.zeros((n, k, 3), dtype=np.int64)
     right = spans.true[spans.true[:, 3] == CORRECT]
@@ -83,7 +83,7 @@ def span_counts(spans: Spans, offsets: Ints) -> Ints:
 
 
 def bootstrap(counts: Any, random_state: int = 0) -> Floats:
-    """Sums of rows (sequences) drawn with replacement, of ``DRAWS`` draws.
+    """Return sums over rows (sequences) sampled with replacement, one per resample.
 
     Examples
     --------
@@ -94,22 +94,25 @@ def bootstrap(counts: Any, random_state: int = 0) -> Floats:
     rng = np.random.default_rng(random_state)
     flat = np.asarray(counts, dtype=np.float64).reshape(len(counts), -1)
     n = len(flat)
-    out = np.empty((DRAWS, flat.shape[1]))
-    for first in range(0, DRAWS, AT_ONCE):
-        drawn = rng.integers(0, max(n, 1), size=(AT_ONCE, n))
+    out = np.empty((RESAMPLES, flat.shape[1]))
+    for first in range(0, RESAMPLES, RESAMPLES_AT_ONCE):
+        drawn = rng.integers(0, max(n, 1), size=(RESAMPLES_AT_ONCE, n))
         times = np.stack([np.bincount(row, minlength=n) for row in drawn])
-        out[first : first + AT_ONCE] = times @ flat
-    return out.reshape(DRAWS, *np.shape(counts)[1:])
+        out[first : first + RESAMPLES_AT_ONCE] = times @ flat
+    return out.reshape(RESAMPLES, *np.shape(counts)[1:])
 
 
 def interval(value: float, draws: Floats) -> list[float]:
-    """A value and the middle 95 % of its draws, with four digits."""
+    """Return a value and its central 95 % bootstrap interval, with four digits."""
     low, high = np.quantile(draws, [0.025, 0.975]) if len(draws) else (value, value)
     return [round(float(v), 4) for v in (value, low, high)]
 
 
 def ratios(counts: Any) -> tuple[Floats, Floats, Floats]:
-    """Precision, recall and F1 of (..., 3) counts: true, predicted, correct; 0 of nothing."""
+    """Return precision, recall and F1 from counts (..., 3) of true, predicted and correct.
+
+    Ratios with denominator 0 are 0.
+    """
     true, own, right = (np.asarray(counts)[..., i] for i in range(3))
     return (
         right / np.maximum(own, 1),
@@ -121,7 +124,7 @@ def ratios(counts: Any) -> tuple[Floats, Floats, Floats]:
 def calibration(
     probability: Floats, right: NDArray[np.bool_], n_bins: int = 10
 ) -> tuple[list[list[float]], float]:
-    """Bins (mean probability, share right, count), and the expected calibration error.
+    """Return bins (mean probability, share right, count) and the expected calibration error.
 
     Examples
     --------

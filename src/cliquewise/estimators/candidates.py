@@ -19,19 +19,20 @@ from cliquewise.models.candidates import CandidateSets
 from cliquewise.oracles.candidates import candidate_marginals, top_k_candidates
 from cliquewise.problems.candidates import CandidateProblem
 from cliquewise.ragged import Floats
+from cliquewise.report.blocks import Block
 
 
 @dataclass(eq=False, repr=False)
 class CandidateRanker(CandidateRankerParameters, Estimator):
-    """Score candidates linearly, so that the right one of each list comes first.
+    """Rank the candidates of each example by linear scores.
 
     Parameters
     ----------
     loss : {"hinge", "log"}, default="hinge"
         Structured hinge loss with the cost of each candidate as margin, or the negative
-        log-likelihood of the true one, which gives probabilities.
+        log-likelihood of the true candidate, which gives probabilities.
     C : float, default=1.0
-        Weight of the sum of the losses against the penalty, ``1/2 ||w||^2`` or, with
+        Weight of the sum of the losses relative to the penalty, ``1/2 ||w||^2`` or, with
         ``l1_ratio``, an elastic net as in :class:`SequenceTagger` (loss ``log`` only).
     solver, tol, max_epochs, max_seconds, n_jobs, max_memory, random_state, verbose
         As in :class:`SequenceTagger`.
@@ -54,7 +55,9 @@ class CandidateRanker(CandidateRankerParameters, Estimator):
     """
 
     @rollback_on_error
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, costs: Any = None) -> Any:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, costs: Any = None
+    ) -> CandidateRanker:
         """Train.
 
         Parameters
@@ -62,11 +65,11 @@ class CandidateRanker(CandidateRankerParameters, Estimator):
         X : list of (m_i, d) arrays or CSR matrices
             Features of the candidates of each example.
         y : int array (n,), or list of float arrays (m_i,)
-            Number of the true candidate; or what choosing each candidate costs (1 - IoU, say):
-            then the cheapest is the true one. (Marks, 1 for the true one, are refused.)
+            Index of the true candidate; or the cost of each candidate (such as 1 - IoU), where
+            the cheapest is the true one. One-hot rows raise an error.
         sample_weight : array (n,), optional
         costs : list of float arrays (m_i,), optional
-            What choosing each costs, next to ``y`` as numbers; 1 for all others if not given.
+            Cost of each candidate if ``y`` has indices; by default 1 for wrong candidates.
 
         Returns
         -------
@@ -75,14 +78,14 @@ class CandidateRanker(CandidateRankerParameters, Estimator):
         self._check_parameters()
         examples, truths = same_length(X, y)
         data = CandidateSets.from_examples(examples)
-        tables = None if costs is None else _tables(costs, data)
+        tables = None if costs is None else _cost_tables(costs, data)
         if np.ndim(truths[0]) > 0:
             if costs is not None:
-                raise DataError("y holds costs already; give either of them")
-            tables = _costs_of(truths, data)
+                raise DataError("y has costs already; pass costs only once")
+            tables = _costs_as_truth(truths, data)
             truth = np.array([int(np.argmin(t)) for t in tables])
         else:
-            truth = _numbers(truths)
+            truth = _indices(truths)
         if self.loss == "log" and costs is not None:
             raise UnsupportedError('loss "log" has no costs; use loss="hinge", or leave them out')
         problem = CandidateProblem(
@@ -98,7 +101,7 @@ class CandidateRanker(CandidateRankerParameters, Estimator):
         self.n_features_in_ = data.features.n_features
         return self
 
-    def _sections(self, X: Any, y: Any) -> list[Any]:
+    def _sections(self, X: Any, y: Any) -> list[Block]:
         from cliquewise.estimators._output_reports import candidate_sections
 
         return candidate_sections(self, X, y)
@@ -115,16 +118,16 @@ class CandidateRanker(CandidateRankerParameters, Estimator):
         return CandidateSets.from_examples(listed(X, "X"), self.n_features_in_)
 
     def decision_function(self, X: Any) -> list[Floats]:
-        """Scores of the candidates of every example."""
+        """Return the scores of the candidates of every example."""
         data = self._data(X)
         return data.split(data.features.scores(self.coef_))
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """Number of the best candidate of every example."""
+        """Return the index of the best candidate of every example."""
         return np.array([int(np.argmax(s)) for s in self.decision_function(X)], dtype=np.int64)
 
     def predict_proba(self, X: Any) -> list[Floats]:
-        """Probabilities of the candidates of every example (``loss="log"`` only)."""
+        """Return the probabilities of each example's candidates (``loss="log"`` only)."""
         check_is_fitted(self, "coef_")
         if self.loss != "log":
             raise UnsupportedError(
@@ -133,46 +136,48 @@ class CandidateRanker(CandidateRankerParameters, Estimator):
         return [candidate_marginals(s)[0] for s in self.decision_function(X)]
 
     def predict_top_k(self, X: Any, k: int) -> list[list[tuple[float, int]]]:
-        """The ``k`` best candidates of every example, best first, as (score, number)."""
+        """Return the ``k`` best candidates of every example, best first, as (score, index)."""
         return [
             [(float(s[c]), int(c)) for c in top_k_candidates(s, k)]
             for s in self.decision_function(X)
         ]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of right choices; if ``y`` holds costs, minus their mean."""
+        """Return the share of right choices; if ``y`` has costs, minus their mean."""
         examples, truths = same_length(X, y)
         weights = check_sample_weight(sample_weight, len(examples))
         chosen = self.predict(examples)
         if np.ndim(truths[0]) > 0:
-            tables = _costs_of(truths, self._data(examples))
+            tables = _costs_as_truth(truths, self._data(examples))
             costs = [t[c] for t, c in zip(tables, chosen, strict=True)]
             return -float(np.average(costs, weights=weights))
-        return float(np.average(chosen == _numbers(truths), weights=weights))
+        return float(np.average(chosen == _indices(truths), weights=weights))
 
 
-def _numbers(truths: list[Any]) -> NDArray[np.int64]:
+def _indices(truths: list[Any]) -> NDArray[np.int64]:
     numbers = np.asarray(truths)
     if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.number):
-        raise DataError("y must be the number of the true candidate, or a list of costs, each")
+        raise DataError(
+            "y must have the index of the true candidate, or a list of costs, of each example"
+        )
     if not np.all(np.equal(np.floor(numbers), numbers)):
-        raise DataError("y must be whole numbers: the number of the true candidate of each example")
+        raise DataError("y must be integers: the index of the true candidate of each example")
     return numbers.astype(np.int64)
 
 
-def _costs_of(truths: list[Any], data: CandidateSets) -> list[Floats]:
-    """Costs given as truths; not the marks of the true ones, which would mean the opposite."""
-    tables = _tables(truths, data)
+def _costs_as_truth(truths: list[Any], data: CandidateSets) -> list[Floats]:
+    """Return the costs in ``y``; raise an error for one-hot rows, which mean the opposite."""
+    tables = _cost_tables(truths, data)
     marks = np.concatenate(tables)
     if np.all((marks == 0) | (marks == 1)) and all(t.sum() == 1 for t in tables):
         raise DataError(
-            "y marks one candidate of each example by 1; as costs that calls all others right: "
-            "give the number of the true one, np.argmax of each, or costs, which are 0 for it"
+            "y marks one candidate of each example by 1; as costs, this would make all others "
+            "right: pass the index of the true one, np.argmax of each, or costs with 0 for it"
         )
     return tables
 
 
-def _tables(costs: Any, data: CandidateSets) -> list[Floats]:
+def _cost_tables(costs: Any, data: CandidateSets) -> list[Floats]:
     try:
         tables = [np.asarray(c, dtype=np.float64) for c in costs]
     except (TypeError, ValueError) as error:

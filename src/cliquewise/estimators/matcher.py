@@ -1,4 +1,4 @@
-"""Matcher: match rows with columns, such as the words of two sentences."""
+"""Matcher: match rows to columns, such as the words of two sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.labels import Labelings
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, warn_user
 from cliquewise.estimators._base import Estimator, rollback_on_error
 from cliquewise.estimators._inputs import (
     bounded_k,
@@ -26,28 +26,30 @@ from cliquewise.models.matching import MatchingModel, PairTables
 from cliquewise.oracles.matching import Assignment, k_best_assignments
 from cliquewise.problems.matching import MatchingProblem, check_truth
 from cliquewise.ragged import Floats, Ints
+from cliquewise.report.blocks import Block
 
 
 @dataclass(eq=False, repr=False)
 class Matcher(MatcherParameters, Estimator):
-    """Bipartite matchings with scores linear in the features of pairs.
+    """Predict bipartite matchings with linear scores of pairs.
 
     Parameters
     ----------
     loss : {"hinge"}, default="hinge"
-        The likelihood of a matching is a permanent, which nobody can compute.
+        Structured hinge loss. (The normalizer of a likelihood would be a permanent, which is
+        intractable.)
     C : float, default=1.0
-        Weight of the sum of the losses against the penalty, ``1/2 ||w||^2`` or, with
-        ``l1_ratio``, an elastic net as in :class:`SequenceTagger` (which no solver of matchings
-        knows yet).
+        Weight of the sum of the losses relative to the penalty, ``1/2 ||w||^2`` or, with
+        ``l1_ratio``, an elastic net as in :class:`SequenceTagger` (not supported by
+        the solvers of matchings).
     partial : bool, default=True
-        Whether rows and columns may stay alone, at score 0; if not, all of the smaller side is
-        matched.
+        Whether rows and columns may remain unmatched, at score 0; otherwise all of the smaller
+        side is matched.
     intercept : bool, default=True
-        One more weight for every pair; with ``partial`` it says how good a pair must be.
+        Adds a constant weight to all pairs; with ``partial`` it sets the threshold of a match.
     cost_missing, cost_wrong : float, default=1.0
-        What a true pair costs that is not matched, and a matched pair that is not true. A row
-        with a wrong partner costs both.
+        Cost of a missing true pair, and of a wrong matched pair. A row with a wrong partner costs
+        both. If true pairs are rare, raise ``cost_missing``.
     solver, tol, max_epochs, max_seconds, n_jobs, max_memory, random_state, verbose
         As in :class:`SequenceTagger`.
 
@@ -103,13 +105,25 @@ class Matcher(MatcherParameters, Estimator):
             check_sample_weight(sample_weight, len(data)),
         )
         self.coef_ = self._train(problem).weights
+        self._warn_if_nothing_is_matched(data, truths)
         return self
+
+    def _warn_if_nothing_is_matched(self, data: PairTables, truths: list[Any]) -> None:
+        """Warn if all scores are negative, so the model matches nothing in its training data."""
+        if not self.partial or self.model_.potentials(self.coef_, data).max(initial=-np.inf) > 0:
+            return
+        if any((columns >= 0).any() for columns in _columns(truths, data.shapes)):
+            warn_user(
+                "the trained model matches no pair of its training data: the features do not "
+                "separate true pairs from the best wrong ones; raise cost_missing or C, or add "
+                "features"
+            )
 
     def _set(self, n_features: int) -> None:
         self.n_features_in_ = n_features
         self.model_ = MatchingModel(n_features, bool(self.intercept), bool(self.partial))
 
-    def _sections(self, X: Any, y: Any) -> list[Any]:
+    def _sections(self, X: Any, y: Any) -> list[Block]:
         from cliquewise.estimators._output_reports import matching_sections
 
         return matching_sections(self, X, y)
@@ -122,7 +136,7 @@ class Matcher(MatcherParameters, Estimator):
         self.coef_ = checked_weights(arrays, self.model_.dimension)
 
     def decision_function(self, X: Any) -> list[Floats]:
-        """Scores (p, q) of the pairs of every example."""
+        """Return the scores (p, q) of the pairs of every example."""
         check_is_fitted(self, "coef_")
         data = PairTables.from_examples(listed(X, "X"), self.n_features_in_)
         flat = self.model_.potentials(self.coef_, data)
@@ -152,7 +166,7 @@ class Matcher(MatcherParameters, Estimator):
         return Labelings(best.labels for best in self.map(X))
 
     def predict_top_k(self, X: Any, k: int) -> list[list[tuple[float, Ints]]]:
-        """The ``k`` best matchings of every example, best first, as (score, columns)."""
+        """Return the ``k`` best matchings of every example, best first, as (score, columns)."""
         out = []
         for problem in self._assignments(X):
             rows, columns = problem.shape
@@ -162,23 +176,23 @@ class Matcher(MatcherParameters, Estimator):
         return out
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """F1 of the matched pairs, each with the weight of its example.
+        """Return the F1 score of the matched pairs, weighted by example.
 
         See :func:`cliquewise.metrics.pair_f1`.
         """
         examples, truths = same_length(X, y)
         weights = check_sample_weight(sample_weight, len(examples))
-        return pair_f1(self._truth(examples, truths), self.predict(examples), weights)
+        return pair_f1(self._true_columns(examples, truths), self.predict(examples), weights)
 
-    def _truth(self, X: Any, y: Any) -> list[Ints]:
-        """True matchings as columns of rows."""
+    def _true_columns(self, X: Any, y: Any) -> list[Ints]:
+        """Return the true matchings as the column of every row."""
         check_is_fitted(self, "coef_")
         examples, truths = same_length(X, y)
         return _columns(truths, PairTables.from_examples(examples, self.n_features_in_).shapes)
 
 
 def _columns(truths: list[Any], shapes: Ints) -> list[Ints]:
-    """Matchings as the column of every row, from either form."""
+    """Return matchings in either form as the column of every row."""
     out = []
     for i, (given, p) in enumerate(zip(truths, shapes[:, 0].tolist(), strict=True)):
         try:
@@ -187,7 +201,7 @@ def _columns(truths: list[Any], shapes: Ints) -> list[Ints]:
         except (TypeError, ValueError):
             whole = False
         if not whole:
-            raise DataError(f"example {i}: a matching is whole numbers, or pairs of them")
+            raise DataError(f"example {i}: a matching must be integers or pairs of integers")
         if array.ndim != 2 and not (array.size == 0 and p > 0):
             out.append(array.astype(np.int64))
             continue

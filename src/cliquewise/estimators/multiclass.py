@@ -1,4 +1,4 @@
-"""MulticlassClassifier: one label per example, the one-node case of the chain."""
+"""MulticlassClassifier: one label per row, as a chain of one token."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, issparse
 from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.dataset import Dataset
@@ -26,17 +27,27 @@ from cliquewise.estimators._stored import (
 from cliquewise.estimators.parameters import MulticlassParameters
 from cliquewise.estimators.tagger.sequence_tagger import SequenceTagger
 from cliquewise.ragged import Floats
+from cliquewise.report.blocks import Block
+
+
+def _has_probabilities(classifier: MulticlassClassifier) -> bool:
+    if classifier.loss != "log":
+        raise AttributeError('loss="hinge" gives no probabilities; train with loss="log"')
+    return True
 
 
 @dataclass(eq=False, repr=False)
 class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  # type: ignore[misc]
-    """Multinomial logistic regression with a certificate of optimality.
+    """Multinomial logistic regression, or a multiclass SVM, with a certificate of optimality.
 
     Parameters
     ----------
     C : float, default=1.0
-        Weight of the sum of the losses against the penalty, as in scikit-learn; the intercept is
-        regularized, too.
+        Weight of the sum of the losses relative to the penalty, as in scikit-learn. The penalty
+        includes the intercept.
+    loss : {"log", "hinge"}, default="log"
+        Negative log-likelihood, or the multiclass hinge loss of Crammer and Singer (2001), which
+        gives no probabilities.
     l1_ratio, solver, tol, max_epochs, max_seconds, n_jobs, dtype, max_memory
     class_weight, random_state, verbose
         As in :class:`SequenceTagger`.
@@ -53,7 +64,16 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
 
     @rollback_on_error
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MulticlassClassifier:
-        """Train on ``X`` (n, d), dense or sparse, and one label per row."""
+        """Train.
+
+        Parameters
+        ----------
+        X : (n, d), dense or sparse
+        y : (n,)
+            One label per row.
+        sample_weight : (n,), optional
+            Weight of each row's loss.
+        """
         from sklearn.utils.multiclass import check_classification_targets
 
         if y is None:
@@ -64,15 +84,15 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
         weights = check_sample_weight(sample_weight, len(numbers))
         if self.class_weight is not None:
             weights *= class_weights(self.class_weight, self.classes_.tolist(), numbers)[numbers]
-        self._take(self._tagger().fit(_dataset(X), numbers[:, None].tolist(), weights))
+        self._set_fitted(self._tagger().fit(_dataset(X), numbers[:, None].tolist(), weights))
         return self
 
     def _tagger(self) -> SequenceTagger:
-        """A chain that reads every row as a sequence of one token."""
+        """Return a tagger that treats every row as a sequence of one token."""
         parameters = self.get_params(deep=False) | {"class_weight": None}
         return SequenceTagger(boundary_weights=False, **parameters)
 
-    def _take(self, tagger: SequenceTagger) -> None:
+    def _set_fitted(self, tagger: SequenceTagger) -> None:
         self.tagger_ = tagger
         self.certificate_, self.solver_ = tagger.certificate_, tagger.solver_
         self.trace_, self.n_iter_ = tagger.trace_, tagger.n_iter_
@@ -92,32 +112,34 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
         return self.tagger_.model_.potentials(self.tagger_.coef_, data)[0]
 
     def decision_function(self, X: Any) -> Floats:
-        """Scores (n, K) of the classes; with two classes (n,), the second's less the first's."""
+        """Return scores (n, K) of the classes; with two classes the difference (n,) of scores."""
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of every row."""
+        """Return the class with the highest score for every row."""
         best = np.argmax(self._scores(X), axis=1)
         return np.asarray(self.classes_[best])
 
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of the classes."""
-        return np.exp(self.predict_log_proba(X))
+        """Return the probabilities of the classes (``loss="log"`` only)."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
 
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Floats:
-        """Their logarithms."""
+        """Return the logarithms of the probabilities (``loss="log"`` only)."""
         scores = self._scores(X)
         top = scores.max(axis=1, keepdims=True)
         return np.asarray(scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of rows whose class is right."""
+        """Return the share of rows with the right class."""
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, len(y))
         return float(super().score(X, y, sample_weight=sample_weight))
 
-    def _sections(self, X: Any, y: Any) -> list[Any]:
+    def _sections(self, X: Any, y: Any) -> list[Block]:
         from cliquewise.estimators._output_reports import class_sections
 
         return class_sections(self, X, y)
@@ -142,11 +164,11 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
         tagger._from_file(arrays, left | own)
         model = tagger.model_
         if tagger.encoder_.n_features_in is None:
-            raise DataError("its features are no numbers")
+            raise DataError("its features are not numeric")
         if not (model.begin_allowed.all() and model.end_allowed.all()):
             raise DataError("it forbids some of its classes")
         self.n_features_in_ = tagger.encoder_.n_features
-        self._take(tagger)
+        self._set_fitted(tagger)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -155,13 +177,13 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
 
 
 def _classes(classes: list[Any], dtype: Any) -> NDArray[Any]:
-    """Classes of a file under the type that it names (files of version 1 name none)."""
+    """Return the classes of a file in the type that it names (files of version 1 name none)."""
     plain = np.array(classes)
     if dtype is None:
         return plain
     named = np.dtype(str(dtype))
     fits = named.kind == "O" or (named.kind in "biuf" and plain.dtype.kind in "biuf")
-    if named.kind == plain.dtype.kind == "U":  # its size is a number of the file, too
+    if named.kind == plain.dtype.kind == "U":  # the file also states its size
         fits = named.itemsize * len(classes) <= max(plain.nbytes, 1 << 24)
     if not fits:
         raise DataError(f"its classes have the type {str(dtype)!r:.40}")

@@ -506,6 +506,7 @@ class MulticlassParameters(TrainingParameters):
 
     C: float = _C()
     _: KW_ONLY
+    loss: str = _loss("log", "log", "hinge")
     intercept: bool = _intercept()
     class_weight: Any = _class_weight()
     n_jobs: int | None = _n_jobs(1)

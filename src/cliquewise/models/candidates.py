@@ -15,7 +15,7 @@ from cliquewise.ragged import Floats, Ints, offsets_of
 
 @dataclass(frozen=True)
 class CandidateSets:
-    """The candidates of all examples: rows ``offsets[i] : offsets[i + 1]`` are example i's."""
+    """Candidates of all examples; example i has the rows ``offsets[i] : offsets[i + 1]``."""
 
     features: FeatureRows
     offsets: Ints
@@ -36,7 +36,7 @@ class CandidateSets:
         sizes = [p.shape[0] if issparse(p) else len(p) for p in parts]
         empty = [i for i, size in enumerate(sizes) if size == 0]
         if empty:
-            raise DataError(f"example {empty[0]} has no candidates; leave it out")
+            raise DataError(f"example {empty[0]} has no candidates; remove it")
         return cls(features, offsets_of(sizes))
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class CandidateSets:
         return len(self.offsets) - 1
 
     def split(self, flat: Any) -> list[Any]:
-        """Cut an array over all candidates into one per example."""
+        """Split an array over all candidates into one array per example."""
         return list(np.split(flat, self.offsets[1:-1])) if len(self) else []
 
 
@@ -62,9 +62,9 @@ class CandidateModel:
         self.n_features = self.dimension = n_features
 
     def potentials(self, w: Floats, data: CandidateSets) -> Floats:
-        """Scores of all candidates."""
+        """Return the scores of all candidates."""
         return data.features.scores(w)
 
     def accumulate(self, mu: Floats, data: CandidateSets, out: Floats) -> None:
-        """``out += sum_c mu_c phi_c``."""
+        """Add ``sum_c mu_c phi_c`` to ``out``."""
         out += data.features.accumulate(mu)

@@ -1,7 +1,7 @@
 """The multilabel model: a graph over the labels, the same for every row (Finley, Joachims 2008).
 
-Each label is a node type of its own with the states no and yes; each pair of labels has a
-table, or a weight for both being on. All nodes of a row share its features, stored once.
+Each label is a separate node type with the states off and on; each pair of labels has a table, or
+one weight for both labels being on. All nodes of a row share its features, which are stored once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cliquewise.errors import DataError, TooLargeError
 from cliquewise.models.pairwise import PairwiseModel
 from cliquewise.ragged import Floats, Ints
 
-#: Bytes that an edge of a row and a node of a row take in training, arrays of the solver included.
+#: Bytes per edge and per node of a row in training, including the arrays of the solver.
 BYTES_PER_EDGE, BYTES_PER_NODE = 330, 160
 
 
 def label_pairs(n_labels: int, graph: Any = "complete", Y: ArrayLike | None = None) -> Ints:
-    """Pairs of labels that have a table.
+    """Return the pairs of labels that have a table.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def label_pairs(n_labels: int, graph: Any = "complete", Y: ArrayLike | None = No
     pairs = np.sort(pairs.astype(np.int64), axis=1)
     if pairs.min() < 0 or pairs.max() >= n_labels or (pairs[:, 0] == pairs[:, 1]).any():
         raise DataError(f"label_graph must join different labels out of 0..{n_labels - 1}")
-    ordered = np.unique(pairs, axis=0)  # in the order of "complete", which solvers rely on
+    ordered = np.unique(pairs, axis=0)  # in the order of "complete", as unpack_weights expects
     if len(ordered) != len(pairs):
         raise DataError("label_graph names a pair twice")
     return np.asarray(ordered)
@@ -75,7 +75,7 @@ def _named_pairs(n_labels: int, graph: Any, Y: Any) -> Ints:
     if not isinstance(graph, str) and graph < 0:
         raise DataError(f"label_graph = {graph}; a number of pairs is not negative")
     if Y is None:
-        raise DataError(f"label_graph={graph!r} is made from training labels; none are given")
+        raise DataError(f"label_graph={graph!r} is computed from training labels; none are given")
     strength = mutual_information(Y)
     if graph == "tree":
         # Lengths above zero: a zero is no edge for scipy.
@@ -88,7 +88,7 @@ def _named_pairs(n_labels: int, graph: Any, Y: Any) -> Ints:
 
 
 def mutual_information(Y: Any) -> Any:
-    """Mutual information of every pair of columns of 0 and 1, in nats.
+    """Return the mutual information of every pair of columns of 0 and 1, in nats.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def mutual_information(Y: Any) -> Any:
     total = np.zeros_like(both)
     for a in (0, 1):
         for b in (0, 1):
-            # p(a, b), from the share of rows with both, and its value if independent.
+            # p(a, b), and its value under independence.
             left, right = (ones if a else 1 - ones), (ones if b else 1 - ones)
             joint = both if a and b else ones[None, :] - both if b else ones[:, None] - both
             if not a and not b:
@@ -113,7 +113,7 @@ def mutual_information(Y: Any) -> Any:
 
 
 def check_size(n_rows: int, n_labels: int, pairs: Ints, max_memory: float) -> None:
-    """Refuse a label graph whose copies for all rows would not fit.
+    """Raise an error if the label graphs of all rows do not fit into memory.
 
     Parameters
     ----------
@@ -134,14 +134,14 @@ def check_size(n_rows: int, n_labels: int, pairs: Ints, max_memory: float) -> No
     if needed > max_memory * 2**30:
         raise TooLargeError(
             f"{len(pairs)} pairs of labels for each of {n_rows} rows need about "
-            f"{needed / 2**30:.3g} GiB (limit: max_memory = {max_memory:g} GiB); take fewer pairs: "
+            f"{needed / 2**30:.3g} GiB (limit: max_memory = {max_memory:g} GiB); use fewer pairs: "
             'label_graph="tree", or the number of pairs to keep',
             needed,
         )
 
 
 def row_bytes(n_labels: int, pairs: Ints) -> float:
-    """Bytes that a row takes in training, about.
+    """Estimate the bytes that a row takes in training.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def row_bytes(n_labels: int, pairs: Ints) -> float:
 def multilabel_model(
     n_labels: int, n_features: int, pairs: Ints, intercept: bool = True, pairwise: str = "table"
 ) -> PairwiseModel:
-    """Weights: features x 2 per label, 2 x 2 per pair (one, if only co-occurrence counts).
+    """Return the model: features x 2 weights per label, and 2 x 2 (or one) per pair.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def multilabel_model(
 
 
 def multilabel_data(X: csr_matrix, n_labels: int, pairs: Ints, Y: ArrayLike | None = None) -> Any:
-    """Every row of ``X`` as a graph over the labels.
+    """Return every row of ``X`` as a graph over the labels.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def multilabel_data(X: csr_matrix, n_labels: int, pairs: Ints, Y: ArrayLike | No
 
 
 def feature_rows(X: csr_matrix, intercept: bool) -> Any:
-    """Rows with their squared norms, the constant feature included."""
+    """Return the rows and their squared norms, including the constant feature."""
     from cliquewise._kernels.label_sets.search import Rows
 
     if intercept:
@@ -204,9 +204,9 @@ def feature_rows(X: csr_matrix, intercept: bool) -> Any:
 
 
 def unpack_weights(w: Floats, n_labels: int, n_columns: int) -> tuple[Floats, Floats]:
-    """U (features, labels) and V (labels, labels) of a vector laid out by the pairwise model.
+    """Split a weight vector of the pairwise model into U (features, labels) and V (labels, labels).
 
-    A label's score of being on is ``2 x'U``, relative to being off.
+    The score of a label being on, relative to off, is ``2 x'U``.
 
     Examples
     --------
@@ -223,7 +223,9 @@ def unpack_weights(w: Floats, n_labels: int, n_columns: int) -> tuple[Floats, Fl
 
 
 def pack_weights(U: Floats, V: Floats) -> Floats:
-    """The vector that :func:`unpack_weights` takes apart; being off has minus being on's weights.
+    """Return the weight vector of U and V: the inverse of :func:`unpack_weights`.
+
+    The weights of a label being off are minus those of being on.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from cliquewise.ragged import Floats, Ints, offsets_of
 
 @dataclass(frozen=True)
 class PairTables:
-    """The pairs of all examples: example i has ``shapes[i]`` of them, row by row."""
+    """Features of the pairs of all examples; example i has a table of ``shapes[i]`` pairs."""
 
     features: FeatureRows
     shapes: Ints
@@ -53,7 +53,7 @@ class PairTables:
 
 
 def _pairs(example: Any, i: int, n_features: int | None) -> tuple[Any, tuple[int, int]]:
-    """Features (p q, d) of one example, and (p, q)."""
+    """Return the features (p q, d) of one example, and its shape (p, q)."""
     if issparse(example):
         raise DataError(
             f"example {i}: a sparse matrix has no columns to match; give a list of one "
@@ -82,9 +82,9 @@ class MatchingModel:
     ----------
     n_features : int
     intercept : bool, default=True
-        One more weight, for every pair: how good a pair must be to be better than none.
+        Adds a constant weight to all pairs, the threshold of a match.
     is_partial : bool, default=True
-        Whether rows and columns may stay alone, at score 0.
+        Whether rows and columns may remain unmatched, at score 0.
 
     Examples
     --------
@@ -100,14 +100,14 @@ class MatchingModel:
     def potentials(
         self, w: Floats, data: PairTables, first: int = 0, last: int | None = None
     ) -> Floats:
-        """Scores of all pairs, or those of the examples ``first : last``."""
+        """Return the scores of all pairs, or of the pairs of the examples ``first : last``."""
         last = len(data) if last is None else last
         a, b = int(data.offsets[first]), int(data.offsets[last])
         scores = data.features.scores(w[: self.n_features], a, b)
         return scores + w[-1] if self.intercept else scores
 
     def combination(self, data: PairTables, rows: Ints, factors: Floats) -> tuple[Ints, Floats]:
-        """Indices and values of ``sum_r factors[r] phi_r`` over some pairs."""
+        """Return the indices and values of ``sum_r factors[r] phi_r`` over some pairs."""
         index, values = data.features.combination(rows, factors)
         if self.intercept:
             index = np.append(index, self.n_features)
@@ -115,12 +115,12 @@ class MatchingModel:
         return index, values
 
     def accumulate(self, mu: Floats, data: PairTables, out: Floats) -> None:
-        """``out += sum_c mu_c phi_c`` over all pairs."""
+        """Add ``sum_c mu_c phi_c`` over all pairs to ``out``."""
         out[: self.n_features] += data.features.accumulate(mu)
         if self.intercept:
             out[-1] += mu.sum()
 
     @property
     def alone(self) -> float | None:
-        """Score of a row that stays alone; None where none may."""
+        """Score of an unmatched row; None if all rows must be matched."""
         return 0.0 if self.is_partial else None

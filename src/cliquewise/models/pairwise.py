@@ -1,9 +1,9 @@
-"""PairwiseModel: weights of graphs with node types, shared by all nodes and edges of a type.
+"""PairwiseModel: weights of graphs, shared by all nodes and edges of a type.
 
 A clique of type t with features x scores its state s by ``sum_f x_f w[base_t + f * params_t +
-tie_t(s)]``. The tie says which states share a weight: each state of a node has its own; an edge
-has a full table, a symmetric one, a single weight for equal labels (Potts), or a single one for
-both ends having their last label (co-occurrence, for labels that are on or off).
+tie_t(s)]``. The tie maps states to weights: each state of a node has a separate weight; an edge
+has a full table, a symmetric one, one weight for equal labels (Potts), or one weight for both ends
+having their last label (co-occurrence, for labels that are on or off).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ PAIRWISE = ("table", "symmetric", "potts", "co-occurrence")
 
 @dataclass(frozen=True, eq=False)
 class PairwiseModel:
-    """Where each weight is.
+    """The layout of the weights, and the linear map from weights to scores.
 
     Parameters
     ----------
     cardinalities : sequence of int
         Number of labels of each node type.
     n_features, n_edge_features : int
-        Without the constant ones. With no edge features an edge has the constant one.
+        Without constant features. Edges without features have a constant one.
     pairwise : {"table", "symmetric", "potts", "co-occurrence"}
     intercept : bool
-        A constant feature on nodes (and on edges beside their features).
+        Adds a constant feature to nodes, and to edges that have features.
     pairs : sequence of (int, int), optional
         Types of the two ends of each edge type, smaller first; all pairs by default.
 
@@ -83,12 +83,12 @@ class PairwiseModel:
 
     @property
     def node_columns(self) -> int:
-        """Features of a node, the constant one included."""
+        """Number of features of a node, including the constant one."""
         return self.n_features + int(self.intercept)
 
     @property
     def edge_columns(self) -> int:
-        """Features of an edge, the constant one included."""
+        """Number of features of an edge, including the constant one."""
         if self.n_edge_features == 0:
             return 1
         return self.n_edge_features + int(self.intercept)
@@ -131,12 +131,12 @@ class PairwiseModel:
         return int(self.layout["dimension"])
 
     def unary(self, w: Floats, node_type: int = 0) -> Floats:
-        """(features, labels) weights of a node type; the last row is the intercept."""
+        """Return the (features, labels) weights of a node type; the last row is the intercept."""
         k, at = int(self.cardinalities[node_type]), int(self.layout["base"][node_type])
         return w[at : at + self.node_columns * k].reshape(self.node_columns, k)
 
     def tables(self, w: Floats, pair: int = 0) -> Floats:
-        """(edge features, k_i, k_j) scores of an edge type, for each of its features."""
+        """Return the (edge features, k_i, k_j) tables of an edge type."""
         t = self.n_node_types + pair
         tie, params = self._ties[t], int(self.layout["params"][t])
         at = int(self.layout["base"][t])
@@ -148,13 +148,13 @@ class PairwiseModel:
     # ---- scores, and the adjoint
 
     def potentials(self, w: Floats, data: Any) -> Floats:
-        """Scores of all states of all cliques: those of the nodes, then those of the edges.
+        """Return the scores of all states of all cliques: nodes first, then edges.
 
         Parameters
         ----------
         w : array (dimension)
         data : GraphDataset, or its :meth:`cliques`
-            The latter spares compiling them again.
+            The latter avoids compiling the cliques again.
 
         Examples
         --------
@@ -171,7 +171,7 @@ class PairwiseModel:
         return out
 
     def accumulate(self, mu: Floats, data: Any, out: Floats) -> None:
-        """``out += B mu``, the adjoint of :meth:`potentials`: features times mean parameters.
+        """Add ``B mu`` to ``out``: features times mean parameters, the adjoint of ``potentials``.
 
         Examples
         --------
@@ -192,7 +192,7 @@ class PairwiseModel:
         return np.asarray(self.cardinalities, dtype=np.int64)[data.node_types]
 
     def cliques(self, data: GraphDataset, cost: Floats | None = None) -> Any:
-        """The kernels' view of a data set; labels that are missing count as 0."""
+        """Return the arrays of a data set for the kernels; missing labels become 0."""
         from cliquewise._kernels.cliques.features import Cliques
 
         edges, types = self.oriented(data)
@@ -213,12 +213,12 @@ class PairwiseModel:
         )  # fmt: skip
 
     def oriented(self, data: GraphDataset) -> tuple[Ints, Ints]:
-        """Edges with the smaller node type first, and their clique types."""
+        """Return the edges with the smaller node type first, and their clique types."""
         types = data.node_types
         if len(types) and int(types.max()) >= self.n_node_types:
             raise DataError(
-                f"{data.place(int(np.argmax(types)))}: node type {types.max()} was not there in "
-                "training"
+                f"{data.place(int(np.argmax(types)))}: node type {types.max()} does not occur "
+                "in training"
             )
         ends = types[data.edges]
         flip = ends[:, 0] > ends[:, 1]
@@ -233,7 +233,7 @@ class PairwiseModel:
         return edges, pair + n
 
     def _features(self, data: GraphDataset) -> tuple[Ints, Ints, Ints, Floats]:
-        """Rows of the nodes and edges in one CSR matrix: row numbers, indptr, indices, values."""
+        """Return the features of nodes and edges as one CSR matrix, and the row of each clique."""
         if data.features.shape[1] != self.n_features:
             raise DataError(
                 f"the nodes have {data.features.shape[1]} features, the model has {self.n_features}"
@@ -260,7 +260,7 @@ class PairwiseModel:
         )
 
     def structures(self, data: GraphDataset) -> list[Structure]:
-        """Topology of every example: a factor per node, then one per edge; equal ones are one."""
+        """Return the structure of every example (nodes, then edges); equal graphs share one."""
         edges, _ = self.oriented(data)
         cards = self.states(data)
         seen: dict[tuple[bytes, bytes], Structure] = {}
@@ -291,7 +291,7 @@ def _tie(pairwise: str, ki: int, kj: int) -> Ints:
 
 
 def _spread(tie: Ints) -> float:
-    """Largest ``||T d||^2 / ||d||^2``, where T adds up the entries that share a weight."""
+    """Return the largest ``||T d||^2 / ||d||^2``; T sums the entries that share a weight."""
     counts = np.bincount(tie[tie >= 0])
     return float(counts.max(initial=0))
 
