@@ -288,7 +288,7 @@ def test_invalid_matchings_raise_an_error():
             cw.Matcher().fit(X, [y])
     with pytest.raises(DataError, match="columns"):
         cw.Matcher().fit([csr_matrix(np.eye(2))], [[0, 1]])
-    with pytest.raises(DataError, match="loss must be hinge"):
+    with pytest.raises(DataError, match="permanent"):
         cw.Matcher("log").fit(X, [[-1] * p])
     with pytest.raises(DataError, match="partial=True"):
         cw.Matcher(partial=False).fit(X, [[-1] * p])
@@ -322,5 +322,49 @@ def test_a_matcher_that_matches_nothing_warns():
     X = [rng.normal(size=(6, 6, 2)) for _ in range(4)]  # features without information
     y = [[(0, 1)] for _ in X]
     with pytest.warns(UserWarning, match="matches no pair of its training data"):
-        matcher = cw.Matcher(C=1.0, random_state=0).fit(X, y)
+        matcher = cw.Matcher("hinge", C=1.0, random_state=0).fit(X, y)
     assert all((columns < 0).all() for columns in matcher.predict(X))
+
+
+def test_default_matcher_finds_sparse_pairs_that_the_hinge_loss_misses():
+    def tables(seed):
+        rng = np.random.default_rng(seed)
+        X, y = [], []
+        for _ in range(8):
+            rows, columns = rng.choice(20, 8, False), rng.choice(20, 8, False)
+            truth = np.full(20, -1)
+            truth[rows] = columns
+            x = rng.normal(size=(20, 20, 2))
+            x[rows, columns] += 1.5
+            X.append(x)
+            y.append(truth)
+        return X, y
+
+    X, y = tables(0)
+    matcher = cw.Matcher().fit(X, y)
+    assert matcher.loss_ == "pseudo_likelihood" and matcher.certificate_.gap <= 1e-3
+    with pytest.warns(UserWarning, match="matches no pair"):
+        hinge = cw.Matcher("hinge", random_state=0).fit(X, y)
+    X, y = tables(1)
+    assert hinge.score(X, y) == 0.0
+    assert matcher.score(X, y) > 0.25
+
+
+def test_pseudo_likelihood_of_matchings_matches_enumeration():
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(2, 3, 2)) for _ in range(3)]
+    y = [np.array([0, -1]), np.array([2, 1]), np.array([-1, -1])]
+    matcher = cw.Matcher("pseudo_likelihood", C=0.7, tol=1e-8).fit(X, y)
+    total, w = 0.0, matcher.coef_
+    for x, columns in zip(X, y, strict=True):
+        scores = x @ w[:2] + w[2]
+        for i, j in enumerate(columns):
+            chosen = scores[i, j] if j >= 0 else 0.0
+            total += 0.5 * (np.log(1 + np.exp(scores[i]).sum()) - chosen)
+        for j in range(3):
+            rows = np.flatnonzero(columns == j)
+            chosen = scores[rows[0], j] if len(rows) else 0.0
+            total += 0.5 * (np.log(1 + np.exp(scores[:, j]).sum()) - chosen)
+    n = 3 * 5  # choices; objectives are per choice
+    objective = total / n + 0.5 * w @ w / (0.7 * n)
+    assert matcher.certificate_.primal == pytest.approx(objective, rel=1e-9)

@@ -64,7 +64,7 @@ def test_words_in_rules_are_those_of_the_code_that_uses_them():
         cw.SequenceTagger: (*chain.LOSSES, "pseudo_likelihood"),
         cw.GraphLabeler: cliques.LOSSES,
         cw.MultiLabelClassifier: cliques.LOSSES,
-        cw.Matcher: matching.MatchingProblem.losses_known,
+        cw.Matcher: ("auto", "pseudo_likelihood", *matching.MatchingProblem.losses_known),
         cw.CandidateRanker: candidates.CandidateProblem.losses_known,
     }
     for estimator, words in losses.items():

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cliquewise.data.labels import Labelings
-from cliquewise.errors import DataError, warn_user
+from cliquewise.errors import DataError, UnsupportedError, warn_user
 from cliquewise.estimators._base import Estimator, rollback_on_error
 from cliquewise.estimators._inputs import (
     bounded_k,
@@ -22,11 +22,16 @@ from cliquewise.estimators._stored import Arrays, Header, checked_weights
 from cliquewise.estimators.parameters import MatcherParameters, check_integer
 from cliquewise.estimators.results import Labeling
 from cliquewise.metrics import pair_f1
-from cliquewise.models.matching import MatchingModel, PairTables
-from cliquewise.oracles.matching import Assignment, k_best_assignments
+from cliquewise.models.matching import MatchingModel, PairTables, row_and_column_choices
+from cliquewise.oracles.matching import Assignment, k_best_assignments, max_matching
+from cliquewise.problems.base import Problem
+from cliquewise.problems.candidates import CandidateProblem
 from cliquewise.problems.matching import MatchingProblem, check_truth
 from cliquewise.ragged import Floats, Ints
 from cliquewise.report.blocks import Block
+
+#: Thresholds that are tried: quantiles of the scores of true pairs.
+THRESHOLDS = 25
 
 
 @dataclass(eq=False, repr=False)
@@ -35,9 +40,15 @@ class Matcher(MatcherParameters, Estimator):
 
     Parameters
     ----------
-    loss : {"hinge"}, default="hinge"
-        Structured hinge loss. (The normalizer of a likelihood would be a permanent, which is
-        intractable.)
+    loss : {"auto", "pseudo_likelihood", "hinge"}, default="auto"
+        ``pseudo_likelihood`` is the mean of two likelihoods: that of each row's column, and that
+        of each column's row, where "none" is one more choice. (The normalizer of the likelihood
+        of a whole matching is a permanent, which is intractable.) After training, ``threshold_``
+        is set to maximize the F1 score of the training data; the certificate does not refer to
+        it. ``hinge`` is the structured hinge loss, which predicts no pair at all if features do
+        not separate true pairs from the best of many wrong ones. ``auto`` is
+        ``pseudo_likelihood``, except with ``partial=False``, costs other than 1, an L1 part, or a
+        solver by name, where it is ``hinge``.
     C : float, default=1.0
         Weight of the sum of the losses relative to the penalty, ``1/2 ||w||^2`` or, with
         ``l1_ratio``, an elastic net as in :class:`SequenceTagger` (not supported by
@@ -57,6 +68,10 @@ class Matcher(MatcherParameters, Estimator):
     ----------
     coef_ : ndarray
         One weight per feature, then the intercept.
+    loss_ : str
+        The loss that was minimized.
+    threshold_ : float
+        Pairs need a score above it; :meth:`decision_function` subtracts it.
     certificate_ : Certificate
     trace_ : Trace
 
@@ -93,24 +108,56 @@ class Matcher(MatcherParameters, Estimator):
         examples, truths = same_length(X, y)
         data = PairTables.from_examples(examples)
         self._set(data.features.n_features)
-        problem = MatchingProblem(
-            self.model_,
-            data,
-            _columns(truths, data.shapes),
-            self.C,
-            self.loss,
-            threads(self.n_jobs),
-            self.cost_missing,
-            self.cost_wrong,
-            check_sample_weight(sample_weight, len(data)),
-        )
+        columns = _columns(truths, data.shapes)
+        weights = check_sample_weight(sample_weight, len(data))
+        self.loss_, self.threshold_ = self._chosen_loss(), 0.0
+        problem: Problem = MatchingProblem(
+            self.model_, data, columns, self.C, "hinge", threads(self.n_jobs), self.cost_missing,
+            self.cost_wrong, weights,
+        )  # fmt: skip
+        if self.loss_ == "pseudo_likelihood":
+            sets, truth = row_and_column_choices(data, columns, self.model_.intercept)
+            each = np.repeat(0.5 * weights, data.shapes.sum(axis=1))
+            problem = CandidateProblem(sets, truth, None, self.C, "log", threads(self.n_jobs), each)
         self.coef_ = self._train(problem).weights
+        if self.loss_ == "pseudo_likelihood":
+            self.threshold_ = self._best_threshold(data, columns, weights)
         self._warn_if_nothing_is_matched(data, truths)
         return self
 
+    def _chosen_loss(self) -> str:
+        """Return the loss to minimize, after a check that it is supported."""
+        costs = self.cost_missing != 1 or self.cost_wrong != 1
+        if self.loss == "pseudo_likelihood" and (costs or not self.partial):
+            raise UnsupportedError(
+                'loss="pseudo_likelihood" needs partial=True, and has no costs; use loss="hinge"'
+            )
+        by_name = not (isinstance(self.solver, str) and self.solver == "auto")
+        if self.loss != "auto":
+            return self.loss
+        hinge = costs or not self.partial or self.l1_ratio > 0 or by_name
+        return "hinge" if hinge else "pseudo_likelihood"
+
+    def _best_threshold(self, data: PairTables, columns: list[Ints], weights: Floats) -> float:
+        """Return the threshold with the largest F1 score on the training data."""
+        scores = _tables_of(self.model_.potentials(self.coef_, data), data)
+        true = [s[np.flatnonzero(c >= 0), c[c >= 0]] for s, c in zip(scores, columns, strict=True)]
+        flat = np.concatenate([np.empty(0), *true])
+        if not len(flat):
+            return 0.0
+        candidates = [0.0, *np.quantile(flat, np.linspace(0.02, 0.98, THRESHOLDS)).tolist()]
+        f1 = []
+        for threshold in candidates:
+            found = [max_matching(s - threshold, self.model_.alone).columns for s in scores]
+            f1.append(pair_f1(columns, found, weights))
+        return float(candidates[int(np.argmax(f1))])
+
     def _warn_if_nothing_is_matched(self, data: PairTables, truths: list[Any]) -> None:
         """Warn if all scores are negative, so the model matches nothing in its training data."""
-        if not self.partial or self.model_.potentials(self.coef_, data).max(initial=-np.inf) > 0:
+        if (
+            not self.partial
+            or self.model_.potentials(self.coef_, data).max(initial=-np.inf) > self.threshold_
+        ):
             return
         if any((columns >= 0).any() for columns in _columns(truths, data.shapes)):
             warn_user(
@@ -129,19 +176,22 @@ class Matcher(MatcherParameters, Estimator):
         return matching_sections(self, X, y)
 
     def _to_file(self) -> tuple[Arrays, Header]:
-        return {"coef": self.coef_}, {"n_features": self.n_features_in_}
+        state = {"loss": self.loss_, "threshold": self.threshold_}
+        return {"coef": self.coef_}, {"n_features": self.n_features_in_, "state": state}
 
     def _from_file(self, arrays: Arrays, header: Header) -> None:
         self._set(check_integer(header["n_features"], "its number of features"))
         self.coef_ = checked_weights(arrays, self.model_.dimension)
+        state = header.get("state", {"loss": "hinge", "threshold": 0.0})  # none in version 1
+        self.loss_, self.threshold_ = str(state["loss"]), float(state["threshold"])
+        if self.loss_ not in ("hinge", "pseudo_likelihood") or not np.isfinite(self.threshold_):
+            raise DataError("its loss or threshold is not valid")
 
     def decision_function(self, X: Any) -> list[Floats]:
-        """Return the scores (p, q) of the pairs of every example."""
+        """Return the scores (p, q) of the pairs of every example, less ``threshold_``."""
         check_is_fitted(self, "coef_")
         data = PairTables.from_examples(listed(X, "X"), self.n_features_in_)
-        flat = self.model_.potentials(self.coef_, data)
-        o = data.offsets
-        return [flat[o[i] : o[i + 1]].reshape(shape) for i, shape in enumerate(data.shapes)]
+        return _tables_of(self.model_.potentials(self.coef_, data) - self.threshold_, data)
 
     def _assignments(self, X: Any) -> list[Assignment]:
         return [Assignment(scores, self.model_.alone) for scores in self.decision_function(X)]
@@ -189,6 +239,12 @@ class Matcher(MatcherParameters, Estimator):
         check_is_fitted(self, "coef_")
         examples, truths = same_length(X, y)
         return _columns(truths, PairTables.from_examples(examples, self.n_features_in_).shapes)
+
+
+def _tables_of(flat: Floats, data: PairTables) -> list[Floats]:
+    """Return the scores of all pairs as one table (p, q) per example."""
+    o = data.offsets
+    return [flat[o[i] : o[i + 1]].reshape(shape) for i, shape in enumerate(data.shapes)]
 
 
 def _columns(truths: list[Any], shapes: Ints) -> list[Ints]:

@@ -584,14 +584,15 @@ class MatcherParameters(TrainingParameters):
     """Parameters of :class:`~cliquewise.Matcher`."""
 
     loss: str = parameter(
-        "hinge",
+        "auto",
         Rule(
-            one_of("hinge").accepts,
-            "hinge (the likelihood of a matching is a permanent, which takes exponential time)",
-            ("hinge",),
+            one_of("auto", "pseudo_likelihood", "hinge").accepts,
+            "auto, pseudo_likelihood or hinge (the likelihood of a matching is a permanent, which "
+            "takes exponential time)",
+            ("auto", "pseudo_likelihood", "hinge"),
         ),
         "objective",
-        "Minimize this loss: hinge.",
+        "Minimize this loss: auto, pseudo_likelihood or hinge.",
     )
     C: float = _C()
     _: KW_ONLY

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import hstack as sparse_hstack
 from scipy.sparse import vstack as sparse_vstack
 
 from cliquewise.data.feature_rows import FeatureRows
 from cliquewise.data.matrices import checked_matrix
 from cliquewise.errors import DataError
+from cliquewise.models.candidates import CandidateSets
 from cliquewise.ragged import Floats, Ints, offsets_of
 
 
@@ -73,6 +75,48 @@ def _pairs(example: Any, i: int, n_features: int | None) -> tuple[Any, tuple[int
             f"example {i}: features must be (rows, columns, features), not {table.shape}"
         )
     return table.reshape(-1, table.shape[2]), (table.shape[0], table.shape[1])
+
+
+def row_and_column_choices(
+    data: PairTables, matchings: list[Ints], intercept: bool
+) -> tuple[CandidateSets, Ints]:
+    """Return each row's choice among columns, each column's among rows, and the true choices.
+
+    The last candidate of every choice is to remain unmatched; its features are zero.
+
+    Examples
+    --------
+    >>> data = PairTables.from_examples([np.ones((1, 2, 1))])
+    >>> sets, truth = row_and_column_choices(data, [np.array([1])], False)
+    >>> sets.offsets.tolist(), truth.tolist()
+    ([0, 3, 5, 7], [1, 1, 0])
+    """
+    matrix, n = data.features.matrix, len(data.features)
+    stack = sparse_hstack if data.features.is_sparse else np.hstack
+    if intercept:
+        matrix = stack([matrix, np.ones((n, 1))])
+    empty = np.zeros((1, matrix.shape[1]))
+    matrix = (
+        csr_matrix(sparse_vstack([matrix, empty]))
+        if data.features.is_sparse
+        else np.vstack([matrix, empty])
+    )
+    rows: list[Ints] = []
+    sizes: list[int] = []
+    truth: list[Ints] = []
+    for i, columns in enumerate(matchings):
+        p, q = data.shapes[i].tolist()
+        table = int(data.offsets[i]) + np.arange(p * q).reshape(p, q)
+        inverse = np.full(q, -1, dtype=np.int64)
+        matched = np.flatnonzero(columns >= 0)
+        inverse[columns[matched]] = matched
+        for choices, chosen in ((table, columns), (table.T, inverse)):
+            k = choices.shape[1]
+            rows.append(np.hstack([choices, np.full((len(choices), 1), n)]).ravel())
+            sizes += [k + 1] * len(choices)
+            truth.append(np.where(chosen >= 0, chosen, k))
+    sets = CandidateSets(FeatureRows(matrix[np.concatenate(rows)]), offsets_of(sizes))
+    return sets, np.concatenate(truth)
 
 
 class MatchingModel:
