@@ -394,3 +394,17 @@ def test_comments_are_skipped(comment):
 def test_errors_after_comments_name_the_line():
     with pytest.raises(FormatError, match="line 9"):
         read_uai(io.BytesIO(b"MARKOV\n# c\n1\n2\n1\n1 0\n2\n0.25\nx\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [
+        (b"celar 2 3 1 100\n2 3\n2 0 1 0 1\n0 0 5\n", "a wcsp file"),
+        (b'{ problem: {name: "p", mustbe: "<10"}, variables: {} }', "a toulbar2 cfn file"),
+        (b'net { }\nnode a { states = ("t" "f"); }', "a Hugin NET file"),
+        (b"network a { }", "BIF, which cliquewise.read_bif reads"),
+    ],
+)
+def test_errors_name_the_format_of_other_files(text, format):
+    with pytest.raises(FormatError, match=f"It looks like {format}"):
+        read_uai(io.BytesIO(text))

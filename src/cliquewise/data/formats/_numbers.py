@@ -63,10 +63,24 @@ def first_word(text: bytes, name: str, *words: str) -> int:
         shown = "is empty" if found is None else f"begins with '{repr(found[1][:20])[2:-1]}'"
         line = 1 if found is None else text.count(b"\n", 0, found.start(1)) + 1
         wanted = " or ".join(words)
-        if found is not None and found[1].lower() in (b"network", b"variable", b"<?xml", b"<bif>"):
-            wanted += ". It looks like BIF, which cliquewise.read_bif reads (name it .bif or .xml)"
+        if found is not None:
+            wanted += _other_format(text, found[1].lower())
         raise FormatError(f"the file {shown}; it should begin with {wanted}", name, line)
     return found.end()
+
+
+def _other_format(text: bytes, word: bytes) -> str:
+    """Return a hint if the text is in another format of graphical models."""
+    if word in (b"network", b"variable", b"<?xml", b"<bif>"):
+        return ". It looks like BIF, which cliquewise.read_bif reads (name it .bif or .xml)"
+    other = ""
+    if word in (b"net", b"net{", b"node", b"class"):
+        other = "a Hugin NET file; convert it to BIF"
+    elif re.match(rb"\s*\{\s*\"?problem", text):
+        other = "a toulbar2 cfn file; convert it to UAI"
+    elif re.match(rb"\s*\S+([ \t]+\d+){4}\s", text):
+        other = "a wcsp file; convert it to UAI"
+    return other and f". It looks like {other}, because this format is not supported"
 
 
 class Numbers:
