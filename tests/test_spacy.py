@@ -76,7 +76,7 @@ def test_models_of_other_inputs_are_refused(spacy, tagger):
     from cliquewise.spacy import ChainEntities
 
     doc = spacy.blank("en")("Rome")
-    with pytest.raises(DataError, match="name a model"):
+    with pytest.raises(DataError, match="no model"):
         ChainEntities()(doc)
     with pytest.raises(DataError, match=r"trained on 1 columns; columns=\['text', 'tag_'\]"):
         ChainEntities(tagger, columns=["text", "tag_"])(doc)

@@ -79,6 +79,17 @@ class DataError(CliquewiseError):
     """Invalid examples or arguments: unequal lengths, NaN features, unknown labels."""
 
 
+class ClusterError(CliquewiseError, RuntimeError):
+    """The workers or the scheduler of a cluster are gone.
+
+    Examples
+    --------
+    >>> raise ClusterError("the cluster has no workers")
+    Traceback (most recent call last):
+    cliquewise.errors.ClusterError: the cluster has no workers
+    """
+
+
 class UnsupportedError(CliquewiseError):
     """A combination that is not supported: a method and a graph, or a solver and a loss."""
 

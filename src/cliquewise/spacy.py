@@ -1,10 +1,10 @@
-"""A component of spaCy pipelines: entities by a chain, with the probability of each.
+"""A spaCy pipeline component that finds entities with a chain, and their probabilities.
 
 >>> nlp.add_pipe("cliquewise", config={"model": "names.cw"})  # doctest: +SKIP
 >>> doc = nlp("Anna lives in New York")  # doctest: +SKIP
 >>> doc.ents, doc.spans["cliquewise"].attrs["scores"]  # doctest: +SKIP
 
-Needs the extra ``cliquewise[spacy]``. spaCy finds the component by itself.
+Needs the extra ``cliquewise[spacy]``. spaCy discovers the component automatically.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ except ImportError as error:
         "the component needs spaCy: pip install 'cliquewise[spacy]'"
     ) from error
 
-#: Its name in pipelines, and that of its group of spans.
+#: Name of the component and of its span group.
 NAME = "cliquewise"
 _FILE = "model.cw"
 
 
 class ChainEntities:
-    """Entities of documents by a fitted tagger.
+    """Find entities of documents with a fitted tagger.
 
     Parameters
     ----------
     model : SequenceTagger or path
-        Fitted on columns (a file, a table of text, or rows of strings with a template).
+        A tagger fitted on columns (a file, a table of text, or rows of strings with a template).
     columns : sequence of str, default=("text",)
-        The attributes of spaCy's tokens that are these columns: ``text``, ``tag_``, ``lemma_``...
+        The token attributes for these columns: ``text``, ``tag_``, ``lemma_``...
     threshold : float, optional
-        Entities that are less probable are left out.
+        Leave out less probable entities.
     all_above : float, optional
-        Spans of this probability, which may overlap, are in the group; by default those of
-        ``doc.ents`` are.
+        Put all spans of at least this probability, which may overlap, into the group; by default
+        it has the spans of ``doc.ents``.
     spans_key : str, default="cliquewise"
         The group of ``doc.spans``; its ``attrs["scores"]`` are the probabilities.
     """
@@ -70,9 +70,9 @@ class ChainEntities:
 
     @cached_property
     def tagger(self) -> SequenceTagger:
-        """The tagger, read when it is first asked: a pipeline from a folder brings its own."""
+        """The tagger, loaded on first use, because a pipeline from disk has its own."""
         if self._model is None:
-            raise DataError('name a model: nlp.add_pipe("cliquewise", config={"model": "m.cw"})')
+            raise DataError('no model: use nlp.add_pipe("cliquewise", config={"model": "m.cw"})')
         found = self._model if isinstance(self._model, SequenceTagger) else load(self._model)
         if not isinstance(found, SequenceTagger):
             raise DataError(f"the model is a {type(found).__name__}, not a SequenceTagger")
@@ -80,12 +80,12 @@ class ChainEntities:
         if known != len(self.columns):
             if known is None:
                 raise DataError(
-                    "the model was trained on features that were made elsewhere, which spaCy's "
-                    'tokens do not have: train it on columns of text, with template="columns"'
+                    "the model was trained on precomputed features, which spaCy's tokens do not "
+                    'have: train it on columns of text, with template="columns"'
                 )
             raise DataError(
                 f"the model was trained on {known} columns; columns={self.columns} are "
-                f"{len(self.columns)}: name one attribute of spaCy's tokens for each column"
+                f"{len(self.columns)}: pass one token attribute for each column"
             )
         return found
 
@@ -94,14 +94,14 @@ class ChainEntities:
         return next(self.pipe([doc]))
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """Set the entities of many."""
+        """Set the entities of many documents."""
         for docs in minibatch(stream, size=batch_size):
             parts = [part for doc in docs for part in _sentences(doc)]
             X = [[[str(getattr(t, name)) for name in self.columns] for t in part] for part in parts]
-            best = self._asked(X, threshold=self.threshold)
+            best = self._predict_spans(X, threshold=self.threshold)
             more = best
             if self.all_above is not None:
-                more = self._asked(X, candidates="all", threshold=self.all_above)
+                more = self._predict_spans(X, candidates="all", threshold=self.all_above)
             at = 0
             for doc in docs:
                 count = len(_sentences(doc))
@@ -110,7 +110,7 @@ class ChainEntities:
                 at += count
                 yield doc
 
-    def _asked(self, X: list[Any], **options: Any) -> list[list[Any]]:
+    def _predict_spans(self, X: list[Any], **options: Any) -> list[list[Any]]:
         if not X:
             return []
         found: list[list[Any]] = self.tagger.predict_spans(
@@ -118,34 +118,34 @@ class ChainEntities:
         )
         return found
 
-    # ---- as a part of a pipeline that is saved
+    # ---- saving in a pipeline
 
     def to_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> None:
-        """Save the model in a folder."""
+        """Save the model to a folder."""
         Path(path).mkdir(parents=True, exist_ok=True)
         self.tagger.save(Path(path) / _FILE)
 
     def from_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> ChainEntities:
-        """Take the model from that folder."""
+        """Load the model from a folder."""
         self._model = load(Path(path) / _FILE)
         self.__dict__.pop("tagger", None)
         return self
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """The model as bytes."""
+        """Return the model as bytes."""
         with tempfile.TemporaryDirectory() as folder:
             self.to_disk(folder)
             return (Path(folder) / _FILE).read_bytes()
 
     def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> ChainEntities:
-        """Take the model from bytes."""
+        """Load the model from bytes."""
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / _FILE).write_bytes(data)
             return self.from_disk(folder)
 
 
 def _sentences(doc: Doc) -> list[Any]:
-    """The sentences of a document, if it has any; all of it else."""
+    """Return the sentences of a document, or the whole document without sentence bounds."""
     if doc.has_annotation("SENT_START"):
         return [sentence for sentence in doc.sents if len(sentence)]
     return [doc[:]] if len(doc) else []
@@ -180,6 +180,6 @@ def component(
     all_above: float | None,
     spans_key: str,
 ) -> ChainEntities:
-    """What spaCy calls for ``nlp.add_pipe("cliquewise")``."""
+    """Create the component for ``nlp.add_pipe("cliquewise")``."""
     options: dict[str, Any] = {"threshold": threshold, "all_above": all_above}
     return ChainEntities(model, columns=columns, spans_key=spans_key, **options)

@@ -77,7 +77,7 @@ def test_column_files_are_partitions(client, tmp_path):
     assert a.dual <= b.primal and b.dual <= a.primal and a.gap <= TOL
     assert sorted(tagger.encoder_.names()) == sorted(local.encoder_.names())
     assert len(tagger.predict(paths).compute()) == sum(map(len, texts))
-    with pytest.raises(DataError, match=r"nowhere\.conll: worker .* finds no such file"):
+    with pytest.raises(DataError, match=r"nowhere\.conll: worker .* has no such file"):
         tagger.fit([tmp_path / "nowhere.conll"])
 
 

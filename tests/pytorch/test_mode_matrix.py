@@ -138,7 +138,34 @@ def token_loss(model):
     return model
 
 
+class ChainDistribution(torch.nn.Module):
+    """The distribution object as a layer, by its node scores."""
+
+    def _of(self, nodes):
+        return cwt.ChainDistribution(nodes, SCORES["transitions"], mask=MASK)
+
+    def log_prob(self, nodes):
+        return self._of(nodes).log_prob(INPUTS["tags"])
+
+    def entropy(self, nodes):
+        return self._of(nodes).entropy()
+
+    def marginals(self, nodes):
+        return self._of(nodes).marginals()
+
+    def top_k(self, nodes):
+        return self._of(nodes).top_k(2)
+
+    def decode(self, nodes):
+        return self._of(nodes).mode
+
+    def kl(self, nodes):
+        return torch.distributions.kl_divergence(self._of(nodes), self._of(0.5 * nodes))
+
+
 def layers():
+    for method in ("log_prob", "entropy", "marginals", "top_k", "decode", "kl"):
+        yield Layer(ChainDistribution(), method, SCORES["nodes"])
     crf = cwt.ChainCRF(K, batch_first=True)
     nodes, tags = SCORES["nodes"], INPUTS["tags"]
     yield Layer(crf, "forward", nodes, tags, MASK)

@@ -66,7 +66,7 @@ def test_saved_weights_give_the_same_predictions(tmp_path):
     other = tagger().load_weights(tmp_path / "tagger.cw")
     assert np.array_equal(model.predict(x, mask), other.predict(x, mask))
     small = StructuredClassifier(torch.nn.Linear(4, 2), "chain", n_labels=2)
-    with pytest.raises(FormatError, match="do not fit this module"):
+    with pytest.raises(FormatError, match="do not match this module"):
         small.load_weights(tmp_path / "tagger.cw")
     ranker = StructuredClassifier(torch.nn.Linear(4, 3), "candidates")
     with pytest.raises(FormatError, match="not a network for 'candidates'"):
@@ -118,7 +118,7 @@ def test_label_sets_by_prox_linear():
 def test_bad_settings_are_refused():
     with pytest.raises(DataError, match="needs n_labels"):
         StructuredClassifier(torch.nn.Linear(2, 2), "chain")
-    with pytest.raises(CliquewiseError, match="the structures are"):
+    with pytest.raises(CliquewiseError, match="choose from"):
         StructuredClassifier(torch.nn.Linear(2, 2), "tree", n_labels=2)
     with pytest.raises(CliquewiseError, match="unknown solver"):
         StructuredClassifier(torch.nn.Linear(2, 2), "chain", n_labels=2, solver="newton")

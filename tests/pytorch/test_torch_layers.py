@@ -199,7 +199,7 @@ def test_multilabel_crf_learns_that_two_labels_exclude_each_other():
 
 
 def test_multilabel_crf_asks_for_edges_where_all_pairs_are_too_many():
-    with pytest.raises(DataError, match="name the edges"):
+    with pytest.raises(DataError, match="pass the edges"):
         cwt.MultiLabelCRF(40)
     assert cwt.MultiLabelCRF(40, edges=[(v, v + 1) for v in range(39)]).pairs.shape == (39, 2, 2)
 

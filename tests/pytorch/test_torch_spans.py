@@ -160,9 +160,9 @@ def test_half_precision_and_gradients_are_no_obstacle(dtype):
 def test_what_is_missing_or_impossible_is_said(monkeypatch):
     crf, emissions = cwt.ChainCRF(3, batch_first=True), torch.zeros(2, 4, 3)
     labels = ["O", "B-X", "I-X"]
-    with pytest.raises(DataError, match=r"give labels=.*from_scheme"):
+    with pytest.raises(DataError, match=r"pass labels=.*from_scheme"):
         crf.predict_spans(emissions)
-    with pytest.raises(DataError, match="3 tags, and labels has 2"):
+    with pytest.raises(DataError, match="labels has 2 names for 3 tags"):
         crf.predict_spans(emissions, labels=["O", "B-X"])
     with pytest.raises(DataError, match="'N' is no span label"):
         crf.predict_spans(emissions, labels=["O", "N", "V"])

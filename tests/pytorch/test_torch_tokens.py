@@ -120,12 +120,12 @@ def test_what_is_missing_is_said():
             model(**inputs | {name: torch.zeros(2, 5, dtype=torch.long)})
         with pytest.raises(DataError, match=rf"{name} must be a tensor"):
             model(**inputs | {name: [[0] * 9] * 2})
-    with pytest.raises(DataError, match="give hidden_size=16"):
+    with pytest.raises(DataError, match="pass hidden_size=16"):
         cwt.TokenClassifier(Encoder(), 5, hidden_size=8)(**inputs)
     model.encoder.forward = lambda **inputs: {"logits": torch.zeros(2, 9, 5)}
     with pytest.raises(DataError, match=r"returned logits.*without its head"):
         model(**inputs)
-    broken = cwt.TokenClassifier(torch.nn.ReLU(), 5, hidden_size=16)
+    broken = cwt.TokenClassifier(torch.nn.ReLU(), 5, hidden_size=16).eval()
     broken.encoder.forward = lambda **inputs: "nothing"
     with pytest.raises(DataError, match="returned str"):
         broken(torch.zeros(1, 2))

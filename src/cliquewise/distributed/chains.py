@@ -1,7 +1,7 @@
-"""Partitions of labeled sequences: encoded where they are, under one dictionary.
+"""Partitions of labeled sequences: encoded on their workers, under one dictionary.
 
-Every partition is encoded once, under the names that it has itself. The names of all are then
-merged, and what a partition is told is which number each of its own names has among all.
+Every partition is encoded once, with its own attribute names. The names of all partitions are
+then merged, and each partition receives the merged number of each of its names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Mask = NDArray[np.bool_]
 
 
 class Names(NamedTuple):
-    """The attributes of a partition: their names, or their numbers where all agree on these."""
+    """The attributes of a partition: names, or numbers that all partitions share."""
 
     names: list[str] | None
     numbers: Ints
@@ -44,26 +44,26 @@ class Names(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the merged dictionary is made of."""
+    """Data of a partition from which dictionaries are merged."""
 
     n_examples: int
     tokens: Names
     pairs: Names | None
     classes: list[Any]
     label_counts: Ints
-    state: dict[str, Any]  # of the encoder, without its names
+    state: dict[str, Any]  # of the encoder, without names
     encoder: type[Any]
     n_columns: int | None
 
 
 @dataclass
 class Encoded:
-    """A partition under its own names."""
+    """A partition encoded with its own names."""
 
     data: Dataset
     labels: NDArray[np.int32]
-    partial: Mask | None  # what labels may be, by the classes of this partition
-    unknown: Mask  # whether nothing is known of a label
+    partial: Mask | None  # allowed labels, by the classes of this partition
+    unknown: Mask  # whether a label is unknown
     weights: Floats
     found: Found
 
@@ -75,7 +75,7 @@ class Encoded:
 
 
 def encode(encoder: SequenceEncoder, X: Any, y: Any = None, weights: Any = None) -> Encoded:
-    """Encode a partition by itself; a path is read first."""
+    """Encode a partition independently; read it first if it is a path."""
     if isinstance(X, str):
         X, y = _read(X)
     encoder = copy.deepcopy(encoder)
@@ -101,20 +101,20 @@ def encode(encoder: SequenceEncoder, X: Any, y: Any = None, weights: Any = None)
 
 
 def _read(path: str) -> tuple[Columns, list[list[str]]]:
-    """A column file: all columns but the last, and the labels in that."""
+    """Read a column file with the labels in the last column."""
     text = read_conll(path)
     if text.n_columns < 2:
-        raise FormatError("a file to learn from has the label in its last column", path)
+        raise FormatError("a training file needs the label in its last column", path)
     return text.split_labels()
 
 
 def listed(values: Any) -> Any:
-    """Bags have their partitions as iterators sometimes."""
+    """Return partitions of bags, which may be iterators, as lists."""
     return values if hasattr(values, "__len__") else list(values)
 
 
 def _own_names(data: Dataset, names: list[str] | None) -> tuple[Dataset, Names]:
-    """Number the attributes that occur; those that do not have no place in the partition."""
+    """Number the attributes that occur in the partition and drop the others."""
     counts = np.bincount(data.indices, minlength=data.n_features)
     used = np.flatnonzero(counts)
     kept = None if names is None else [names[i] for i in used.tolist()]
@@ -124,7 +124,7 @@ def _own_names(data: Dataset, names: list[str] | None) -> tuple[Dataset, Names]:
 
 
 def found(encoded: Encoded) -> Found:
-    """What a partition has to say before the names are merged."""
+    """Return the data of a partition for merging."""
     return encoded.found
 
 
@@ -132,7 +132,7 @@ def found(encoded: Encoded) -> Found:
 
 
 class Piece(NamedTuple):
-    """What a partition is told: numbers of its attributes (-1: left out) and of its classes."""
+    """Merged numbers of the attributes (-1: dropped) and classes of a partition."""
 
     rows: Ints
     pair_rows: Ints
@@ -141,7 +141,7 @@ class Piece(NamedTuple):
 
 @dataclass
 class Dictionary:
-    """The names of all partitions, merged."""
+    """The merged names of all partitions."""
 
     encoder: SequenceEncoder
     labels: Labels
@@ -150,13 +150,13 @@ class Dictionary:
 
     @property
     def n_pairs(self) -> int:
-        """Number of attributes of pairs of tokens."""
+        """Number of attributes of token pairs."""
         inner = self.encoder.inner
         return inner.n_edge_features if isinstance(inner, TemplateEncoder) else 0
 
 
 def merge(all_found: Sequence[Found], min_count: int) -> Dictionary:
-    """One dictionary of attributes and one list of classes, in the order of the partitions."""
+    """Merge attributes and classes, in the order of the partitions."""
     filled = [f for f in all_found if f.n_examples]
     if not filled:
         raise DataError("X has no examples")
@@ -194,7 +194,7 @@ def merge(all_found: Sequence[Found], min_count: int) -> Dictionary:
 def _merged(
     parts: Sequence[Names | None], min_count: int
 ) -> tuple[list[str] | None, list[Ints]]:  # fmt: skip
-    """All names, and the number of each partition's own; as they are where numbers agree."""
+    """Merge names; return them and the merged numbers of each partition."""
     given = [p for p in parts if p is not None]
     if not given or given[0].names is None:
         if len({p.n_features for p in given}) > 1:
@@ -222,7 +222,7 @@ def _merged(
 
 
 def piece(dictionary: Dictionary, number: int) -> Piece:
-    """What one partition is told."""
+    """Return the merged numbers of one partition."""
     return dictionary.pieces[number]
 
 
@@ -230,7 +230,7 @@ def piece(dictionary: Dictionary, number: int) -> Piece:
 
 
 class Seen(NamedTuple):
-    """Pairs of an attribute's number among all and a label, as codes; and transitions."""
+    """Codes of (merged attribute, label) pairs that occur, and transitions that occur."""
 
     codes: Ints
     transitions: Mask
@@ -238,7 +238,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class Labeled:
-    """A partition under the merged dictionary."""
+    """A partition encoded with the merged dictionary."""
 
     data: Dataset
     partial: Mask | None
@@ -251,7 +251,7 @@ class Labeled:
 
 
 def label(encoded: Encoded, own: Piece, n_labels: int, class_weights: Floats | None) -> Labeled:
-    """Labels by their numbers among all, weights of examples, and no rare attributes."""
+    """Apply merged label numbers and class weights, and drop rare attributes."""
     data = _without(encoded.data, own.rows >= 0)
     if data.edges is not None:
         data = replace(data, edges=_without(data.edges, own.pair_rows >= 0))
@@ -271,7 +271,7 @@ def label(encoded: Encoded, own: Piece, n_labels: int, class_weights: Floats | N
 
 
 def _without(data: Dataset, keep: Mask) -> Dataset:
-    """The attributes that are kept, numbered anew."""
+    """Drop attributes and renumber the others."""
     if keep.all():
         return data
     stays = keep[data.indices]
@@ -289,7 +289,7 @@ def _without(data: Dataset, keep: Mask) -> Dataset:
 
 
 def seen(labeled: Labeled, n_features: int, n_labels: int, constants: tuple[bool, bool]) -> Seen:
-    """The (attribute, label) pairs and transitions of a partition."""
+    """Find the (attribute, label) pairs and transitions of a partition."""
     data = augment(labeled.data, *constants)
     start, labels = label_pairs([data], data.n_features, n_labels, "seen")
     rows = _all_rows(labeled.piece.rows, n_features, sum(constants) + constants[1])
@@ -298,12 +298,12 @@ def seen(labeled: Labeled, n_features: int, n_labels: int, constants: tuple[bool
 
 
 def _all_rows(rows: Ints, n_features: int, constants: int) -> Ints:
-    """Rows of a partition's attributes, the constant ones included."""
+    """Return the rows of a partition's attributes, including constant ones."""
     return np.concatenate([rows, n_features + np.arange(constants)])
 
 
 class Settings(NamedTuple):
-    """Which weights there are: the parameters of a tagger that say so."""
+    """Parameters of a tagger that decide which weights exist."""
 
     feature_pairs: str
     transitions: Any
@@ -313,17 +313,17 @@ class Settings(NamedTuple):
 
     @property
     def by_transitions(self) -> bool:
-        """Whether the data say which transitions have weights."""
+        """Whether the weighted transitions depend on the data."""
         return isinstance(self.transitions, str) and self.transitions == "seen"
 
     @property
     def by_data(self) -> bool:
-        """Whether the data say which weights there are."""
+        """Whether the set of weights depends on the data."""
         return self.feature_pairs == "seen" or self.by_transitions
 
 
 def model_of(dictionary: Dictionary, all_seen: Sequence[Seen], settings: Settings) -> ChainModel:
-    """The model of all partitions, from what they have seen (nothing, if that is no matter)."""
+    """Create the model of all partitions from the pairs and transitions that occur in them."""
     n_labels = len(dictionary.labels)
     n_attributes = dictionary.encoder.n_features + settings.intercept + 2 * settings.boundaries
     start, labels = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
@@ -345,7 +345,7 @@ def model_of(dictionary: Dictionary, all_seen: Sequence[Seen], settings: Setting
 
 
 def placed(model: ChainModel, own: Piece) -> tuple[ChainModel, Places, Ints]:
-    """The model of a partition's own attributes, and where its weights and rows are."""
+    """Return the model of a partition's attributes, and the positions of its weights and rows."""
     constants = int(model.intercept) + 2 * int(model.boundaries)
     n, square = model.n_attributes, model.n_labels**2
     rows = _all_rows(own.rows, n - constants, constants)
@@ -370,11 +370,11 @@ def placed(model: ChainModel, own: Piece) -> tuple[ChainModel, Places, Ints]:
 
 
 def assemble(labeled: Labeled, model: ChainModel, *settings: Any) -> Part:
-    """A partition's problem; ``settings`` are C, the loss, gamma and the smoother."""
+    """Create the problem of a partition; ``settings`` are C, loss, gamma and smoother."""
     mine, places, rows = placed(model, labeled.piece)
     C, loss, gamma, smoother = settings
     build = partial(ChainProblem, mine, labeled.data, C, labeled.partial, 1, loss, gamma, smoother)
-    # The problem keeps the attributes once more, with the constant ones.
+    # The problem stores a second copy of the attributes, with the constant ones.
     return Part(build, places, rows, 2 * labeled.__sizeof__() + 8 * len(rows))
 
 

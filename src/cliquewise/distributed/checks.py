@@ -1,4 +1,4 @@
-"""Workers are looked at before work starts: the same software, enough memory, files in reach."""
+"""Checks of the workers before training: same software, enough memory, readable files."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cliquewise.errors import DataError, MissingDependencyError, TooLargeError, UnsupportedError
+from cliquewise.errors import (
+    ClusterError,
+    DataError,
+    MissingDependencyError,
+    TooLargeError,
+    UnsupportedError,
+)
 
-#: Software whose versions must be the same everywhere; of Python the first two numbers.
+#: Packages whose versions must match; of Python, the minor version must.
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn")
-#: Share of a worker's memory that Dask fills before it stops working on new tasks.
+#: Fraction of a worker's memory that Dask fills before it pauses the worker.
 USABLE = 0.8
 
 
 def software() -> dict[str, str]:
-    """Versions of what results depend on.
+    """Return the versions of the software that results depend on.
 
     Examples
     --------
@@ -37,7 +43,7 @@ def software() -> dict[str, str]:
 
 
 def look_around() -> tuple[dict[str, str], int]:
-    """Versions, and bytes that the process holds when all that training needs is imported."""
+    """Return versions, and the memory of the process after the imports for training."""
     import psutil
 
     import cliquewise.estimators.tagger.sequence_tagger  # noqa: F401
@@ -46,7 +52,7 @@ def look_around() -> tuple[dict[str, str], int]:
 
 
 def check_workers(client: Any) -> dict[str, int]:
-    """Refuse a cluster that cannot work; by worker, the bytes that are taken before any data."""
+    """Raise if a cluster cannot train; return the memory in use before any data, by worker."""
     if not client.scheduler_info(n_workers=-1)["workers"]:
         try:
             client.wait_for_workers(1, timeout=30)
@@ -61,7 +67,7 @@ def check_workers(client: Any) -> dict[str, int]:
 
 
 def _asked(client: Any, function: Any, *arguments: Any) -> dict[str, Any]:
-    """The answers of all workers; of those that die meanwhile there are none."""
+    """Run a function on all workers; workers that die are left out."""
     found = client.run(function, *arguments, on_error="return")
     for worker, answer in found.items():
         if isinstance(answer, ModuleNotFoundError):
@@ -73,14 +79,12 @@ def _asked(client: Any, function: Any, *arguments: Any) -> dict[str, Any]:
             raise answer
     there = {w: answer for w, answer in found.items() if not isinstance(answer, Exception)}
     if not there:
-        raise TooLargeError(
-            memory_advice("all workers died when they were first looked at"), float("nan")
-        )
+        raise TooLargeError(memory_advice("all workers died during the first check"), float("nan"))
     return there
 
 
 def check_versions(mine: Mapping[str, str], theirs: Mapping[str, Mapping[str, str]]) -> None:
-    """Refuse workers with other software than the client.
+    """Raise if workers have other software than the client.
 
     Examples
     --------
@@ -95,13 +99,13 @@ def check_versions(mine: Mapping[str, str], theirs: Mapping[str, Mapping[str, st
     if apart:
         shown = "; ".join(apart[:5]) + ("; ..." if len(apart) > 5 else "")
         raise UnsupportedError(
-            f"the workers do not have the client's software: {shown}. Install the same versions "
-            "everywhere"
+            f"the workers and the client have different software: {shown}. Install the same "
+            "versions everywhere"
         )
 
 
 def check_limits(limits: Mapping[str, int], taken: Mapping[str, int]) -> None:
-    """Refuse workers whose memory is gone before any data arrive; a limit of 0 is none.
+    """Raise if memory is exhausted before any data arrive; a limit of 0 means no limit.
 
     Examples
     --------
@@ -112,7 +116,7 @@ def check_limits(limits: Mapping[str, int], taken: Mapping[str, int]) -> None:
             raise TooLargeError(
                 memory_advice(
                     f"worker {worker} has a memory_limit of {_mib(limit)}, and "
-                    f"{_mib(taken[worker])} are taken before any data arrive"
+                    f"{_mib(taken[worker])} are in use before any data arrive"
                 ),
                 float(taken[worker]),
             )  # fmt: skip
@@ -122,14 +126,14 @@ def check_memory(
     nbytes: Iterable[int], working: Iterable[int], limits: Mapping[str, int],
     taken: Mapping[str, int],
 ) -> None:  # fmt: skip
-    """Refuse partitions that the workers cannot hold, before a round is started.
+    """Raise before training if the partitions do not fit into the workers.
 
     Parameters
     ----------
     nbytes, working : iterables of int
-        By partition: what it takes, and what a round takes beside.
+        By partition: its memory, and the additional memory of a round.
     limits, taken : dicts
-        By worker: its memory_limit (0 for none), and what was taken before any data.
+        By worker: its memory_limit (0: no limit), and the memory in use before any data.
 
     Examples
     --------
@@ -170,37 +174,37 @@ def memory_advice(what: str) -> str:
 
 
 def missing_paths(paths: list[str]) -> list[str]:
-    """Those that are no files here."""
+    """Return the paths that are not files on this machine."""
     return [path for path in paths if not Path(path).is_file()]
 
 
 def check_paths(client: Any, paths: list[str]) -> None:
-    """Refuse files that some worker does not see."""
+    """Raise if a worker cannot read a file."""
     for worker, missing in _asked(client, missing_paths, paths).items():
         if missing:
             raise DataError(
-                f"{missing[0]}: worker {worker} finds no such file; put the files where all "
-                "workers find them under the same path"
+                f"{missing[0]}: worker {worker} has no such file; all workers need the files "
+                "under the same path"
             )
 
 
 def is_paused(about: Mapping[str, Any]) -> bool:
-    """Whether a worker, as the scheduler describes it, takes no tasks."""
+    """Whether a worker, as described by the scheduler, accepts no tasks."""
     return str(about.get("status", "running")) != "running"
 
 
-def no_workers() -> UnsupportedError:
-    """Nobody is there to work."""
-    return UnsupportedError("the cluster has no workers; start some, and fit again")
+def no_workers() -> ClusterError:
+    """Return the error for a cluster without workers."""
+    return ClusterError("the cluster has no workers; start some, and fit again")
 
 
 def paused_workers(workers: Mapping[str, Any]) -> TooLargeError:
-    """All workers have stopped for want of memory."""
+    """Return the error for workers that are all paused for lack of memory."""
     limits = ", ".join(
         f"{worker}: {_mib(about['memory_limit'] or 0)}" for worker, about in workers.items()
     )
     return TooLargeError(
-        memory_advice(f"all workers have stopped, their memory being full ({limits})"),
+        memory_advice(f"all workers are paused because their memory is full ({limits})"),
         float("nan"),
     )
 

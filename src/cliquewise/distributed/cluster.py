@@ -1,15 +1,18 @@
-"""Work on the partitions of a Dask cluster, whatever happens to its workers.
+"""Rounds of work on the partitions of a Dask cluster, robust to losses of workers.
 
-Every task is a pure function of a partition and of what is sent along, pinned to no worker. What
-Dask can compute again from its inputs it does by itself when a worker dies; weights that were on
-their way, which nobody can compute again, are sent again here.
+Every task is a pure function of a partition and of the data sent with it, and is not pinned to a
+worker. When a worker dies, Dask recomputes results that have inputs; weights, which have none, are
+sent again here. Losing all workers or the scheduler is an error that names the checkpoint.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,26 +22,33 @@ from cliquewise.distributed.checks import (
     check_workers,
     is_paused,
     memory_advice,
-    no_workers,
     paused_workers,
 )
-from cliquewise.errors import CliquewiseError, DataError, TooLargeError, UnsupportedError
+from cliquewise.errors import (
+    CliquewiseError,
+    ClusterError,
+    DataError,
+    TooLargeError,
+    UnsupportedError,
+)
 from cliquewise.ragged import Floats
 
-#: A future of Dask's, which is generic in some versions.
+logger = logging.getLogger("cliquewise.distributed")
+
+#: A future of Dask, which is generic in some versions.
 Task = Any
-#: How often work is sent again that was lost with workers, one after the other.
-TRIES = 20
-#: How often partitions are computed again whose workers all died: by chance, or for want of memory.
-SECOND_CHANCES = 3
-#: Seconds between looks at workers while work is being done, and those without any before an error.
-LOOK, PATIENCE = 5.0, 60.0
+#: Attempts at one round before repeated losses of workers become an error.
+MAX_ATTEMPTS = 20
+#: Retries of partitions whose workers all died, by accident or for lack of memory.
+MAX_RETRIES = 3
+#: Seconds between checks of the workers, and without any worker before an error.
+CHECK_SECONDS, PATIENCE_SECONDS = 5.0, 60.0
 #: Seconds to reach a worker with weights.
-REACH = 10.0
+SEND_SECONDS = 10.0
 
 
 def client_of(client: Any) -> Client:
-    """The given client, or the one that is there."""
+    """Return the given client, or the current one."""
     if client is not None:
         if not isinstance(client, Client):
             raise UnsupportedError(f"client is a dask.distributed.Client, not {client!r:.60}")
@@ -47,13 +57,13 @@ def client_of(client: Any) -> Client:
         return get_client()
     except ValueError:
         raise UnsupportedError(
-            "there is no Dask client; make one before (`dask.distributed.Client()` starts workers "
-            "on this machine, `Client(address)` finds those of a cluster) or give client=..."
+            "there is no Dask client; create one (`dask.distributed.Client()` starts workers on "
+            "this machine, `Client(address)` connects to a cluster) or pass client=..."
         ) from None
 
 
 class Cluster:
-    """A client, and how rounds over partitions are run by it.
+    """Run rounds over partitions with a client.
 
     Parameters
     ----------
@@ -62,31 +72,38 @@ class Cluster:
     Attributes
     ----------
     sent, received : int
-        Bytes of weights that left the client, and of answers that came.
+        Bytes of weights sent by the client, and of results received.
+    checkpoint : Path or None
+        Named in errors about a lost cluster.
     """
 
-    def __init__(self, client: Client):
+    def __init__(self, client: Client, checkpoint: str | Path | None = None):
         self.client = client
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self._idle_since: float | None = None
         self.name = f"cliquewise-{uuid4().hex[:8]}"  # two runs on one client share no task
         self.sent = self.received = self.tasks = 0
         self.baseline = check_workers(client)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Task:
-        """A task that no other run shares."""
+        """Submit a task with a key that no other run shares."""
         self.tasks += 1
         key = f"{self.name}-{function.__name__}-{self.tasks}"
-        return self.client.submit(function, *arguments, key=key, pure=False)
+        with self._explain_losses():
+            return self.client.submit(function, *arguments, key=key, pure=False)
 
     def result(self, future: Task) -> Any:
-        """The answer of one task."""
+        """Return the result of one task."""
         return self.results([future])[0]
 
     def results(self, futures: Sequence[Task]) -> list[Any]:
-        """The answers of tasks that Dask can compute again by itself."""
-        found = self._gathered(dict(enumerate(futures)))
-        lost = [p for p in range(len(futures)) if p not in found]
-        if lost:
-            raise _unrecoverable(lost[0])
+        """Return the results of tasks that Dask can recompute by itself."""
+        with self._explain_losses():
+            found = self._gather(dict(enumerate(futures)))
+            lost = [p for p in range(len(futures)) if p not in found]
+            if lost:
+                self._workers()  # a lost scheduler explains it better
+                raise _unrecoverable(lost[0])
         return [found[p] for p in range(len(futures))]
 
     # ---- rounds
@@ -94,7 +111,7 @@ class Cluster:
     def each(
         self, function: Callable[..., Any], parts: Sequence[Task], *more: Any
     ) -> list[Any]:  # fmt: skip
-        """``function(part, *more)`` of every part, in their order."""
+        """Return ``function(part, *more)`` of every part, in order."""
         return self.results([self.submit(function, part, *more) for part in parts])
 
     def each_with(
@@ -104,32 +121,37 @@ class Cluster:
         whole: Floats,
         own: Callable[[int], Floats] | None,
     ) -> list[Any]:
-        """``function(part, w, is_whole)`` of every part.
+        """Return ``function(part, w, is_whole)`` of every part.
 
-        The weights are those that ``own`` gives of each part, where these are fewer than all
-        ``whole`` ones at every worker; else the whole.
+        ``own(part)`` returns the weights of a part. Without it, all weights are sent to every
+        worker, which can be less.
         """
         answers: dict[int, Any] = {}
-        for _ in range(TRIES):
-            todo = [p for p in range(len(parts)) if p not in answers]
-            if not todo:
-                return [answers[p] for p in range(len(parts))]
-            sent = self._send(todo, parts, whole, own)
-            futures = {
-                p: self.submit(function, parts[p], sent[p], own is None) for p in todo if p in sent
-            }
-            answers |= self._gathered(futures)
-            lost = [p for p in todo if parts[p].cancelled()]
-            if lost:
-                raise _unrecoverable(lost[0])
-        raise UnsupportedError(
-            f"workers died in {TRIES} attempts at one round, one after the other; see their logs"
+        with self._explain_losses():
+            for _ in range(MAX_ATTEMPTS):
+                todo = [p for p in range(len(parts)) if p not in answers]
+                if not todo:
+                    return [answers[p] for p in range(len(parts))]
+                sent = self._send(todo, parts, whole, own)
+                futures = {
+                    p: self.submit(function, parts[p], sent[p], own is None)
+                    for p in todo
+                    if p in sent
+                }
+                answers |= self._gather(futures)
+                lost = [p for p in todo if parts[p].cancelled()]
+                if lost:
+                    self._workers()  # a lost scheduler explains it better
+                    raise _unrecoverable(lost[0])
+        raise ClusterError(
+            f"workers died in {MAX_ATTEMPTS} consecutive attempts at one round; see their logs"
+            + self._advice()
         )
 
     def _send(
         self, todo: list[int], parts: Sequence[Task], whole: Floats, own: Any
     ) -> dict[int, Task]:
-        """Weights to where the parts are; fewer than were asked for if workers died meanwhile."""
+        """Send weights to the workers of the parts; some are missing if workers died."""
         if own is None:
             weights = self._scattered([whole], None, broadcast=True)
             self.sent += whole.nbytes
@@ -151,19 +173,20 @@ class Cluster:
         try:
             return list(
                 self.client.scatter(
-                    arrays, workers=workers, broadcast=broadcast, hash=False, timeout=REACH
+                    arrays, workers=workers, broadcast=broadcast, hash=False, timeout=SEND_SECONDS
                 )
             )
         except (OSError, TimeoutError, KeyError, ValueError):  # the worker is gone
-            self._look(time.monotonic())
+            while not self._check_workers():
+                time.sleep(0.2 * CHECK_SECONDS)
             return []
 
     # ---- waiting
 
-    def _gathered(self, futures: dict[int, Task]) -> dict[int, Any]:
-        """The answers that are there when none is on its way; some may be lost with a worker."""
+    def _gather(self, futures: dict[int, Task]) -> dict[int, Any]:
+        """Wait for all tasks and return their results; some may be lost with a worker."""
         found: dict[int, Any] = {}
-        for _ in range(SECOND_CHANCES + 1):
+        for _ in range(MAX_RETRIES + 1):
             missing = {p: f for p, f in futures.items() if p not in found}
             self._wait(list(missing.values()))
             answers = self.client.gather(missing, errors="skip")
@@ -181,10 +204,10 @@ class Cluster:
         raise TooLargeError(memory_advice(f"{error}"), float("nan"))
 
     def _wait(self, futures: list[Task]) -> None:
-        since = time.monotonic()
         while True:
             try:
-                wait(futures, timeout=LOOK)
+                wait(futures, timeout=CHECK_SECONDS)
+                self._idle_since = None
                 return
             except CancelledError:
                 pending = [f for f in futures if f.status == "pending"]
@@ -192,22 +215,71 @@ class Cluster:
                     return
                 futures = pending
             except TimeoutError:
-                if not self._look(since):
-                    since = time.monotonic()
+                self._check_workers()
 
-    def _look(self, since: float) -> bool:
-        """Whether there is nobody to work; for too long, that is an error."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        idle = not workers or all(map(is_paused, workers.values()))
-        if idle and time.monotonic() - since > PATIENCE:
-            raise paused_workers(workers) if workers else no_workers()
-        return idle
+    # ---- losses
+
+    def _workers(self) -> Mapping[str, Any]:
+        """Return the workers by address, or raise if the scheduler is lost."""
+        try:
+            if self.client.status == "running":
+                workers = self.client.scheduler_info(n_workers=-1).get("workers")
+                if workers is not None:
+                    return workers  # type: ignore[no-any-return]
+        except (OSError, TimeoutError, RuntimeError) as error:
+            raise self._lost_scheduler() from error
+        raise self._lost_scheduler()
+
+    def _check_workers(self) -> bool:
+        """Return whether a worker is available; raise if none has been for too long."""
+        workers = self._workers()
+        if workers and not all(map(is_paused, workers.values())):
+            self._idle_since = None
+            return True
+        now = time.monotonic()
+        if self._idle_since is None:
+            self._idle_since = now
+            logger.warning(
+                "the cluster has no available workers; waiting %.0f seconds for one",
+                PATIENCE_SECONDS,
+            )
+        if now - self._idle_since >= PATIENCE_SECONDS:
+            if workers:
+                raise paused_workers(workers)
+            raise ClusterError("all workers of the cluster are gone" + self._advice())
+        return False
+
+    @contextmanager
+    def _explain_losses(self) -> Iterator[None]:
+        """Replace errors of Dask about a lost scheduler."""
+        try:
+            yield
+        except CliquewiseError:
+            raise
+        except Exception:
+            self._workers()  # raises the better error if the scheduler is lost
+            raise
+
+    def _lost_scheduler(self) -> ClusterError:
+        return ClusterError(
+            "the connection to the scheduler of the cluster was lost" + self._advice()
+        )
+
+    def _advice(self) -> str:
+        """Return how to continue, as the end of a sentence."""
+        if self.checkpoint is None:
+            return "; training has to start again (checkpoint=PATH would have kept its state)"
+        if not self.checkpoint.exists():
+            return f"; the checkpoint {self.checkpoint} was not written yet"
+        return f"; start the cluster again and continue from {self.checkpoint} with resume=True"
 
 
 def _explained(error: BaseException | None) -> BaseException:
-    """An error of a worker as it is raised here."""
+    """Return the error to raise for an error of a worker."""
     if isinstance(error, CliquewiseError) or error is None:
-        return error or DataError("a task failed without a reason; see the logs of the workers")
+        return error or DataError(
+            "a task failed without an error message; see the logs of the workers"
+        )
     if isinstance(error, MemoryError):
         return TooLargeError(memory_advice("a worker has no memory left"), float("nan"))
     return error
@@ -215,7 +287,7 @@ def _explained(error: BaseException | None) -> BaseException:
 
 def _unrecoverable(number: int) -> DataError:
     return DataError(
-        f"partition {number} was lost with its worker, and nothing says how to compute it again: "
-        "its input was scattered data or a future that is gone. Give paths, bags or delayed "
-        "objects that read the data themselves"
+        f"partition {number} was lost with its worker and cannot be recomputed, because its input "
+        "was scattered data or a released future. Pass paths, bags or delayed objects, which read "
+        "the data themselves"
     )

@@ -1,4 +1,4 @@
-"""What the estimators of a cluster share: client, `to_local`, prediction over partitions."""
+"""Shared parts of the Dask estimators: client, `to_local`, prediction over partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cliquewise.solvers.run import Fit
 
 
 class ClusterEstimator:
-    """To be mixed into an estimator; ``_local`` is that of one machine."""
+    """Mixin for Dask estimators; ``_local`` is the class for one machine."""
 
     _local: ClassVar[type[Estimator]]
     _doc_link_template: ClassVar[str] = (
@@ -34,35 +34,35 @@ class ClusterEstimator:
 
     @property
     def client_(self) -> Any:
-        """The client that is given, or else the one that is there."""
+        """The given client, or the current one."""
         return client_of(self.client)
 
     def _cluster(self) -> Cluster:
-        """The workers, checked."""
+        """Return the cluster after checking its workers."""
         self._check_parameters()  # type: ignore[attr-defined]
         check_supported(type(self), self.get_params(deep=False), "dask")  # type: ignore[attr-defined]
         if not isinstance(self.solver, LBFGS) and self.solver not in ("auto", "lbfgs", "owlqn"):
             raise UnsupportedError(
-                f"solver {self.solver!r} needs the examples one by one; on a cluster these work "
-                'with the sums of partitions: "lbfgs" (which "auto" takes), "owlqn" with l1_ratio'
+                f"solver {self.solver!r} needs single examples; on a cluster these work "
+                'with sums over partitions: "lbfgs" (which "auto" takes), "owlqn" with l1_ratio'
             )
         losses = LBFGS.capabilities.losses[self._kind]
         if self.loss not in losses:
             raise UnsupportedError(
-                f"loss {self.loss!r} has no gradient to add up over partitions; on a cluster there "
-                f"is {' or '.join(sorted(losses))}"
+                f"loss {self.loss!r} has no gradient to add up over partitions; on a cluster, use "
+                f"{' or '.join(sorted(losses))}"
             )
-        return Cluster(self.client_)
+        return Cluster(self.client_, getattr(self, "checkpoint", None))
 
     def _requested_solver(self) -> Any:
-        """The solver that works with sums of partitions."""
+        """Return the solver, which works with sums over partitions."""
         if isinstance(self.solver, LBFGS):
             return self.solver
         sparse = self.solver == "owlqn" or (self.solver == "auto" and self.l1_ratio > 0)  # type: ignore[attr-defined]
         return OWLQN() if sparse else LBFGS()
 
     def _train_on(self, problem: ClusterProblem, start: Any = None, **options: Any) -> Fit:
-        """Train, from where the partitions by themselves would end unless a start is given."""
+        """Train, by default from the mean of the solutions of the partitions."""
         if start is None and problem.is_convex:
             start = problem.start()
         warm = None if start is None else Start(start)
@@ -75,7 +75,7 @@ class ClusterEstimator:
         return fit
 
     def to_local(self) -> Any:
-        """The same model as an estimator of one machine; it needs no cluster any more."""
+        """Return the same model as an estimator for one machine, which needs no cluster."""
         parameters = {
             name: value
             for name, value in self.get_params(deep=False).items()  # type: ignore[attr-defined]
@@ -87,22 +87,22 @@ class ClusterEstimator:
         return local
 
     def save(self, path: str | Path, **options: Any) -> None:
-        """Write the model to one file, as that of one machine; see :func:`cliquewise.load`."""
+        """Write the model to a file that :func:`cliquewise.load` reads without a cluster."""
         self.to_local().save(path, **options)
 
     def _over(self, name: str, X: Any, empty: Any, *arguments: Any, **options: Any) -> list[Any]:
-        """A method of the local model on every partition, as delayed objects; ``empty`` of none."""
-        model = delayed(self.to_local(), pure=False)  # sent once, not with every partition
+        """Apply a method of the local model to every partition; return delayed objects."""
+        model = delayed(self.to_local(), pure=False)  # sent only once
         answer = delayed(_ask, pure=False)
         return [answer(model, name, x, empty, arguments, options) for x in partitions(X, "X")]
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
-        return {**state, "client": None}  # which no other process can use
+        return {**state, "client": None}  # another process cannot use it
 
 
 def _ask(model: Any, name: str, X: Any, empty: Any, arguments: Any, options: Any) -> Any:
-    """Call a method on one partition."""
+    """Call a method of a model on one partition."""
     X = unlabeled(X, model) if isinstance(X, str) else listed(X)
     if not (X.shape[0] if hasattr(X, "shape") else len(X)):
         return empty

@@ -1,4 +1,4 @@
-"""What users have (bags, arrays, delayed objects, paths) to partitions on a cluster."""
+"""Conversion of inputs (bags, arrays, delayed objects, paths) to partitions on a cluster."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cliquewise.distributed.checks import check_paths
 from cliquewise.distributed.cluster import Cluster
 from cliquewise.errors import DataError
 
-#: Reads a file: what is learned from, and the truth.
+#: Reads a file and returns inputs and labels.
 Reader = Callable[[str], tuple[Any, Any]]
 
 
 def is_distributed(X: Any) -> bool:
-    """Whether data are partitions rather than examples.
+    """Return whether data are partitions rather than examples.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def is_distributed(X: Any) -> bool:
 
 
 def partitions(X: Any, name: str) -> list[Any]:
-    """A collection as a list: delayed objects or futures, or paths.
+    """Return a collection as a list of delayed objects, futures or paths.
 
     Examples
     --------
@@ -53,22 +53,22 @@ def partitions(X: Any, name: str) -> list[Any]:
     if not is_distributed(X):
         raise DataError(
             f"{name} must be a dask collection, a list of delayed objects or futures, or a list of "
-            f"paths, one per partition, not {type(X).__name__}; data that this process holds need "
-            "no cluster: use the local estimator, or dask.bag.from_sequence"
+            f"paths, one per partition, not {type(X).__name__}; for data in this "
+            "process, use the local estimator or dask.bag.from_sequence"
         )
     return [str(x) if isinstance(x, Path) else x for x in X]
 
 
 def in_pairs(X: Any, y: Any, weights: Any) -> list[tuple[Any, ...]]:
-    """The partitions of all that belongs together; of files without ``y``, these alone."""
+    """Return tuples of corresponding partitions; of only X for files without ``y``."""
     columns = [partitions(X, "X")]
     for given, name in ((y, "y"), (weights, "sample_weight")):
         if given is not None:
             columns.append(partitions(given, name))
             if len(columns[-1]) != len(columns[0]):
                 raise DataError(
-                    f"{name} has {len(columns[-1])} partitions and X has {len(columns[0])}; cut "
-                    "both at the same places"
+                    f"{name} has {len(columns[-1])} partitions and X has {len(columns[0])}; both "
+                    "need the same partitioning"
                 )
     if y is None and not _are_paths(columns[0]):
         raise DataError("training requires y to be passed, but the target y is None")
@@ -80,12 +80,12 @@ def _are_paths(parts: list[Any]) -> bool:
 
 
 def on_cluster(cluster: Cluster, parts: list[Any]) -> list[Any]:
-    """Futures of delayed objects; paths stay, once all workers see the files."""
+    """Compute delayed objects into futures; check that all workers can read paths."""
     if _are_paths(parts):
         check_paths(cluster.client, parts)
         return parts
     if any(isinstance(part, str) for part in parts):
-        raise DataError("some partitions are paths and some are not; give one kind")
+        raise DataError("some partitions are paths and some are not; use one kind")
     delayed = [part for part in parts if not isinstance(part, Future)]
     made = iter(cluster.client.compute(delayed))
     return [part if isinstance(part, Future) else next(made) for part in parts]

@@ -1,4 +1,4 @@
-"""DaskMultiLabelClassifier: sets of labels per row, trained on all partitions of a cluster."""
+"""DaskMultiLabelClassifier: label sets, trained on the partitions of a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cliquewise.estimators.parameters import cluster_client
 from cliquewise.models.label_sets import multilabel_model
 from cliquewise.oracles.label_rows import is_narrow
 
-#: Rows on which C, the pairs of labels and the threshold are chosen.
+#: Number of rows used to choose C, label pairs and threshold.
 CHOICE_ROWS = 10_000
 
 
@@ -29,13 +29,13 @@ CHOICE_ROWS = 10_000
 class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
     """:class:`~cliquewise.MultiLabelClassifier` on a Dask cluster.
 
-    Training is exact, by L-BFGS, so that the pairs of labels must leave exact inference cheap.
-    ``C="auto"`` and ``label_graph="auto"`` choose by up to 10,000 rows, spread over all partitions.
+    Training uses L-BFGS with exact inference, so the label pairs must keep exact inference cheap.
+    ``C="auto"`` and ``label_graph="auto"`` are chosen on up to 10,000 rows from all partitions.
 
     Parameters
     ----------
     client : distributed.Client, optional
-        The one that is there, if none is given.
+        By default the current client.
     loss, C, label_graph, pairs, ...
         As in :class:`~cliquewise.MultiLabelClassifier`; ``solver`` is ``auto`` or ``lbfgs``, and
         ``loss`` is ``log`` or ``softmax_margin``.
@@ -73,9 +73,9 @@ class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
         Parameters
         ----------
         X : dask array, data frame or bag, or list of delayed objects or futures
-            Every partition has rows as :class:`~cliquewise.MultiLabelClassifier` takes them.
-        y, sample_weight : the same
-            Cut at the same places.
+            Every partition has rows as for :class:`~cliquewise.MultiLabelClassifier`.
+        y, sample_weight : the same types
+            With the same partitioning.
         """
         cluster = self._cluster()
         if self.entropy != "gini" or self.pairs not in ("table", "co-occurrence"):
@@ -94,8 +94,8 @@ class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
         choice = self._select(labels, Rows(*rows.sample(found, labels)))
         if not is_narrow(n_labels, choice.pairs):
             raise UnsupportedError(
-                f"{len(choice.pairs)} pairs of {n_labels} labels leave no cheap exact "
-                'inference, which a cluster needs; take fewer: label_graph="tree", or "auto"'
+                f"{len(choice.pairs)} pairs of {n_labels} labels make exact inference too "
+                'expensive for training on a cluster; use fewer: label_graph="tree", or "auto"'
             )
         n_columns = next(f.n_columns for f in found if f.n_rows)
         task = rows.Task(
@@ -129,14 +129,14 @@ class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
         )
 
     def predict(self, X: Any, method: str | None = None, **options: Any) -> Any:
-        """Labels: of partitions as a dask array (lists of names: a bag), of rows as they are."""
+        """Predict labels: a dask array (a bag for lists of names) for partitions."""
         if not _is_on_cluster(X):
             return super().predict(X, method, **options)
         kind = None if self._label_sets.as_lists else np.int64
         return self._over_rows("predict", X, kind, (method,), options)
 
     def predict_proba(self, X: Any, method: str | None = None, **options: Any) -> Any:
-        """Chances of labels: of partitions as a dask array, of rows as an array."""
+        """Predict label probabilities: a dask array for partitions, an array for rows."""
         if not _is_on_cluster(X):
             return super().predict_proba(X, method, **options)
         return self._over_rows("predict_proba", X, np.float64, (method,), options)
@@ -144,5 +144,5 @@ class DaskMultiLabelClassifier(ClusterEstimator, MultiLabelClassifier):
 
 def _is_on_cluster(X: Any) -> bool:
     if is_distributed(X) and isinstance(X, list | tuple) and isinstance(X[0], str):
-        raise DataError("rows are not read from paths; give delayed objects that read them")
+        raise DataError("rows cannot be read from paths; pass delayed objects that read them")
     return is_distributed(X)

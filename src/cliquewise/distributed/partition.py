@@ -1,7 +1,7 @@
-"""A part of the data as workers hold it, and the pure functions that rounds apply to it.
+"""A partition of the data on a worker, and the pure functions that rounds apply to it.
 
-A part has weights for its own features alone, since most features of text occur in few parts:
-its vectors, what travels to it and what it returns are as short as that.
+Most features of text occur in few partitions, so the vectors of a partition, and the messages to
+and from it, only have entries for the features of that partition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cliquewise.solvers.run import run
 
 
 class Block(NamedTuple):
-    """Rows of a table of weights: the table begins at ``start`` and has ``n_rows`` of ``width``."""
+    """Some rows of a weight table that starts at ``start`` and has ``n_rows`` rows of ``width``."""
 
     start: int
     n_rows: int
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Places:
-    """Where a part's weights are among those of the whole.
+    """Positions of a partition's weights among all weights.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Places:
 
     @property
     def size(self) -> int:
-        """Number of the part's weights."""
+        """Number of weights of the partition."""
         return sum(len(block.rows) * block.width for block in self.blocks)
 
     def _tables(self, w: Floats) -> list[Floats]:
@@ -57,12 +57,12 @@ class Places:
         return [w[b.start : end].reshape(b.n_rows, b.width) for b, end in ends]
 
     def take(self, w: Floats) -> Floats:
-        """The part's weights, from those of the whole."""
+        """Extract the weights of the partition from all weights."""
         tables = zip(self._tables(w), self.blocks, strict=True)
         return np.concatenate([table[block.rows].ravel() for table, block in tables])
 
     def add(self, own: Floats, total: Floats) -> None:
-        """Add a vector of the part to one of the whole; no row is in a part twice."""
+        """Add a vector of the partition to a vector of all weights."""
         at = 0
         for table, block in zip(self._tables(total), self.blocks, strict=True):
             end = at + len(block.rows) * block.width
@@ -72,18 +72,18 @@ class Places:
 
 @dataclass
 class Part:
-    """Some of the examples.
+    """The examples of one partition.
 
     Attributes
     ----------
     build : callable
-        Makes their problem; what is sent and kept is that, not what the problem keeps to be fast.
+        Creates their problem. Only the builder is pickled, not cached data.
     places : Places
-        Its weights among all.
+        Positions of its weights.
     rows : int array
         Its rows of roundings (see :attr:`Problem.weight_error_scale`) among all.
     nbytes : int
-        Bytes of the examples, and of what the problem makes of them.
+        Bytes of the examples and of the data derived from them.
     """
 
     build: Callable[[], Problem]
@@ -93,19 +93,19 @@ class Part:
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem of these examples alone."""
+        """The problem of these examples."""
         return self.build()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "problem"}
 
     def __sizeof__(self) -> int:
-        # Dask asks: it moves what is small, and counts memory by it.
+        # Dask uses the size for scheduling and memory accounting.
         return self.nbytes
 
 
 class Summary(NamedTuple):
-    """What the whole is told of a part, once."""
+    """Facts about a partition, collected once."""
 
     n_examples: int
     is_convex: bool
@@ -114,11 +114,11 @@ class Summary(NamedTuple):
     rounding_terms: tuple[Floats, float]
     fingerprint: Fingerprint
     nbytes: int
-    working: int  # bytes that a round needs beside
+    working: int  # additional bytes during a round
 
 
 def summary(part: Part) -> Summary:
-    """Sizes, roundings and identity of a part."""
+    """Return sizes, rounding terms and fingerprint of a partition."""
     problem = part.problem
     n = problem.n_examples
     working = 8 * (2 * problem.vector_size + 3 * problem.dimension)
@@ -129,20 +129,20 @@ def summary(part: Part) -> Summary:
 
 
 def losses_and_gradient(part: Part, w: Floats, is_whole: bool) -> tuple[float, Floats]:
-    """The sum of a part's losses and its gradient, at the part's own weights or all of them."""
+    """Return the summed losses of a partition and their gradient, at its own or all weights."""
     loss, slope = part.problem.losses_and_gradient(part.places.take(w) if is_whole else w)
     return float(loss), slope
 
 
 def local_solution(part: Part, tol: float, max_epochs: float) -> Floats:
-    """The weights that are best for this part alone, about: a start for all."""
+    """Return approximately optimal weights of this partition, to start from."""
     solver = choose(part.problem).solver
     fit = run(part.problem, solver, tol=tol, max_epochs=max_epochs, random_state=0)
     return fit.weights
 
 
 def named(number: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call, with errors of ours that say which part of the data they are about."""
+    """Call a function; errors name the partition."""
     try:
         return function(*arguments)
     except CliquewiseError as error:

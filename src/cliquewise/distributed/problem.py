@@ -1,7 +1,7 @@
-"""ClusterProblem: an objective whose sums over the examples are made by a cluster.
+"""ClusterProblem: an objective whose sums over examples are computed by a cluster.
 
-The solvers, the loop around them and the certificate are those of one machine. What the client asks
-in a round is the loss and its gradient of every partition, at the weights of that partition.
+Solvers, training loop and certificates are those of one machine. In a round, every partition
+computes its loss and gradient at its own weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cliquewise.problems.base import Problem
 from cliquewise.problems.rounding import SUM
 from cliquewise.ragged import Floats, Ints
 
-#: How well each partition is solved by itself for a start, and the passes that may take.
+#: Tolerance and maximal epochs of the solutions of single partitions, which start the training.
 START_TOL, START_PASSES = 1e-2, 10
 
 
@@ -36,11 +36,11 @@ class ClusterProblem(Problem):
     ----------
     cluster : Cluster
     parts : list of Future
-        Of :class:`~cliquewise.distributed.partition.Part`.
+        Futures of :class:`~cliquewise.distributed.partition.Part`.
     places, rows : sequences
-        Those of every part, for the client.
+        Positions of weights and rows of every partition.
     like : Problem
-        The same problem without examples: it knows the weights.
+        The same problem without examples, for the layout of the weights.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ClusterProblem(Problem):
         for s, rows in zip(found, self.rows, strict=True):
             self._summands[rows] += s.weight_error_scale
             by_row[rows] += s.rounding_terms[0]
-        # Sums of the parts are one more sum of that many; each summand was rounded SUM times.
+        # Summing the partitions adds rounding errors; each summand was rounded SUM times.
         more = 1.0 + len(found) / SUM
         self._summands *= more
         self._doubts = by_row * more, fsum(s.rounding_terms[1] for s in found)
@@ -83,7 +83,7 @@ class ClusterProblem(Problem):
 
     @property
     def n_examples(self) -> int:
-        """Number of examples of all partitions."""
+        """Number of examples in all partitions."""
         return self._n
 
     @property
@@ -93,12 +93,12 @@ class ClusterProblem(Problem):
 
     @property
     def vector_size(self) -> int:
-        """As on one machine."""
+        """See :class:`~cliquewise.problems.base.Problem`."""
         return self.like.vector_size
 
     @property
     def is_convex(self) -> bool:
-        """Whether the problems of all partitions are."""
+        """Whether the problems of all partitions are convex."""
         return self._is_convex
 
     @property
@@ -109,7 +109,7 @@ class ClusterProblem(Problem):
     # ---- values
 
     def losses_and_gradient(self, w: Floats) -> tuple[float, Floats]:
-        """One round: the partitions' sums, added in their order whichever worker was first."""
+        """Run one round; sums are added in the order of the partitions, to be reproducible."""
         found = self.cluster.each_with(losses_and_gradient, self.parts, w, self._own(w))
         self.rounds += 1
         self.cluster.received += sum(slope.nbytes for _, slope in found)
@@ -119,16 +119,16 @@ class ClusterProblem(Problem):
         return fsum(loss for loss, _ in found), total
 
     def _own(self, w: Floats) -> Any:
-        """What each part needs of the weights, unless sending all to every worker is less."""
+        """Return the function that selects a partition's weights, or None to send all weights."""
         workers = len(self.cluster.baseline)
         if sum(places.size for places in self.places) > workers * self.dimension:
             return None
         return lambda p: self.places[p].take(w)
 
     def start(self) -> Floats:
-        """Weights to start from: the mean of what partitions find best, by weight.
+        """Return weights to start from: the means of the solutions of the partitions.
 
-        A weight's mean is over the partitions that have it.
+        Each mean is over the partitions that have the weight.
         """
         total, having = np.zeros(self.dimension), np.zeros(self.dimension)
         found = self.cluster.each(local_solution, self.parts, START_TOL, START_PASSES)
@@ -141,24 +141,24 @@ class ClusterProblem(Problem):
     # ---- rounding
 
     def largest_by_row(self, w: Floats) -> Floats:
-        """As on one machine."""
+        """See :class:`~cliquewise.problems.base.Problem`."""
         return self.like.largest_by_row(w)
 
     @property
     def weight_error_scale(self) -> Floats:
-        """Those of all partitions."""
+        """Sum over all partitions."""
         return self._summands
 
     @property
     def rounding_terms(self) -> tuple[Floats, float]:
-        """Those of all partitions."""
+        """Sum over all partitions."""
         return self._doubts
 
-    # ---- who it is
+    # ---- fingerprint
 
     def fingerprint_parts(self, n: int) -> Iterator[tuple[str, Any]]:
-        """What the partitions are, one by one."""
-        assert n == self.n_examples, "a part of the examples is not known by itself"
+        """Yield the fingerprints of the partitions."""
+        assert n == self.n_examples, "only all examples together have a fingerprint"
         for found in self._prints:
             for name, digest in sorted(found.digests.items()):
                 if name != "loss":

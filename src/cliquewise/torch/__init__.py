@@ -28,6 +28,7 @@ _MODULES = {
     "cross_entropy": "information",
     "expectation": "information",
     "ChainCRF": "crf",
+    "ChainDistribution": "distribution",
     "ViterbiDecoder": "decoder",
     "TokenClassifier": "tokens",
     "TokenOutput": "tokens",

@@ -85,13 +85,10 @@ class ChainCRF(nn.Module):
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
-        # Not in the state_dict: old weights have no such entry.
-        self.register_buffer(
-            "forbidden", parse_transition_mask(forbidden, num_tags), persistent=False
-        )
+        self.register_buffer("forbidden", parse_transition_mask(forbidden, num_tags))
         for name, tags in (("starts", forbidden_starts), ("ends", forbidden_ends)):
             mask = parse_tag_mask(f"forbidden_{name}", tags, num_tags)
-            self.register_buffer(f"forbidden_{name}", mask, persistent=False)
+            self.register_buffer(f"forbidden_{name}", mask)
         self.reset_parameters()
 
     @classmethod
@@ -125,6 +122,28 @@ class ChainCRF(nn.Module):
         )
         crf.labels = names
         return crf
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *more: Any, **options: Any
+    ) -> None:
+        """Load weights; their constraints, where saved, must be those of this layer."""
+        errors: list[str] = more[-1] if more else options["error_msgs"]
+        for name in ("forbidden", "forbidden_starts", "forbidden_ends"):
+            own, saved = getattr(self, name), state_dict.get(prefix + name)
+            if saved is None:
+                # Weights of pytorch-crf, and files of older versions, have no constraints.
+                if own is not None:
+                    state_dict[prefix + name] = own
+                continue
+            if own is None or not torch.equal(own.cpu(), saved.cpu()):
+                what = "no" if own is None else "other"
+                errors.append(
+                    f"{prefix}{name}: the weights were trained with constraints, and this layer "
+                    f"has {what} constraints; create it with the same scheme or forbidden=..."
+                )
+            if own is None:
+                del state_dict[prefix + name]
+        super()._load_from_state_dict(state_dict, prefix, *more, **options)
 
     def reset_parameters(self) -> None:
         """Initialize all weights uniformly between -0.1 and 0.1."""
@@ -178,6 +197,8 @@ class ChainCRF(nn.Module):
         tags: Tensor,
         mask: Tensor | None = None,
         reduction: str = "sum",
+        *,
+        label_smoothing: float = 0.0,
     ) -> Tensor:
         """Compute the log-likelihood of the tags.
 
@@ -190,6 +211,8 @@ class ChainCRF(nn.Module):
             True or 1 at existing positions.
         reduction : {"none", "sum", "mean", "token_mean"}
             Over sequences; ``token_mean`` divides by the number of positions.
+        label_smoothing : float, default=0.0
+            How much of the tags is replaced by labels that are uniform over the allowed ones.
         """
         if reduction not in _REDUCTIONS:
             raise DataError(f"invalid reduction: {reduction}; choose from {', '.join(_REDUCTIONS)}")
@@ -199,7 +222,12 @@ class ChainCRF(nn.Module):
         if not self.batch_first:
             tags = tags.transpose(0, 1)
         one = "sum" if reduction == "token_mean" else reduction
-        value = log_likelihood(scores, tags, reduction=one)
+        if label_smoothing:
+            from cliquewise.torch.losses import reduce, smoothed_log_likelihood
+
+            value = reduce(smoothed_log_likelihood(scores, tags, label_smoothing), one)
+        else:
+            value = log_likelihood(scores, tags, reduction=one)
         never = (self.forbidden, self.forbidden_starts, self.forbidden_ends)
         if any(mask is not None for mask in never):
             self._check_possible(value, scores, tags)

@@ -85,6 +85,49 @@ def _costs(cost: Any, tags: Tensor, scores: Scores, gaps: GapMap) -> Tensor:
     return own
 
 
+def uniform_score(scores: Scores) -> Tensor:
+    """Return the expected score (B,) of labels that are uniform over all allowed ones.
+
+    Labels and transitions of score -inf are not allowed; chains have no gaps.
+    """
+    mask = scores.mask
+    nodes, steps = _finite_mean(scores.nodes, 1), _finite_mean(scores.trans, 2)
+    if mask is None:
+        total = nodes.sum(1)
+        total = total + (steps * (nodes.shape[1] - 1) if scores.is_shared else steps.sum(1))
+    else:
+        total = (nodes * mask).sum(1) + (steps * mask[:, 1:]).sum(1)
+    for end in (scores.begin, scores.end):
+        if end is not None:
+            mean = _finite_mean(end, 1)
+            total = total + (mean if mask is None else mean * mask[:, 0])
+    return total
+
+
+def _finite_mean(x: Tensor, dims: int) -> Tensor:
+    """Return the mean of the finite entries along the last axes."""
+    finite = torch.isfinite(x)
+    axes = tuple(range(-dims, 0))
+    total = torch.where(finite, x, torch.zeros_like(x)).sum(axes)
+    return total / finite.sum(axes).clamp(min=1)
+
+
+def smoothed_log_likelihood(scores: Scores, tags: Tensor, label_smoothing: float) -> Tensor:
+    """Return the log-likelihood (B,) of tags that are mixed with uniform labels.
+
+    That is minus the cross entropy between ``(1 - s) * [tags] + s * uniform`` and the model, up
+    to forbidden labelings. With ``s = 0`` it is the log-likelihood.
+    """
+    if not 0 <= label_smoothing < 1:
+        raise DataError(f"label_smoothing = {label_smoothing}; it must be at least 0 and below 1")
+    value = chain.log_likelihood(scores, tags)
+    if not label_smoothing:
+        return value
+    closed, tags, _ = remove_untagged(scores, tags)
+    change = uniform_score(closed) - path_score(closed, tags)
+    return value + label_smoothing * change
+
+
 @graph_break
 def chain_loss(
     loss: str,
@@ -99,6 +142,7 @@ def chain_loss(
     gamma: float = 1.0,
     k: int = 5,
     reduction: str = "mean",
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """Compute a structured loss of a batch of chains.
 
@@ -121,6 +165,8 @@ def chain_loss(
     k : int
         Number of labelings that may have weight in ``smooth_hinge``.
     reduction : {"mean", "sum", "none"}
+    label_smoothing : float, default=0.0
+        For ``log``: how much of the true labels is replaced by uniform ones.
 
     Examples
     --------
@@ -141,7 +187,9 @@ def chain_loss(
                 'loss="log" has no cost; loss="softmax_margin" is the likelihood with costs added '
                 "to the scores of wrong labels"
             )
-        return reduce(-chain.log_likelihood(scores, tags), reduction)
+        return reduce(-smoothed_log_likelihood(scores, tags, label_smoothing), reduction)
+    if label_smoothing:
+        raise UnsupportedError(f'label_smoothing needs loss="log", not {loss!r}')
     scores, tags, gaps = remove_untagged(scores, tags)
     padded = scores._replace(nodes=scores.nodes + _costs(cost, tags, scores, gaps))
     if loss == "hinge":

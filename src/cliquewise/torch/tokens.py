@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cliquewise.errors import DataError
+from cliquewise.errors import DataError, FormatError, UnsupportedError
 from cliquewise.torch._scores import IGNORED, check_tensor, mask_ignored
 from cliquewise.torch._tags import label_names
 from cliquewise.torch._transforms import is_exporting
 from cliquewise.torch.crf import ChainCRF
+
+#: Files of `TokenClassifier.save_pretrained`.
+_WEIGHTS, _SETTINGS, _ENCODER = "model.safetensors", "token_classifier.json", "encoder"
 
 
 class TokenOutput(dict[str, Any]):
@@ -76,6 +81,9 @@ class TokenClassifier(nn.Module):
         H; by default ``encoder.config.hidden_size``.
     dropout : float, default=0.1
         Dropout rate for the states of the encoder.
+    label_smoothing : float, default=0.0
+        How much of the labels is replaced by uniform ones in the training loss. (The option
+        ``label_smoothing_factor`` of ``Trainer`` ignores the chain, and is refused.)
 
     Examples
     --------
@@ -103,6 +111,7 @@ class TokenClassifier(nn.Module):
         *,
         hidden_size: int | None = None,
         dropout: float = 0.1,
+        label_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
         if hidden_size is None:
@@ -118,6 +127,7 @@ class TokenClassifier(nn.Module):
             self.labels = [str(tag) for tag in range(labels)]
         else:
             self.labels = label_names(labels)
+        self.scheme, self.label_smoothing = scheme, label_smoothing
         self.encoder, self.dropout = encoder, nn.Dropout(dropout)
         self.classifier = nn.Linear(hidden_size, len(self.labels))
         if scheme is None:
@@ -157,10 +167,18 @@ class TokenClassifier(nn.Module):
             emission scores of the chain; ``predictions`` (B, T, in evaluation mode): -100 at
             positions without a label.
         """
+        if self.training and labels is None and word_mask is None:
+            raise DataError(
+                "labels are missing in training mode. The options label_smoothing_factor and "
+                "compute_loss_func of Trainer remove them, and their losses ignore the chain: use "
+                "TokenClassifier(..., label_smoothing=...). For scores only, pass word_mask or "
+                "call model.eval()"
+            )
         emissions, mask = self._score(input_ids, attention_mask, labels, word_mask, others)
         output = TokenOutput()
         if labels is not None:
-            total = self.crf(emissions, labels, mask, reduction="sum")
+            smoothing = self.label_smoothing if self.training else 0.0
+            total = self.crf(emissions, labels, mask, label_smoothing=smoothing)
             count = num_items_in_batch
             if count is None:
                 count = labels.numel() if mask is None else mask.sum().clamp(min=1)
@@ -256,6 +274,112 @@ class TokenClassifier(nn.Module):
             emissions, mask, labels=self.labels, proba=proba, candidates=candidates,
             threshold=threshold, k=k,
         )  # fmt: skip
+
+    # ---- Hugging Face
+
+    @property
+    def is_gradient_checkpointing(self) -> bool:
+        """Whether the encoder recomputes activations to save memory."""
+        return bool(getattr(self.encoder, "is_gradient_checkpointing", False))
+
+    def gradient_checkpointing_enable(self, **options: Any) -> None:
+        """Let the encoder recompute activations to save memory; ``Trainer`` calls this."""
+        self._encoder_method("gradient_checkpointing_enable")(**options)
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Undo `gradient_checkpointing_enable`."""
+        self._encoder_method("gradient_checkpointing_disable")()
+
+    def _encoder_method(self, name: str) -> Callable[..., None]:
+        method = getattr(self.encoder, name, None)
+        if method is None:
+            raise UnsupportedError(
+                f"the encoder {type(self.encoder).__name__} has no {name}; models of transformers "
+                "have it"
+            )
+        return method  # type: ignore[no-any-return]
+
+    def save_pretrained(self, folder: str | Path, **options: Any) -> None:
+        """Write weights (safetensors) and settings (JSON) to a folder.
+
+        Parameters
+        ----------
+        folder : path
+        **options
+            Ignored; for callers that pass the options of transformers.
+        """
+        from safetensors.torch import save_file
+
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        config = getattr(self.encoder, "config", None)
+        if config is not None and hasattr(config, "save_pretrained"):
+            config.save_pretrained(target / _ENCODER)
+        settings = {
+            "format": 1, "labels": self.labels, "scheme": self.scheme,
+            "hidden_size": self.classifier.in_features, "dropout": self.dropout.p,
+            "label_smoothing": self.label_smoothing,
+        }  # fmt: skip
+        state = {name: x.detach().contiguous().cpu() for name, x in self.state_dict().items()}
+        # A copy each: safetensors refuses tensors that share memory.
+        save_file({name: x.clone() for name, x in state.items()}, target / _WEIGHTS)
+        (target / _SETTINGS).write_text(json.dumps(settings, indent=2), encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(
+        cls, folder: str | Path, encoder: nn.Module | None = None
+    ) -> TokenClassifier:
+        """Load a model that `save_pretrained` wrote.
+
+        Parameters
+        ----------
+        folder : path
+        encoder : nn.Module, optional
+            The encoder, whose weights are replaced. By default a model of transformers is created
+            from its saved configuration.
+
+        Examples
+        --------
+        >>> import tempfile, torch
+        >>> from cliquewise.torch import TokenClassifier
+        >>> encoder = torch.nn.Embedding(9, 4)
+        >>> model = TokenClassifier(encoder, ["O", "B-X", "I-X"], "BIO", hidden_size=4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save_pretrained(folder)
+        ...     same = TokenClassifier.from_pretrained(folder, torch.nn.Embedding(9, 4))
+        >>> same.labels, torch.equal(same.encoder.weight, encoder.weight)
+        (['O', 'B-X', 'I-X'], True)
+        """
+        from safetensors.torch import load_file
+
+        source = Path(folder)
+        if not (source / _SETTINGS).is_file():
+            raise FormatError(f"has no {_SETTINGS}; write it with save_pretrained", source)
+        settings = json.loads((source / _SETTINGS).read_text(encoding="utf-8"))
+        if settings.pop("format", None) != 1:
+            raise FormatError("was written by a newer version", source / _SETTINGS)
+        if encoder is None:
+            if not (source / _ENCODER).is_dir():
+                raise DataError(f"{source} has no configuration of an encoder: pass encoder=...")
+            from transformers import AutoConfig, AutoModel
+
+            encoder = AutoModel.from_config(AutoConfig.from_pretrained(source / _ENCODER))
+        model = cls(
+            encoder, settings["labels"], settings["scheme"], hidden_size=settings["hidden_size"],
+            dropout=settings["dropout"], label_smoothing=settings["label_smoothing"],
+        )  # fmt: skip
+        state = load_file(source / _WEIGHTS)
+        for name, child in list(encoder.named_children()):
+            # An optional part, such as the pooler of BERT, that the saved encoder did not have.
+            if any(True for _ in child.parameters()) and not any(
+                key.startswith(f"encoder.{name}.") for key in state
+            ):
+                setattr(encoder, name, None)
+        try:
+            model.load_state_dict(state)
+        except RuntimeError as error:
+            raise FormatError(f"the weights do not match the encoder: {error}", source) from error
+        return model.eval()
 
     def names(self, predictions: Tensor) -> list[list[str]]:
         """Return labels (B, T) as names, without those of -100."""
