@@ -160,6 +160,7 @@ class Estimator(TrainingParameters, BaseEstimator):  # type: ignore[misc]
         self.certificate_, self.trace_ = fit.certificate, fit.trace
         self.stop_reason_ = _stop_reason(fit, stopped_early)
         self.provenance_ = describe_training(problem.fingerprint())
+        self.metadata_: dict[str, Any] = {}
         self._record_parameters()
         return fit
 

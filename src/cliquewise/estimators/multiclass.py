@@ -97,6 +97,7 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
         self.certificate_, self.solver_ = tagger.certificate_, tagger.solver_
         self.trace_, self.n_iter_ = tagger.trace_, tagger.n_iter_
         self.stop_reason_, self.provenance_ = tagger.stop_reason_, tagger.provenance_
+        self.metadata_: dict[str, Any] = {}
         self._record_parameters()
         k, d = len(self.classes_), self.n_features_in_
         weights = tagger.model_.emissions(tagger.coef_)
@@ -158,6 +159,7 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
         tagger.certificate_, tagger.solver_ = self.certificate_, self.solver_
         tagger.trace_, tagger.n_iter_ = self.trace_, self.n_iter_
         tagger.stop_reason_, tagger.provenance_ = self.stop_reason_, self.provenance_
+        tagger.metadata_ = {}
         params = header["params"] | {"boundary_weights": False}
         own = {"classes": list(range(len(self.classes_))), "params": params}
         left = {name: part for name, part in header.items() if name != "class_weight"}
