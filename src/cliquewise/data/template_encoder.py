@@ -27,7 +27,7 @@ from cliquewise.data.value_index import ValueIndex, drop_rare
 from cliquewise.errors import DataError
 
 #: Possible combinations per token up to which a table beats sorting: clearing and scanning a table
-#: of 32 n entries takes about as long as sorting n codes (measured for 200 to 200,000 tokens).
+#: of 32 n entries takes about as long as sorting n codes (measured for 200 to 20,000 tokens).
 _TABLE_ENTRIES = 32
 _SHORT = 16  # up to so many sentences are encoded one by one
 _MARKS = {"crfpp": ("_B-{}", "_B+{}"), "wapiti": ("_x-{}", "_x+{}")}
