@@ -244,7 +244,7 @@ class CliqueProblem(ExampleProblem):
     def rounding_terms(self) -> tuple[Floats, float]:
         """Also what exponentials and logarithms do to log partition functions."""
         each = 2.0 * self.temperatures @ np.bincount(self.owners, minlength=self.n_examples)
-        return self.weight_error_scale / self.C, self.roundings * float(each)
+        return super().rounding_terms[0], self.roundings * float(each)
 
     @property
     def row_entries(self) -> float:

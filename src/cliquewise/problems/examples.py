@@ -165,7 +165,12 @@ class ExampleProblem(Problem):
     @cached_property
     def weight_error_scale(self) -> Floats:
         """By weight: C times all features, each times its roundings and those of the sum."""
-        return self.C * (self.n_examples + 2.0 * self.roundings) * self.reach
+        return self.C * self.rounding_terms[0]
+
+    @property
+    def rounding_terms(self) -> tuple[Floats, float]:
+        """By weight: all features, each times its roundings and those of the sum; no others."""
+        return (self.n_examples + 2.0 * self.roundings) * self.reach, 0.0
 
     def weight_error_scale_for(self, sizes: Floats, additions: float) -> Floats:
         """:attr:`weight_error_scale` of a sum of rows of known sizes and number."""

@@ -366,7 +366,8 @@ class LabelGraphProblem(Problem):
         """Also what exponentials and logarithms do to log partition functions."""
         factors = self.n_labels + len(self.pairs)
         each = 2.0 * self.gamma * float(self.weights.sum()) * factors
-        return self.weight_error_scale / self.C, self.roundings * each
+        by_weight = (self.n_examples + 2.0 * self.roundings) * self.reach
+        return by_weight, self.roundings * each
 
     # ---- who it is
 

@@ -3,13 +3,14 @@
 Algorithm 4 of Pillutla et al. 2019 (casimir), Catalyst with smoothing::
 
     repeat, for k = 1, 2, ...:
-        w_k     <- about argmin F(w; mu_k) + kappa_k/2 ||w - z_{k-1}||^2           (Eq. 26)
+        w_k     <- about argmin F(w; mu_k) + kappa_k/2 ||w - z_{k-1}||^2           (Eq. 25)
         alpha_k <- root of alpha^2 (kappa_{k+1} + lam) = (1 - alpha) alpha_{k-1}^2 (kappa_k + lam)
                                                           + alpha lam              (Eq. 27)
-        beta_k  <- the momentum of alpha_{k-1} and alpha_k                         (Eq. 28)
-        z_k     <- w_k + beta_k (w_k - w_{k-1})                                    (Eq. 29)
+        beta_k  <- the momentum of alpha_{k-1} and alpha_k                         (Eq. 29)
+        z_k     <- w_k + beta_k (w_k - w_{k-1})                                    (Eq. 28)
 
-``mu_k`` must not increase (Theorem 16). The subproblems are solved by epochs of `svrg`.
+``mu_k`` never increases and ``kappa_k`` never decreases (Theorem 16). The subproblems are solved by
+epochs of `svrg`. ``Casimir.as_published`` is this algorithm and nothing else.
 """
 
 from __future__ import annotations
@@ -47,22 +48,27 @@ class Casimir(SVRG):
     Parameters
     ----------
     smoothing : {"adaptive", "constant"}, default="adaptive"
-        Whether the amount of smoothing falls, as in Corollary 18, or stays (Corollary 17). It
-        is halved besides where a full gradient shows that the smoothing is what is left of
-        the error. The loss ``smooth_hinge`` has a constant amount of its own.
-    kappa : float, optional
-        By default ``L / n - lam`` where that is above ``3 lam``, and else ``lam`` (Proposition
-        29), for ``L = 1 / learning_rate``; without a penalty ``L / (n + 1)``.
+        Whether the amount of smoothing decreases, as in Corollary 18, or is constant (Corollary
+        17). The loss ``smooth_hinge`` always has its constant amount.
+    kappa : float or "lam", optional
+        Weight of the proximal term; ``"lam"`` is the weight of the penalty. By default ``L / n -
+        lam`` if that is above ``3 lam``, and else ``lam`` (Proposition 29), for ``L = 1 /
+        learning_rate``; without a penalty ``L / (n + 1)``.
     warm_start : {"prox_center", "extrapolation", "previous"}, default="prox_center"
-        Where the steps on a subproblem begin.
+        Where the steps on a subproblem start.
     inner : {"budget", "gradient"}, default="budget"
         Solve a subproblem by one epoch; or until ``||gradient||^2 <= (lam + kappa) delta kappa
-        ||w - z||^2``, in 20 epochs at most.
+        ||w - z||^2``, in at most 20 epochs.
     restart : bool, default=True
-        Put the prox center back to the iterate where the two have come to point apart.
+        Reset the prox center to the iterate when the momentum points uphill.
+    cooling : bool, default=True
+        Also halve the smoothing when a full gradient shows that it is the larger part of the
+        error.
+    rescaling : bool, default=True
+        Scale all weights down when the losses pull much less than the penalty.
     anchor : {"visits", "full"}, optional
-        As in :class:`~cliquewise.solvers.svrg.SVRG`. By default ``visits`` where few outputs can be
-        kept (smoothers ``l2`` and ``none``) and no subproblem asks for its gradient (``inner``).
+        As in :class:`~cliquewise.solvers.svrg.SVRG`. By default ``visits`` if few outputs are
+        stored (smoothers ``l2`` and ``none``) and no subproblem needs its gradient (``inner``).
     smoother, mu, k, learning_rate, average, warm_up
         As in :class:`~cliquewise.solvers.svrg.SVRG`; ``mu`` is the first amount of smoothing.
 
@@ -84,10 +90,12 @@ class Casimir(SVRG):
     )
     mu: float = 0.5
     smoothing: str = "adaptive"
-    kappa: float | None = None
+    kappa: float | str | None = None
     warm_start: str = "prox_center"
     inner: str = "budget"
     restart: bool = True
+    cooling: bool = True
+    rescaling: bool = True
     anchor: str | None = None
 
     def __post_init__(self) -> None:
@@ -95,9 +103,50 @@ class Casimir(SVRG):
         one_of(self, "smoothing", "adaptive", "constant")
         one_of(self, "warm_start", "prox_center", "extrapolation", "previous")
         one_of(self, "inner", "budget", "gradient")
-        positive(self, "kappa", None)
+        positive(self, "kappa", None, "lam")
         if self.inner == "gradient" and self.anchor == "visits":
             raise DataError('inner="gradient" asks for full gradients: take anchor="full"')
+
+    @classmethod
+    def as_published(
+        cls,
+        variant: str = "adaptive",
+        *,
+        learning_rate: float,
+        mu: float = 2.0,
+        kappa: float | None = None,
+        smoother: str = "l2",
+        k: int = 5,
+    ) -> Casimir:
+        """Return Algorithm 4 of the paper, without the extensions of this class.
+
+        Each subproblem is solved by one epoch of SVRG with a fixed learning rate, from the prox
+        center, with the average of its iterates as the result (Section 6 of the paper).
+
+        Parameters
+        ----------
+        variant : {"adaptive", "constant"}
+            ``adaptive``: decreasing smoothing and ``kappa = lam`` (Corollary 18); ``constant``:
+            constant smoothing, and ``kappa = L / n - lam`` for ``L = 1 / learning_rate`` unless
+            ``kappa`` is given (Corollary 17). For a target accuracy eps, Proposition 29 takes
+            ``mu = eps / (10 D)``, where D bounds minus the smoothing function.
+        learning_rate, mu, kappa, smoother, k
+            As in :class:`Casimir`.
+
+        Examples
+        --------
+        >>> solver = Casimir.as_published("adaptive", learning_rate=0.02)
+        >>> solver.kappa, solver.anchor, solver.restart
+        ('lam', 'full', False)
+        """
+        if variant not in ("adaptive", "constant"):
+            raise DataError(f"variant is adaptive or constant, not {variant!r}")
+        adaptive = variant == "adaptive"
+        return cls(
+            smoother=smoother, mu=mu, k=k, learning_rate=learning_rate, anchor="full", warm_up=0,
+            smoothing=variant, kappa="lam" if adaptive and kappa is None else kappa,
+            restart=False, cooling=False, rescaling=False,
+        )  # fmt: skip
 
     def unsuitable(self, problem: Problem) -> str | None:
         """Reject the hinge loss with a penalty, which dual solvers minimize faster."""
@@ -116,8 +165,11 @@ class Casimir(SVRG):
         lam, rate = float(problem.lam), state.rate
         if lam == 0:
             growth = outer if self.smoothing == "adaptive" else 1
-            first = self.kappa or 1.0 / (self._rate(problem, state) * (problem.n_examples + 1))
+            given = None if isinstance(self.kappa, str) else self.kappa
+            first = given or 1.0 / (self._rate(problem, state) * (problem.n_examples + 1))
             return growth * first
+        if isinstance(self.kappa, str):
+            return lam
         if self.kappa is not None:
             return self.kappa
         if rate == 0.0:
@@ -135,7 +187,10 @@ class Casimir(SVRG):
         return float(self.mu * (1.0 - root / 2.0) ** (outer / 2.0))
 
     def _cools(self, state: Iterates, slack: float, smoothed: float) -> bool:
-        return self.smoothing == "adaptive" and slack < smoothed
+        return self.cooling and self.smoothing == "adaptive" and slack < smoothed
+
+    def _rescales(self) -> bool:
+        return self.rescaling
 
     def _start(self, problem: Problem, state: Iterates) -> Floats:
         if self.warm_start == "prox_center":

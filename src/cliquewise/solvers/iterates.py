@@ -57,6 +57,7 @@ class Iterates(State):
     full_passes: int = 0
     exact: float = 1.0
     mu: float = 0.0
+    mu_limit: float = float("inf")  # the smoothing of the last step, which must not increase
     lowest: float = float("inf")  # lowest objective at an anchor since the rate changed
     least_slack: float = float("inf")  # lowest bound of its error, likewise
     stalled: int = 0  # outer steps since the last progress
@@ -94,6 +95,7 @@ class Iterates(State):
         for name, value in known.items():
             if name not in proofs:
                 setattr(self, name, type(getattr(self, name))(value))
+        self.mu_limit = self.mu if self.outer > 0 and self.mu > 0 else float("inf")
         return self
 
     def _numbers(self, arrays: Arrays) -> dict[str, float]:

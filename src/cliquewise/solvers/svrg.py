@@ -187,7 +187,8 @@ class SVRG(Solver[Problem, Iterates]):
         if problem.loss == "smooth_hinge":
             return float(problem.gamma)
         mu = 0.0 if self.smoother == "none" else self._schedule(problem, state, outer)
-        mu *= state.cool
+        # A larger kappa would raise the schedule; Theorem 16 of casimir needs mu not to increase.
+        mu = min(mu * state.cool, state.mu_limit)
         return mu if mu >= MIN_SMOOTHING else 0.0
 
     def _schedule(self, problem: Problem, state: Iterates, outer: int) -> float:
@@ -241,7 +242,7 @@ class SVRG(Solver[Problem, Iterates]):
         mu, kappa = self._mu(problem, state, k), self._kappa(problem, state, k)
         start = state.inner if len(state.inner) else self._start(problem, state)
         at, renew, passes, calls = start, self._renews(problem), 1.0, 0
-        state.mu, state.proved = mu, False
+        state.mu, state.mu_limit, state.proved = mu, mu, False
         # An interrupt in an epoch leaves a half-updated mean, which must not be used.
         mean, state.mean = state.mean, np.empty(0)
         plain, found = state.outer < self.warm_up and not len(state.inner), None
@@ -267,7 +268,8 @@ class SVRG(Solver[Problem, Iterates]):
                 self._watch(problem, state, new, found)
         if self._is_last(state):
             self._move(problem, state, new, kappa)
-            if not plain and found is not None and self._pulls_too_little(problem, found, at):
+            usable = found is not None and not plain and self._rescales()
+            if usable and found is not None and self._pulls_too_little(problem, found, at):
                 more = self._shrink(problem, state, mu)
                 passes, asked = passes + more, asked + int(more * n)
                 self._count(state, mu, int(more * n), whole=True)
@@ -313,6 +315,10 @@ class SVRG(Solver[Problem, Iterates]):
         for name in ("w", "z", "z_before"):
             setattr(state, name, scale * getattr(state, name))
         return passes
+
+    def _rescales(self) -> bool:
+        """Whether weights that are too large are scaled down."""
+        return True
 
     def _is_last(self, state: Iterates) -> bool:
         """Whether this is the last epoch on a subproblem."""
