@@ -41,6 +41,8 @@ HOPELESS_FIRST_ORDER = 45.0
 #: the answer, seconds at most.
 PATIENCE, MAX_TRIES, SHARE, MAX_SEARCH_SECONDS = 50, 500, 0.2, 2.0
 ENTRIES_PER_SECOND, SECONDS_PER_STEP = 1e8, 5e-8
+#: Seconds of the first two tries, which are always made: small graphs need no more.
+FIRST_TRIES = 1e-4
 #: Tables that exceed the memory by this factor stay too large: a few tries are enough.
 OUT_OF_REACH, FEW_TRIES = 256.0, 6
 #: Above this number of table entries, band orders are tried as well, for graphs with up to so many
@@ -159,7 +161,8 @@ class Elimination(Oracle):
         found: tuple[float, EliminationOrder] | None = structure.memo.get(key)
         if found is not None:
             spent, order = found
-            if budget <= spent or SHARE * order.operations / ENTRIES_PER_SECOND <= spent:
+            worth = SHARE * order.operations / ENTRIES_PER_SECOND
+            if budget <= spent or worth <= max(spent, FIRST_TRIES):
                 return order
         order = self.find_order(structure, budget)
         if found is not None and found[1].operations < order.operations:
