@@ -16,7 +16,7 @@ With the value of a segment, ``H_s = cost_s + <w, F(with s) - F(truth)>``, the v
 labeling is the sum over its segments, and the steps on the dual have a closed form:
 ``gamma = sum_s beta_s H_s / (pull ||sum_s beta_s d_s||^2)`` along ``beta``, with
 
-* one segment up (where there is room) or down (away from it);
+* one segment up (where its edges have slack) or down (away from it);
 * one up and those in its way down (pairwise);
 * towards the best labeling (Frank-Wolfe, Lacoste-Julien et al. 2013).
 
@@ -50,13 +50,13 @@ from cliquewise._kernels.chain.sums import longest
 from cliquewise._kernels.common.simd import no_unroll
 from cliquewise._kernels.common.sum_tree import draw_leaf, set_leaf
 
-#: Room on an edge below which it counts as full.
+#: Slack of an edge below which it counts as full.
 FULL = 1e-12
 
 
 @kernel(helper=True)
 def _move(chains, pool, weights, visit, count, slope, most, first, last, pull):
-    """The best step up to ``most`` along ``visit.beta``; the rise of the dual times n / c_i."""
+    """Step up to ``most`` along ``visit.beta``; return the dual increase times n / c_i."""
     no_unroll()
     norm, mass = 0.0, 0.0
     for k in range(count):
@@ -79,7 +79,7 @@ def _move(chains, pool, weights, visit, count, slope, most, first, last, pull):
 
 @kernel(helper=True)
 def _swap(chains, pool, weights, visit, count, k, first, last, pull):
-    """Raise segment ``k`` and lower those in its way; the rise of the dual times n / c_i."""
+    """Raise segment ``k`` and lower those it overlaps; return the dual increase times n / c_i."""
     no_unroll()
     a = visit.ids[k]
     begin, end = pool.begin[a], pool.begin[a] + pool.length[a]
@@ -134,7 +134,7 @@ def _swap(chains, pool, weights, visit, count, k, first, last, pull):
 
 @kernel(helper=True)
 def _improve(chains, pool, weights, visit, count, k, first, last, pull):
-    """The best step on one segment; the rise of the dual times n / c_i."""
+    """Take the best step on one segment; return the dual increase times n / c_i."""
     no_unroll()
     a = visit.ids[k]
     value = segment_value(chains, pool, weights, a, first, last)
@@ -159,7 +159,7 @@ def _improve(chains, pool, weights, visit, count, k, first, last, pull):
 
 @kernel(helper=True)
 def _frank_wolfe(chains, pool, weights, visit, count, least, first, last, pull):
-    """A step towards the chosen labeling if it is worth ``least``; the rise of the dual."""
+    """Step towards the chosen labeling if that gains ``least``; return the dual increase."""
     no_unroll()
     slope = 0.0
     for k in range(count):
@@ -174,9 +174,9 @@ def _frank_wolfe(chains, pool, weights, visit, count, least, first, last, pull):
 
 @kernel(helper=True)
 def _search(chains, pool, weights, links, visit, count, i, room, segmentwise, pull):
-    """Ask for the labeling of greatest loss and mark its segments; (the new count, the gap).
+    """Find the labeling of greatest loss and mark its segments; return (new count, gap).
 
-    The gap is 0 where it is one of rounding alone.
+    A gap that is only rounding error is returned as 0.
     """
     no_unroll()
     first, last, weight = chains.offsets[i], chains.offsets[i + 1], chains.weights[i]
@@ -207,7 +207,7 @@ def _search(chains, pool, weights, links, visit, count, i, room, segmentwise, pu
 
 @kernel(helper=True)
 def _improve_all(chains, pool, weights, visit, count, first, last, pull, exact, most_rounds):
-    """Rounds of steps on single segments, until they bring little; the rise of the dual."""
+    """Do rounds of steps on single segments until they gain little; return the dual increase."""
     no_unroll()
     total, before = 0.0, 0.0
     for _round in range(most_rounds):
@@ -262,7 +262,7 @@ def epoch(
     Returns
     -------
     (done, calls, rise)
-        Visits made (fewer than asked for where the pool or links are full), Viterbi passes, and the
+        Visits (fewer if the pool or links are full), Viterbi passes, and the
         rise of ``n`` times the dual objective.
     """
     no_unroll()

@@ -28,13 +28,13 @@ from cliquewise._kernels.common.simd import (
 
 @kernel(inline=True)
 def decode_workspace(length, n_labels, like):
-    """Scratch of `viterbi` for up to ``length`` positions, of the type of ``like``."""
+    """Allocate scratch of `viterbi` for up to ``length`` positions, of the type of ``like``."""
     return aligned_zeros(length * padded(n_labels), like)
 
 
 @kernel
 def path_score(nodes, trans, labels):
-    """Score of one labeling."""
+    """Return the score of one labeling."""
     shared = trans.shape[0] == 1
     total = 0.0
     for t in range(nodes.shape[0]):
@@ -46,7 +46,7 @@ def path_score(nodes, trans, labels):
 
 @kernel
 def _best_predecessors(best, at, trans, table, n_labels):
-    """Row ``at`` of best = max over i of the row before + trans[table, i]."""
+    """Compute ``best[t, j] = max over i of best[t - 1, i] + trans[table, i, j]`` in row ``at``."""
     width = padded(n_labels)
     before = at - width
     nothing = splat(best.dtype.type(-np.inf))
@@ -87,7 +87,7 @@ def _add_nodes(best, at, nodes, t):
 
 @kernel
 def forward_max(nodes, trans, work):
-    """Best score of the labelings up to each position and label, into rows of ``work``.
+    """Compute the best score up to each position and label, in rows of ``work``.
 
     Every row is shifted so that its maximum is 0. Returns whether any labeling is feasible.
     """
@@ -104,21 +104,21 @@ def forward_max(nodes, trans, work):
 
 @kernel
 def viterbi(nodes, trans, labels, work):
-    """Best labeling of one chain; of equal ones, the one with the least last label.
+    """Find the MAP labeling of one chain; of equal ones, that with the smallest last label.
 
     Parameters
     ----------
     nodes, trans : arrays
         Log-scores of shape (T, K), and (1, K, K) or (T - 1, K, K).
     labels : int array of shape (T,)
-        Overwritten; zeros where nothing is feasible.
+        Overwritten; zeros if no labeling is feasible.
     work : array
         From `decode_workspace`.
 
     Returns
     -------
     float
-        Its score, ``-inf`` where nothing is feasible.
+        Its score, ``-inf`` if no labeling is feasible.
     """
     length, n_labels = nodes.shape
     width = padded(n_labels)
@@ -141,7 +141,7 @@ def viterbi(nodes, trans, labels, work):
 
 @kernel
 def _draw(weights, uniform):
-    """Index drawn with probability proportional to weights."""
+    """Return a random index with probability proportional to the weights."""
     total = 0.0
     for i in range(weights.shape[0]):
         total += weights[i]
@@ -160,7 +160,7 @@ def _draw(weights, uniform):
 
 @kernel
 def sample(nodes, trans, uniforms, labels):
-    """Independent exact draws from one chain; the same uniforms give the same draws.
+    """Draw independent exact samples of one chain; the same uniforms give the same samples.
 
     Parameters
     ----------
@@ -169,12 +169,12 @@ def sample(nodes, trans, uniforms, labels):
     uniforms : array of shape (n, T)
         Random numbers in [0, 1).
     labels : int array of shape (n, T)
-        Overwritten; zeros where nothing is feasible.
+        Overwritten; zeros if no labeling is feasible.
 
     Returns
     -------
     float
-        log Z, ``-inf`` where nothing is feasible.
+        log Z, ``-inf`` if no labeling is feasible.
     """
     length, n_labels = nodes.shape
     if length == 0:
@@ -203,7 +203,7 @@ def sample(nodes, trans, uniforms, labels):
 
 @kernel
 def batch_viterbi(nodes, offsets, trans, labels, scores):
-    """`viterbi` of many chains: labels (N,), scores (n,); see `batch_forward_backward`."""
+    """Run `viterbi` on many chains: labels (N,), scores (n,); see `batch_forward_backward`."""
     work = decode_workspace(longest(offsets), nodes.shape[1], nodes)
     start = 0
     for s in range(offsets.shape[0] - 1):
@@ -215,7 +215,7 @@ def batch_viterbi(nodes, offsets, trans, labels, scores):
 
 @kernel
 def tag(offsets, sizes, indices, values, w, constants, trans, first_example, last_example, labels):
-    """`viterbi` of chains straight from their attributes.
+    """Run `viterbi` on many chains, computing scores from their attributes.
 
     Parameters
     ----------

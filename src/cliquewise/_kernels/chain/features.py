@@ -52,7 +52,7 @@ Chains = namedtuple(
 
 @kernel(inline=True)
 def cost_of(chains, token, label):
-    """What a label costs at a token."""
+    """Return the cost of a label at a token."""
     if chains.costs.shape[0] > 0:
         return chains.costs[token, label]
     return 0.0 if label == chains.labels[token] else 1.0
@@ -60,20 +60,20 @@ def cost_of(chains, token, label):
 
 @kernel(inline=True)
 def transitions_of(chains, w):
-    """The (K, K) transitions of a weight vector, a view."""
+    """Return the (K, K) transitions of a weight vector, as a view."""
     n_labels, start = chains.allowed.shape[1], chains.edge_start
     return w[start : start + n_labels * n_labels].reshape(n_labels, n_labels)
 
 
 @kernel(inline=True)
 def shrunk(x, threshold):
-    """``x`` moved towards zero by the threshold, at most to zero."""
+    """Soft-threshold ``x``: move it towards zero by the threshold, at most to zero."""
     return x - min(max(x, -threshold), threshold)
 
 
 @kernel(helper=True)
 def shrunk_transitions(chains, w, out):
-    """out = the transitions that scores are made with."""
+    """Write the transition weights after soft-thresholding to ``out``."""
     transitions, threshold = transitions_of(chains, w).ravel(), w.dtype.type(chains.threshold)
     for k in range(transitions.size):
         out[k] = shrunk(transitions[k], threshold)
@@ -81,7 +81,7 @@ def shrunk_transitions(chains, w, out):
 
 @kernel(inline=True)
 def n_attributes_of(chains):
-    """Number of attributes."""
+    """Return the number of attributes."""
     if chains.pair_start.shape[0] == 0:
         return chains.edge_start // chains.allowed.shape[1]
     return chains.pair_start.shape[0] - 1
@@ -104,7 +104,7 @@ AHEAD = 2
 
 @kernel(inline=True)
 def _fetch_rows(chains, w, begin, end):
-    """Have the rows of the attributes of the tokens ``begin : end`` fetched."""
+    """Prefetch the weight rows of the attributes of the tokens ``begin : end``."""
     n_labels = chains.allowed.shape[1]
     for e in range(chains.indptr[begin], chains.indptr[end]):
         row = chains.indices[e] * n_labels
@@ -159,7 +159,7 @@ def add_features(chains, first, last, delta, factor, out):
 
 @kernel(helper=True)
 def add_rows(chains, first, last, delta, factor, out, begin, end):
-    """`add_features` of the attributes ``begin : end`` alone: what one of several threads adds."""
+    """Do `add_features` for the attributes ``begin : end`` only, the share of one thread."""
     n_labels = chains.allowed.shape[1]
     indptr, indices, values = chains.indptr, chains.indices, chains.values
     ones = values.shape[0] == 0
@@ -202,7 +202,7 @@ def largest_weights(chains, w, out):
 
 @kernel
 def feature_sizes(chains, mass, depths, begin, end, out):
-    """Sizes of the values of each of the attributes ``begin : end``.
+    """Compute sums of the values' sizes for each of the attributes ``begin : end``.
 
     Their sum times the tokens' masses, and that times their depths; the largest; their number.
     """
@@ -228,7 +228,7 @@ def accumulate_features(chains, first, last, delta, out):
 
 @kernel(inline=True)
 def most_features(chains):
-    """(greatest number of distinct-attribute slots, greatest number of their weights) per chain."""
+    """Return the maxima over chains of (distinct attributes, their number of weights)."""
     most_rows, most_weights = 0, 0
     for i in range(chains.offsets.shape[0] - 1):
         begin = chains.indptr[chains.offsets[i]]
@@ -253,7 +253,7 @@ Compact = namedtuple("Compact", ["slots", "rows", "starts", "places", "vector"])
 
 @kernel(inline=True)
 def compact_room(chains, like):
-    """Room for the compact feature vector of any chain."""
+    """Allocate the compact feature vector of any chain."""
     most_rows, most_weights = most_features(chains)
     return Compact(
         np.full(n_attributes_of(chains), -1, np.int32), np.empty(most_rows, np.int32),
@@ -264,7 +264,7 @@ def compact_room(chains, like):
 
 @kernel(helper=True)
 def assign_slots(chains, first, last, compact):
-    """Give every distinct attribute of a chain a place in a compact vector; how many, how long.
+    """Give each distinct attribute of a chain a place in a compact vector; return (count, length).
 
     ``slots`` is -1 everywhere before and after.
     """
@@ -289,7 +289,7 @@ def assign_slots(chains, first, last, compact):
 
 @kernel(fastmath=REASSOCIATE, helper=True)
 def compact_features(chains, first, last, delta, compact, count, used):
-    """compact.vector = the feature vector of ``delta``; returns its squared norm.
+    """Write the feature vector of ``delta`` to ``compact.vector``; return its squared norm.
 
     Attributes repeat within a chain, so the norm is that of the sum, not a sum of norms.
     """
@@ -360,7 +360,7 @@ def add_compact(chains, compact, count, factor, w):
 
 @kernel(helper=True)
 def shrunk_bend(chains, compact, count, factor, w):
-    """What ``||.||^2`` of the shrunk weights gains beyond first order by a step.
+    """Return the second-order change of ``||.||^2`` of the soft-thresholded weights by a step.
 
     The step adds factor times the compact feature vector. Without a threshold it gains the squared
     norm of what is added; where weights stay at zero it gains nothing.
@@ -389,7 +389,7 @@ def shrunk_bend(chains, compact, count, factor, w):
 
 @kernel(inline=True)
 def bend_of(v, d, threshold):
-    """`shrunk_bend` of one number ``v`` that ``d`` is added to."""
+    """Return `shrunk_bend` of one number ``v`` to which ``d`` is added."""
     held = min(max(v, -threshold), threshold)
     less = held - min(max(v + d, -threshold), threshold)
     return (d + less) ** 2 + 2 * (v - held) * less

@@ -2,7 +2,7 @@
 
     loss_i(w) = max over y of  cost_i(y) + <w, F(x_i, y) - F(x_i, y_i)>
 
-The cost is the number of wrong labels, or the sum of what they cost (``chains.costs``).
+The cost is the number of wrong labels, or the sum of their costs (``chains.costs``).
 
 A labeling is always compared with the truth: tokens on which both agree are not touched, so
 that the work per labeling is that of its mistakes.
@@ -27,7 +27,7 @@ Search = namedtuple("Search", ["scores", "work", "labels", "masked"])
 
 @kernel(helper=True)
 def search_room(chains, like):
-    """Scratch of `most_violating`, for any chain."""
+    """Allocate the scratch of `most_violating` for any chain."""
     length, n_labels = longest(chains.offsets), chains.allowed.shape[1]
     return Search(
         np.empty((length, n_labels), like.dtype), decode_workspace(length, n_labels, like),
@@ -37,7 +37,7 @@ def search_room(chains, like):
 
 @kernel(helper=True)
 def possible_transitions(chains, w, masked):
-    """(1, K, K) transition scores, with -inf for what is forbidden (in ``masked``)."""
+    """Return (1, K, K) transition scores, with -inf for forbidden ones (in ``masked``)."""
     no_unroll()
     n_labels, trans = chains.allowed.shape[1], transitions_of(chains, w)
     if chains.edge_allowed.shape[0] == 0:
@@ -89,7 +89,7 @@ def most_violating(chains, w, trans, links, first, last, unit, room):
 
 @kernel(helper=True)
 def _find_pair(chains, attribute, label):
-    """Index of the weight of an attribute and a label seen with it; -1 if there is none."""
+    """Return the index of the weight of an attribute and a label; -1 if there is none."""
     no_unroll()
     low, high = chains.pair_start[attribute], chains.pair_start[attribute + 1]
     end = high
@@ -106,7 +106,7 @@ def _find_pair(chains, attribute, label):
 
 @kernel(helper=True)
 def _token_score(chains, w, token, new, truth):
-    """Score of a token's attributes with label ``new``, less that with ``truth``."""
+    """Return the score of a token's attributes with label ``new`` less that with ``truth``."""
     no_unroll()
     n_labels = chains.allowed.shape[1]
     begin, end = chains.indptr[token], chains.indptr[token + 1]
@@ -132,7 +132,7 @@ def _token_score(chains, w, token, new, truth):
 
 @kernel(helper=True)
 def _add_token(chains, token, new, truth, factor, out):
-    """out += factor (attributes with ``new`` - with ``truth``); the change of ||out||^2."""
+    """Do ``out += factor (attributes with new - with truth)``; return the change of ||out||^2."""
     no_unroll()
     n_labels = chains.allowed.shape[1]
     begin, end = chains.indptr[token], chains.indptr[token + 1]
@@ -166,7 +166,7 @@ def _add_token(chains, token, new, truth, factor, out):
 
 @kernel(helper=True)
 def segment_score(chains, w, first, last, labels, start, begin, size):
-    """<w, F(y) - F(y_i)> where y is the truth but for its positions ``begin : begin + size``.
+    """Return <w, F(y) - F(y_i)>, y being gold except at positions ``begin : begin + size``.
 
     There it is ``labels[start : start + size]``. The sequence is the tokens ``first : last``.
     """
@@ -191,7 +191,7 @@ def segment_score(chains, w, first, last, labels, start, begin, size):
 
 @kernel(helper=True)
 def add_segment(chains, first, last, labels, start, begin, size, factor, out):
-    """out += factor (F(y) - F(y_i)), y as in `segment_score`; the change of ||out||^2."""
+    """Add ``factor (F(y) - F(y_i))``, y as in `segment_score`; return the change of ||out||^2."""
     no_unroll()
     n_labels, edge_start = chains.allowed.shape[1], chains.edge_start
     edge_free = chains.edge_free
@@ -220,7 +220,7 @@ def add_segment(chains, first, last, labels, start, begin, size, factor, out):
 
 @kernel(helper=True)
 def clear_segment(chains, first, last, labels, start, begin, size, out):
-    """Set to zero what `add_segment` may have changed."""
+    """Set the weights that `add_segment` may have changed to zero."""
     no_unroll()
     n_labels, edge_start = chains.allowed.shape[1], chains.edge_start
     dense = chains.pair_start.shape[0] == 0
@@ -248,7 +248,7 @@ def clear_segment(chains, first, last, labels, start, begin, size, out):
 
 @kernel(helper=True)
 def cost_of_labels(chains, first, labels, start, size):
-    """What ``labels[start : start + size]`` cost at the tokens from ``first`` on."""
+    """Return the cost of ``labels[start : start + size]`` at the tokens from ``first`` on."""
     no_unroll()
     total = 0.0
     for t in range(size):
@@ -258,7 +258,7 @@ def cost_of_labels(chains, first, labels, start, size):
 
 @kernel
 def losses(chains, w, links, first_example, last_example, out):
-    """Structured hinge loss of every example."""
+    """Compute the structured hinge loss of every example."""
     no_unroll()
     room = search_room(chains, w)
     possible = possible_transitions(chains, w, room.masked)
@@ -289,7 +289,7 @@ def subgradient(chains, w, links, first_example, last_example, out):
 
 @kernel
 def pegasos(chains, z, sums, strength, order, visits, origin):
-    """Stochastic subgradient steps of length 1 / (lam s) at times s = origin + visits, ...
+    """Take stochastic subgradient steps of length 1 / (lam s) at times s = origin + visits, ...
 
     With that length ``w = z n / s`` is kept by adding to ``z`` alone: no step ever scales the
     whole vector (at ``s = 0`` the weights are zero).

@@ -20,7 +20,7 @@ Inference = namedtuple("Inference", ["nodes", "edges", "tables", "work"])
 
 @kernel(inline=True)
 def forbid(scores, allowed, out):
-    """Copy with -inf where a label is not allowed."""
+    """Copy scores, with -inf where a label is not allowed."""
     for t in range(scores.shape[0]):
         for j in range(scores.shape[1]):
             out[t, j] = scores[t, j] if allowed[t, j] else -np.inf
@@ -28,7 +28,7 @@ def forbid(scores, allowed, out):
 
 @kernel(inline=True)
 def inference_room(length, n_labels, like):
-    """Scratch for chains of up to ``length`` positions, of the type of ``like``."""
+    """Allocate scratch for chains of up to ``length`` positions, of the type of ``like``."""
     return Inference(
         np.empty((length, n_labels), like.dtype), np.empty((n_labels, n_labels), like.dtype),
         transition_tables(n_labels, like), workspace(length, n_labels, like),
@@ -37,7 +37,7 @@ def inference_room(length, n_labels, like):
 
 @kernel(helper=True)
 def infer(nodes, edges, allowed, edge_allowed, room, marginals, expectation):
-    """Log partition and marginals of a chain with forbidden labels and transitions."""
+    """Compute log Z and marginals of a chain with forbidden labels and transitions."""
     if edge_allowed.shape[0] > 0:
         forbid(edges, edge_allowed, room.edges)
         edges = room.edges
@@ -54,7 +54,7 @@ def infer(nodes, edges, allowed, edge_allowed, room, marginals, expectation):
 
 @kernel(inline=True)
 def truth_score(chains, first, last, scores, trans):
-    """Score of the true labeling of a chain."""
+    """Return the score of the gold labeling of a chain."""
     total = 0.0
     for t in range(last - first):
         label = chains.labels[first + t]
@@ -66,7 +66,7 @@ def truth_score(chains, first, last, scores, trans):
 
 @kernel(helper=True)
 def labels_are_known(chains, first, last):
-    """Whether all labels of a chain are known."""
+    """Return whether all labels of a chain are known."""
     known = True
     for t in range(first, last):
         known = known and chains.labels[t] >= 0

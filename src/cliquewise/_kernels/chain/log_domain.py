@@ -33,7 +33,7 @@ from cliquewise._kernels.common.simd import (
     store_first,
 )
 
-#: Logarithms of what does not count in a sum (1e-20), and of what is no marginal (1e-90).
+#: Logarithms of terms that do not change a sum (1e-20), and of marginals set to zero (1e-90).
 FAINT, NONE = -46.0, -207.0
 
 

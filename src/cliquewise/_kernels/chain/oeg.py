@@ -3,7 +3,7 @@
 A step of length eta along the exponentiated gradient of the dual takes the scores theta of an
 example's distribution to ``theta + eta (s - theta)``, where s are the scores under the present
 weights: `sdca` moves along the same path. What differs is how long a step is. Here every example
-has a length of its own, which is halved until the dual does not fall, and grows a little after
+has its own length, which is halved until the dual does not fall, and grows a little after
 every step. That needs one inference and not two, for the marginals at s are never asked for.
 """
 
@@ -19,7 +19,7 @@ LEAST = 1e-12
 
 @kernel(inline=True)
 def _along(room, block):
-    """<s - theta, mu>, the slope of the log partition along the path."""
+    """Return <s - theta, mu>, the slope of log Z along the path from theta to s."""
     edges, mu_edges = room.trans.ravel(), block.mu_edges
     x, _ = dot_difference(room.scores, block.theta, block.mu, block.mu)
     y, _ = dot_difference(edges, block.theta_edges, mu_edges, mu_edges)

@@ -44,7 +44,7 @@ from cliquewise._kernels.common.simd import (
 )
 from cliquewise._kernels.common.sum_tree import draw_leaf, rebuild_tree, set_leaf
 
-#: What is remembered of each example. ``smoothness`` is 0 until the first visit; ``sums`` and
+#: Stored quantities of each example. ``smoothness`` is 0 until the first visit; ``sums`` and
 #: ``maxima`` are binary trees over it; ``wait`` counts the visits left before it is tried again,
 #: ``patience`` the length of that interval.
 Memory = namedtuple(
@@ -53,7 +53,7 @@ Memory = namedtuple(
 )
 
 #: Scratch of a visit: scores and marginals; scores under the example's own gradient ``g`` (zero
-#: between calls); scores along it, and room for marginals that are not wanted.
+#: between calls); scores along it, and space for marginals that are not used.
 Room = namedtuple(
     "Room",
     ["scores", "trans", "p", "p_edges", "delta", "g", "slope", "slope_edges", "trial",
@@ -80,7 +80,7 @@ def _make_room(chains, w):
 
 @kernel(helper=True)
 def _set_maximum(tree, i, value):
-    """Change one leaf of a binary tree of maxima."""
+    """Set one leaf of a binary tree of maxima."""
     node = i + tree.shape[0] // 2
     tree[node] = value
     node //= 2
@@ -91,7 +91,7 @@ def _set_maximum(tree, i, value):
 
 @kernel(helper=True)
 def _catch_up(chains, a, owed, scale, d, v):
-    """Row ``a`` of ``v`` becomes ``scale (v - owed d)``, zero where it has no weight."""
+    """Set row ``a`` of ``v`` to ``scale (v - owed d)``, and to zero where it has no weight."""
     if chains.pair_start.shape[0] == 0:
         n_labels, masked = chains.allowed.shape[1], chains.row_mask.shape[0] > 0
         minus, factor = splat(v.dtype.type(-owed)), splat(v.dtype.type(scale))
@@ -128,7 +128,7 @@ def _catch_up_example(chains, first, last, moved, caught, d, v):
 
 @kernel(helper=True)
 def _pay_all(chains, moved, caught, scale, d, v):
-    """Make ``v`` the weights themselves; nothing is owed any more."""
+    """Apply all pending updates, so ``v`` holds the weights."""
     n_attributes = caught.shape[0] - 1
     for a in range(n_attributes):
         _catch_up(chains, a, moved - caught[a], scale, d, v)
@@ -138,7 +138,7 @@ def _pay_all(chains, moved, caught, scale, d, v):
 
 @kernel(helper=True)
 def _store_gradient(chains, memory, i, room, d):
-    """Replace what is stored of example ``i`` by its new marginals; ``d`` follows."""
+    """Replace the stored marginals of example ``i`` by its new ones, and update ``d``."""
     first, last = chains.offsets[i], chains.offsets[i + 1]
     size, n_labels, weight = last - first, chains.allowed.shape[1], chains.weights[i]
     p, p_edges, delta = room.p, room.p_edges, room.delta
@@ -172,7 +172,7 @@ def _clear(chains, first, last, g):
 
 @kernel(helper=True)
 def _own_gradient(chains, first, last, room):
-    """Scores under the gradient ``g = B (p - truth)`` of one loss; returns ``|g|^2``.
+    """Compute scores under the gradient ``g = B (p - truth)`` of one loss; return ``|g|^2``.
 
     ``|B x|^2 = <x, B' B x>``: the scores under g give the norm, repeated attributes and all.
     """
@@ -208,7 +208,7 @@ def _own_gradient(chains, first, last, room):
 
 @kernel(helper=True)
 def _loss_along(chains, first, last, step, room):
-    """Loss at ``w - step g``, from the scores under w and under g."""
+    """Return the loss at ``w - step g``, from the scores under w and under g."""
     size, n_labels = last - first, chains.allowed.shape[1]
     for t in range(size):
         for j in range(n_labels):
@@ -225,7 +225,7 @@ def _loss_along(chains, first, last, step, room):
 
 @kernel(helper=True)
 def _try_smoothness(chains, first, last, bound, loss, room):
-    """(the bound, doubled until the descent inequality holds; the number of trials made)."""
+    """Double the bound until the descent inequality holds; return (bound, number of trials)."""
     norm = _own_gradient(chains, first, last, room)
     calls = 0
     while calls < 60 and norm / (2.0 * bound) > ROUNDING * (1.0 + loss):
@@ -239,7 +239,7 @@ def _try_smoothness(chains, first, last, bound, loss, room):
 
 @kernel(helper=True)
 def _update_smoothness(chains, memory, i, seen, loss, room):
-    """Find or check the smoothness of an example when its time has come; the trials made.
+    """Find or check the smoothness of an example when it is due; return the number of trials.
 
     ``seen`` counts the examples that have one, this one included.
     """

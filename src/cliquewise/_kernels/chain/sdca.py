@@ -2,11 +2,11 @@
 
 The dual variable of example ``i`` is a distribution over its labelings. It is kept as a chain
 model with scores ``theta_i``: nodes (T, K) and ONE transition table (K, K) for all positions,
-beside its marginals (node marginals, summed edge marginals) and its log partition ``A_i``.
+in addition to its marginals (node marginals, summed edge marginals) and its log partition ``A_i``.
 A step moves along ``theta + eta (s - theta)``, where ``s`` are the scores under the present
 weights (the path of exponentiated gradients, Collins et al. 2008), and not along the
 mixture ``mu + eta (p - mu)`` of sdca_crf. Both paths have the same ends and the same tangent
-at the optimum, and every point of either is a dual feasible distribution. What is won:
+at the optimum, and every point of either is a dual feasible distribution. The gains:
 
 * memory ``2 (N K + n K^2)`` numbers instead of ``N K^2``;
 * not one logarithm or exponential per edge. With ``delta = s - theta``,
@@ -14,7 +14,7 @@ at the optimum, and every point of either is a dual feasible distribution. What 
       block gap   g = KL(alpha || p_w) = A(s) - A(theta) - <delta, mu>
       v = <delta, p - mu> = KL(alpha || p_w) + KL(p_w || alpha)
 
-  and the change of the dual objective is a difference of such terms, too.
+  and so is the change of the dual objective.
 
 Line search: with ``kappa = c ||B (p - mu)||^2 / (lam n v)`` the stationary point satisfies
 ``1 - eta = kappa r(eta)``, where r is the share of the way from mu to p that is covered at
@@ -129,13 +129,13 @@ def step_length(kappa, a):
 
 @kernel(inline=True)
 def _noise(w):
-    """By how much, relative to log partitions, the dual objective may be wrong in a visit."""
+    """Return the rounding error of the dual objective in a visit, relative to log partitions."""
     return 1e-13 if w.itemsize == 8 else 1e-6
 
 
 @kernel(inline=True)
 def _add_margin(chains, first, last, margin, scores):
-    """Add ``margin`` times the costs to the scores, or take it off those of the true labels."""
+    """Add ``margin`` times the costs to the scores, or subtract it from those of gold labels."""
     if chains.costs.shape[0] > 0:
         for t in range(last - first):
             for j in range(scores.shape[1]):
@@ -147,7 +147,7 @@ def _add_margin(chains, first, last, margin, scores):
 
 @kernel
 def wrong_mass(chains, mu):
-    """Expected number and expected cost of wrong labels, weighted: sum_i c_i <cost_i, mu_i>."""
+    """Compute expected number and cost of wrong labels: sum_i c_i <cost_i, mu_i>."""
     total, cost = 0.0, 0.0
     for i in range(chains.offsets.shape[0] - 1):
         wrong, paid = 0.0, 0.0
@@ -204,7 +204,7 @@ def block_of(chains, duals, i):
 
 @kernel(inline=True)
 def _infer_block(chains, block, nodes, edges, room, mu, mu_edges):
-    """`infer` with flat nodes."""
+    """Run `infer` on flat nodes."""
     shape = block.last - block.first, edges.shape[0]
     cells = block.mu.size
     return infer(
@@ -215,7 +215,7 @@ def _infer_block(chains, block, nodes, edges, room, mu, mu_edges):
 
 @kernel(helper=True)
 def _change(chains, block, mu, mu_edges, room, count, used, w, pull):
-    """What the step to ``mu`` costs beyond first order.
+    """Return the second-order decrease of the dual objective by the step to ``mu``.
 
     That is pull times the squared norm of its features less those of the block, which stay in
     ``room``; or, where weights are shrunk, what of it moves them.
@@ -235,10 +235,10 @@ def _change(chains, block, mu, mu_edges, room, count, used, w, pull):
 
 @kernel(helper=True)
 def ascend(chains, duals, i, block, w, room, count, used, at_mu, eta, pull, grow):
-    """Take the step ``eta``, or one that is shorter or longer; the number of inferences.
+    """Take the step ``eta``, or a shorter or longer one; return the number of inferences.
 
     It is halved until the dual does not fall; before that, if it is far too short, it grows by the
-    factor ``grow`` (0: never). Whatever the dual does, it is taken as it is if that is negative.
+    factor ``grow`` (0: never). A negative ``grow`` accepts the step without a check.
     """
     trans, s = room.trans.ravel(), room.scores
     for attempt in range(40):

@@ -70,7 +70,7 @@ def _make_room(chains, pairs, like):
 
 @kernel(helper=True)
 def _dual_point(chains, duals, i):
-    """The part of one example in the duals."""
+    """Return the part of one example in the duals."""
     first, last, row = chains.offsets[i], chains.offsets[i + 1], duals.edge_row[i]
     links = slice(row, row + last - first - 1)
     return Point(
@@ -81,7 +81,7 @@ def _dual_point(chains, duals, i):
 
 @kernel(helper=True)
 def _infer(chains, first, last, nodes, edges, room, mu, mu_edges):
-    """Log partition and marginals of a chain from flat scores, into flat arrays."""
+    """Compute log Z and marginals of a chain from flat scores, into flat arrays."""
     size, k = last - first, chains.allowed.shape[1]
     shown, trans = nodes[: size * k].reshape(size, k), room.trans[: size - 1]
     copy(edges[: trans.size], trans.ravel())
@@ -100,7 +100,7 @@ def _infer(chains, first, last, nodes, edges, room, mu, mu_edges):
 
 @kernel(helper=True)
 def _score(chains, pairs, w, first, last, point, start):
-    """Scores of a chain under the weights."""
+    """Compute the scores of a chain under the weights."""
     size, k = last - first, chains.allowed.shape[1]
     square = k * k
     node_scores(chains, w, first, last, point.nodes[: size * k].reshape(size, k))
@@ -150,7 +150,7 @@ def _change(chains, pairs, first, last, new, old, room, slots):
 
 @kernel(helper=True)
 def _dots(model, dual, first, second):
-    """<model - dual, marginals> for two points' marginals, nodes and edges."""
+    """Return <model - dual, marginals> for the marginals of two points."""
     a, b = dot_difference(model.nodes, dual.nodes, first.mu, second.mu)
     c, d = dot_difference(model.edges, dual.edges, first.mu_edges, second.mu_edges)
     return a + c, b + d
@@ -158,7 +158,7 @@ def _dots(model, dual, first, second):
 
 @kernel(helper=True)
 def _accept(chains, w, dual, room, slots, pull):
-    """Make the point that was tried the dual's, and move the weights."""
+    """Accept the trial point as the dual variable, and update the weights."""
     copy(room.tried.nodes[: dual.nodes.size], dual.nodes)
     copy(room.tried.edges[: dual.edges.size], dual.edges)
     copy(room.tried.mu[: dual.mu.size], dual.mu)
@@ -171,7 +171,7 @@ def _accept(chains, w, dual, room, slots, pull):
 
 @kernel(helper=True)
 def _visit(chains, pairs, duals, i, w, strength, fixed_step, room, part):
-    """One dual ascent step; the number of inferences."""
+    """Take one dual ascent step; return the number of inferences."""
     first, last, weight = chains.offsets[i], chains.offsets[i + 1], chains.weights[i]
     dual, model, tried, pull = _dual_point(chains, duals, i), room.model, room.tried, 0.0
     _score(chains, pairs, w, first, last, model, part.pairs)
@@ -213,7 +213,7 @@ def _visit(chains, pairs, duals, i, w, strength, fixed_step, room, part):
 
 @kernel
 def epoch(chains, pairs, duals, w, strength, order, uniforms, fixed_step, part):
-    """As `sdca.epoch`, for a likelihood; ``pairs`` are the attributes of token pairs."""
+    """Do an epoch as `sdca.epoch`, for a likelihood with attributes of token pairs, ``pairs``."""
     room, calls = _make_room(chains, pairs, w), 0
     for step in range(order.shape[0]):
         i = order[step]
@@ -229,7 +229,7 @@ def epoch(chains, pairs, duals, w, strength, order, uniforms, fixed_step, part):
 
 @kernel
 def infer_all(chains, pairs, duals):
-    """Marginals and log partitions of all dual variables from their scores."""
+    """Compute marginals and log partitions of all dual variables from their scores."""
     room = _make_room(chains, pairs, duals.theta)
     for i in range(chains.offsets.shape[0] - 1):
         first, last = chains.offsets[i], chains.offsets[i + 1]
@@ -242,7 +242,7 @@ def infer_all(chains, pairs, duals):
 
 @kernel
 def weights_of_duals(chains, pairs, duals, strength, w):
-    """w = strength * sum_i c_i (F_i - B mu_i), afresh."""
+    """Recompute ``w = strength * sum_i c_i (F_i - B mu_i)``."""
     room, k = _make_room(chains, pairs, w), chains.allowed.shape[1]
     w[:] = 0.0
     trans = transitions_of(chains, w).ravel()
@@ -271,7 +271,7 @@ def weights_of_duals(chains, pairs, duals, strength, w):
 
 @kernel
 def entropies(chains, duals, out, sizes, largest):
-    """Entropy of every dual distribution, the size of its terms, and the largest score."""
+    """Compute entropies of dual distributions, the size of their terms, and the largest scores."""
     square = chains.allowed.shape[1] ** 2
     for i in range(chains.offsets.shape[0] - 1):
         dual = _dual_point(chains, duals, i)

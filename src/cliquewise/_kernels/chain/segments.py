@@ -1,6 +1,6 @@
 """Segments, runs of wrong labels, as the dual variables of max-margin chains: their storage.
 
-Why weights of segments are combinations of labelings is said in `chain.bcfw`.
+`chain.bcfw` explains why weights of segments are combinations of labelings.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Weights = namedtuple("Weights", ["w", "direction"])
 
 @kernel(helper=True)
 def segment_cost(chains, pool, a, first):
-    """What the labels of segment ``a`` cost, which are all wrong."""
+    """Return the cost of the labels of segment ``a``, which are all wrong."""
     no_unroll()
     if chains.costs.shape[0] == 0:
         return float(pool.length[a])
@@ -52,7 +52,7 @@ def segment_cost(chains, pool, a, first):
 
 @kernel(helper=True)
 def segment_value(chains, pool, weights, a, first, last):
-    """H of segment ``a``."""
+    """Return H, the cost plus the score, of segment ``a``."""
     no_unroll()
     return segment_cost(chains, pool, a, first) + segment_score(
         chains, weights.w, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a]
@@ -61,7 +61,7 @@ def segment_value(chains, pool, weights, a, first, last):
 
 @kernel(helper=True)
 def add_features_of(chains, pool, a, first, last, factor, out):
-    """out += factor times the features of segment ``a`` less those of the truth."""
+    """Add ``factor`` times the features of segment ``a`` less the gold ones to ``out``."""
     no_unroll()
     return add_segment(
         chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a], factor, out
@@ -70,7 +70,7 @@ def add_features_of(chains, pool, a, first, last, factor, out):
 
 @kernel(helper=True)
 def clear_features_of(chains, pool, a, first, last, out):
-    """Set to zero what `add_features_of` may have changed."""
+    """Set the weights that `add_features_of` may have changed to zero."""
     no_unroll()
     clear_segment(
         chains, first, last, pool.labels, pool.start[a], pool.begin[a], pool.length[a], out
@@ -89,7 +89,7 @@ def shift(chains, pool, weights, visit, a, first, last, amount, pull):
 
 @kernel(helper=True)
 def room_of(pool, visit, a):
-    """By how much the weight of segment ``a`` may rise."""
+    """Return how much the weight of segment ``a`` may rise."""
     no_unroll()
     most = 0.0
     for c in range(pool.begin[a], pool.begin[a] + pool.length[a] + 1):
@@ -99,7 +99,7 @@ def room_of(pool, visit, a):
 
 @kernel(helper=True)
 def _find(pool, visit, count, labels, begin, length):
-    """Number of the segment with these labels at this place, -1 if there is none."""
+    """Return the number of the segment with these labels at this place, -1 if there is none."""
     no_unroll()
     for k in range(count):
         a = visit.ids[k]
@@ -114,7 +114,7 @@ def _find(pool, visit, count, labels, begin, length):
 
 @kernel(helper=True)
 def _insert(chains, pool, weights, visit, count, i, labels, begin, length, first, last, pull):
-    """Keep a new segment, without weight; (its number, the new count).
+    """Store a new segment, with weight zero; return (its number, the new count).
 
     Where an example has as many as it may, the lightest is given up for it.
     """
@@ -171,7 +171,7 @@ def choose_path(chains, pool, weights, visit, count, i, room, first, last, pull)
 
 @kernel(helper=True)
 def choose_single(chains, pool, weights, visit, count, i, room, trans, first, last, pull):
-    """Mark the best change of every token alone, its neighbors right, that beats the truth.
+    """Mark the best change of each single token that beats the gold labeling.
 
     Early on the best labeling is wrong almost everywhere: one long segment that has to go again.
     """
@@ -204,7 +204,7 @@ def choose_single(chains, pool, weights, visit, count, i, room, trans, first, la
 
 @kernel(helper=True)
 def link_new(chains, pool, visit, count, links, first, last):
-    """Put the pairs of labels of the marked segments into the lists: new ones are among them."""
+    """Add the label pairs of the marked segments, some of which are new, to the lists."""
     no_unroll()
     for k in range(count):
         if visit.chosen[k] or visit.nearby[k]:
@@ -225,7 +225,7 @@ def link_new(chains, pool, visit, count, links, first, last):
 
 @kernel(helper=True)
 def gather(pool, visit, i, size):
-    """The segments of one example into ``visit.ids``, and what they cover; how many."""
+    """Write the segments of one example to ``visit.ids``, and their cover; return their number."""
     no_unroll()
     for c in range(size + 1):
         visit.cover[c] = 0.0
@@ -243,7 +243,7 @@ def gather(pool, visit, i, size):
 
 @kernel
 def weights_of_segments(chains, pool, strength, w):
-    """Compute w afresh, from weights over no edge of which lies more than 1.
+    """Recompute w from segment weights that add up to at most 1 over each edge.
 
     Returns the sums of c_i times the number, and the cost, of the labels that are expected wrong.
     """

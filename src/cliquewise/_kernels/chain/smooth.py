@@ -52,7 +52,7 @@ ROUNDING = 1e-14
 
 
 def no_anchor(n_labels: int) -> Anchor:
-    """An anchor that remembers nothing."""
+    """Allocate an anchor without distributions."""
     return Anchor(
         np.empty((0, 1), np.int32), np.empty((0, 1)), np.empty((0, n_labels)),
         np.empty((0, n_labels, n_labels)),
@@ -61,7 +61,7 @@ def no_anchor(n_labels: int) -> Anchor:
 
 @kernel(helper=True)
 def _add(chains, first, last, delta, delta_edges, factor, other, out, sums):
-    """out += factor * features of the marginals ``delta``, and sums += other * the same.
+    """Add ``factor`` times the features of ``delta`` to ``out``, and ``other`` times to ``sums``.
 
     Tokens without any difference are not touched; ``sums`` may be empty.
     """
@@ -108,7 +108,7 @@ def _add(chains, first, last, delta, delta_edges, factor, other, out, sums):
 
 @kernel(helper=True)
 def _less_truth(chains, first, last, p, p_edges):
-    """From marginals to their difference from the truth's; the expected cost."""
+    """Subtract the gold labeling from the marginals in place; return the expected cost."""
     no_unroll()
     cost = 0.0
     for t in range(last - first):
@@ -126,7 +126,7 @@ def _less_truth(chains, first, last, p, p_edges):
 
 @kernel(helper=True)
 def _remember(anchor, room, i, first, last, k):
-    """Keep the distribution just found as that of the anchor."""
+    """Store the distribution just found as that of the anchor."""
     no_unroll()
     n_labels = room.trans.shape[0]
     if k == 0:
@@ -148,7 +148,7 @@ def _remember(anchor, room, i, first, last, k):
 
 @kernel(helper=True)
 def _subtract_anchor(anchor, room, i, first, last, k):
-    """From the marginals just found to their difference from those at the anchor."""
+    """Subtract the marginals at the anchor from those just found, in place."""
     no_unroll()
     n_labels, p, p_edges = room.trans.shape[0], room.p, room.p_edges
     if k == 0:
@@ -171,7 +171,7 @@ def _subtract_anchor(anchor, room, i, first, last, k):
 
 @kernel(helper=True)
 def _two_scores(chains, c, v, s, first, last, out):
-    """Node scores under ``c + s v``."""
+    """Compute node scores under the weights ``c + s v``."""
     no_unroll()
     n_labels = chains.allowed.shape[1]
     indptr, indices, values = chains.indptr, chains.indices, chains.values
@@ -203,7 +203,7 @@ def _two_scores(chains, c, v, s, first, last, out):
 
 @kernel
 def smooth_losses(chains, w, mu, k, first_example, last_example, out):
-    """Smoothed hinge loss of every example."""
+    """Compute the smoothed hinge loss of every example."""
     no_unroll()
     room = smoothing_room(chains, k, w)
     possible_table(transitions_of(chains, w), chains.edge_allowed, room.trans)
@@ -217,12 +217,12 @@ def smooth_losses(chains, w, mu, k, first_example, last_example, out):
 
 @kernel
 def full_gradient(chains, w, mu, k, anchor, first_example, last_example, out):
-    """Add the gradient of ``sum_i c_i loss_i`` to ``out``, and remember its distributions.
+    """Add the gradient of ``sum_i c_i loss_i`` to ``out``, and store its distributions.
 
     Parameters
     ----------
     anchor : Anchor
-        Written, if it has room for examples.
+        Written, unless it is empty.
 
     Returns
     -------
@@ -258,7 +258,7 @@ def full_gradient(chains, w, mu, k, anchor, first_example, last_example, out):
 
 @kernel(helper=True)
 def _recall(anchor, i, first, last, p, p_edges):
-    """The marginals of the labelings that are kept."""
+    """Compute the marginals of the stored labelings."""
     no_unroll()
     clear_marginals(p, last - first, p_edges)
     for b in range(anchor.shares.shape[1]):
@@ -273,7 +273,7 @@ def _recall(anchor, i, first, last, p, p_edges):
 
 @kernel
 def kept_gradient(chains, anchor, first_example, last_example, out):
-    """Add the gradient at the labelings that are kept to ``out``, without a call; their cost."""
+    """Add the gradient of the stored labelings to ``out`` without inference; return their cost."""
     no_unroll()
     n_labels, none, total = chains.allowed.shape[1], out[:0], 0.0
     p, p_edges = np.empty((longest(chains.offsets), n_labels)), np.empty((n_labels, n_labels))
@@ -289,7 +289,7 @@ def kept_gradient(chains, anchor, first_example, last_example, out):
 
 @kernel
 def svrg_epoch(chains, c, v, sums, mu, k, anchor, order, step, shrink, renew):
-    """SVRG steps on the examples of ``order``, from ``w = c + v``.
+    """Take SVRG steps on the examples of ``order``, from ``w = c + v``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The smoothed maximum over the labelings of one chain; see `chain.smooth` for the words."""
+"""The smoothed maximum over the labelings of one chain; see `chain.smooth` for the notation."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Room = namedtuple(
 
 @kernel(helper=True)
 def smoothing_room(chains, k, like):
-    """Scratch for any chain and ``k`` labelings."""
+    """Allocate scratch for any chain and ``k`` labelings."""
     length, n_labels = longest(chains.offsets), chains.allowed.shape[1]
     shape, square = (length, n_labels), (n_labels, n_labels)
-    few = 1 if k > 0 else length  # what the other kind of oracle needs is kept small
+    few = 1 if k > 0 else length  # the other kind of oracle needs little
     return Room(
         np.empty(shape), np.empty(square), np.empty((max(k, 1), length), np.int64),
         np.empty(max(k, 1)), np.empty(max(k, 1)), np.empty(shape), np.empty(square),
@@ -52,7 +52,7 @@ def _add_cost(chains, first, last, s):
 
 @kernel(helper=True)
 def _excess(chains, first, size, s, trans, labels, b):
-    """psi of labeling ``b``, as a sum over its differences to the truth."""
+    """Return the score of labeling ``b`` less that of the gold one, as a sum over differences."""
     no_unroll()
     total = 0.0
     for t in range(size):
@@ -80,7 +80,7 @@ def clear_marginals(p, size, p_edges):
 
 @kernel(helper=True)
 def _top_k(chains, first, last, mu, k, ask, room):
-    """The l2 smoother on the k best labelings; (value, mu omega, exact).
+    """Smooth with the l2 norm over the k best labelings; return (value, mu omega, exact).
 
     ``ask`` is k, or k + 1 where the test of exactness is wanted.
     """
@@ -128,7 +128,7 @@ def _top_k(chains, first, last, mu, k, ask, room):
 
 @kernel(helper=True)
 def _marginals(chains, first, last, mu, room):
-    """The entropy smoother by forward-backward at temperature mu; as `_top_k`."""
+    """Smooth with the entropy, by forward-backward at temperature mu; return as `_top_k`."""
     no_unroll()
     size, n_labels = last - first, room.trans.shape[0]
     s, trans, hot, hot_trans = room.scores, room.trans, room.inference.nodes, room.inference.edges
@@ -158,7 +158,7 @@ def _marginals(chains, first, last, mu, room):
 
 @kernel(helper=True)
 def possible_table(trans, edge_allowed, out):
-    """Transition scores with -inf for what is forbidden."""
+    """Return transition scores with -inf for forbidden transitions."""
     no_unroll()
     for a in range(trans.shape[0]):
         for b in range(trans.shape[0]):

@@ -1,4 +1,4 @@
-"""Probabilities of spans: that labels begin one here, go on with it, and end it there.
+"""Probabilities of labeled spans in a chain.
 
 A span (start, end, type) is there if the label at ``start`` is of the type and does not continue
 the one before it, each label up to ``end`` continues the one before, and the label at ``end`` (if
@@ -12,8 +12,8 @@ the span are a product over positions: with the marginals of edges
 a span's probability is a sum over paths of ``starts``, ``steps`` and ``stops``. All are sums of
 terms that are not negative: small probabilities have small relative errors.
 
-What a type may still be, after so many tokens, only shrinks as a span gets longer. So the search
-for all spans above a probability ends as soon as that is too small, and misses none.
+The probability that a span of a type continues only shrinks as the span gets longer. So the search
+for all spans above a probability stops once it falls below, and misses none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cliquewise._kernels.chain.sums import (
 SpanRules = namedtuple("SpanRules", ["sources", "targets", "pair_offsets", "labels", "offsets"])
 #: Spans: the chain of each, its first position, the one after its last, its type.
 Spans = namedtuple("Spans", ["chains", "starts", "ends", "types", "probabilities"])
-#: What is known of one chain, and scratch.
+#: Starts, steps and stops of one chain, and scratch.
 Room = namedtuple("Room", ["starts", "steps", "stops", "edges", "now", "later", "tables", "work"])
 
 #: Rounding of products of conditional probabilities stays below this share of them.
@@ -56,7 +56,7 @@ def _room(length, n_labels, n_pairs, like):
 
 @kernel(helper=True, fastmath=REASSOCIATE)
 def _take_apart(edge, t, rules, room):
-    """Steps and stops of position t and starts of the next, from the marginals between them."""
+    """Compute the steps and stops of position t and the starts of t + 1 from edge marginals."""
     n_labels = edge.shape[0]
     steps, stops, starts, total = room.steps[t], room.stops[t], room.starts[t + 1], room.now
     for p in range(rules.sources.shape[0]):
@@ -84,7 +84,7 @@ def _take_apart(edge, t, rules, room):
 
 @kernel(helper=True)
 def _fill(nodes, trans, rules, room):
-    """Starts, steps and stops of one chain of at least one position; returns log Z."""
+    """Fill the starts, steps and stops of one chain of at least one position; return log Z."""
     length, n_labels = nodes.shape
     # The first row of starts is that of the marginals; the others are written over.
     marginals = room.starts[:length]
@@ -109,7 +109,7 @@ def _fill(nodes, trans, rules, room):
 
 @kernel(helper=True)
 def _begin(t, kind, rules, room):
-    """P(a span of the type begins at t), its labels' shares in ``now``."""
+    """Return P(a span of the type begins at t); its labels' shares go to ``now``."""
     mass = 0.0
     for at in range(rules.offsets[kind], rules.offsets[kind + 1]):
         label = rules.labels[at]
@@ -120,7 +120,7 @@ def _begin(t, kind, rules, room):
 
 @kernel(helper=True)
 def _go_on(t, kind, rules, room):
-    """The same with one more token, from t to t + 1."""
+    """Extend a span by one token, from t to t + 1; return the probability of what began."""
     first, last = rules.offsets[kind], rules.offsets[kind + 1]
     for at in range(first, last):
         room.later[rules.labels[at]] = 0.0
@@ -136,7 +136,7 @@ def _go_on(t, kind, rules, room):
 
 @kernel(helper=True)
 def _end(t, kind, rules, room):
-    """P(the span that began ends with t)."""
+    """Return P(the span that began ends with t)."""
     total = 0.0
     for at in range(rules.offsets[kind], rules.offsets[kind + 1]):
         label = rules.labels[at]
@@ -146,7 +146,7 @@ def _end(t, kind, rules, room):
 
 @kernel
 def batch_span_probabilities(nodes, offsets, trans, rules, spans, log_z):
-    """The probabilities of given spans of many chains.
+    """Compute the probabilities of given spans of many chains.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def batch_span_probabilities(nodes, offsets, trans, rules, spans, log_z):
 
 @kernel(helper=True)
 def _search(first, length, s, least, rules, room, spans, count):
-    """Write the spans of one chain from place ``count`` on; returns the place after the last."""
+    """Write the spans of one chain from place ``count`` on; return the place after the last."""
     for start in range(length):
         for kind in range(rules.offsets.shape[0] - 1):
             mass = _begin(start, kind, rules, room)
@@ -205,7 +205,7 @@ def _search(first, length, s, least, rules, room, spans, count):
 
 @kernel
 def batch_spans_above(nodes, offsets, trans, rules, least, spans, log_z):
-    """All spans of many chains that are at least so probable.
+    """Find all spans of many chains whose probability is at least ``least``.
 
     Parameters
     ----------
@@ -214,12 +214,12 @@ def batch_spans_above(nodes, offsets, trans, rules, least, spans, log_z):
     least : array (chains,)
         What a span of each chain must have; above 1 the chain is passed over.
     spans : Spans
-        Room for as many as are expected; overwritten.
+        Space for the expected number of spans; overwritten.
 
     Returns
     -------
     int
-        How many there are: if more than there was room for, the last ones were not written.
+        Number of spans. If it exceeds the space, the last ones were not written.
     """
     n_labels = nodes.shape[1]
     room = _room(longest(offsets), n_labels, rules.sources.shape[0], nodes)

@@ -12,8 +12,8 @@ import numpy as np
 from cliquewise._kernels import kernel
 
 #: Label pairs by row whose transition may be nonzero: row ``i`` has the ``count[i]`` entries from
-#: ``start[i]`` on, with room up to ``start[i + 1]``; ``value`` and its greatest, ``top``, are what
-#: `read_links` found; ``full`` is 1 where a pair found no room.
+#: ``start[i]`` on, with space up to ``start[i + 1]``; ``value`` and its greatest, ``top``, are what
+#: `read_links` found; ``full`` is 1 if there was no space for a pair.
 Links = namedtuple("Links", ["start", "count", "label", "value", "top", "full"])
 
 #: How many of the best predecessors are tried before all of them are.

@@ -10,7 +10,7 @@ Let ``alpha_t`` sum to one, ``c_t`` be its scale before that, and ``beta_t`` be 
 ``sum alpha_t beta_t = 1``. Numbers below ``tiny`` (2e-308) vanish, in ``exp`` or in a product.
 What vanishes at position t has at most the share ``3 K tiny max(beta_t) / c_t`` of all mass, so
 nothing is lost that matters if the *true* ``max(beta_t) / c_t`` stays below a limit (1e200).
-The computed one stands for the true one because a floor (1e-100) is added to every
+The computed value can replace the true one because a floor (1e-100) is added to every
 ``beta_t``: more than the backward pass itself can lose in one step while the limit holds.
 Where the limit is broken the sequence is done again in the log domain. Marginals
 below the cutoff (1e-90), the noise of the floors, are returned as exact zeros.
@@ -50,13 +50,13 @@ from cliquewise._kernels.common.simd import (
     vector_matrix,
 )
 
-#: Where `prepare_transitions` keeps two numbers: in this table, in its first row.
+#: Where `prepare_transitions` stores two numbers: in this table, in its first row.
 NUMBERS, SHIFT, SPREAD = 3, 0, 1
 
 
 @kernel(inline=True)
 def _limits(like):
-    """(greatest beta / c, floor of beta, cutoff of marginals, safe spread of transitions)."""
+    """Return limit of beta / c, floor of beta, cutoff of marginals, safe spread of transitions."""
     number = like.dtype.type
     if like.itemsize == 4:
         return number(1e18), number(1e-15), number(1e-12), number(20.0)
@@ -65,21 +65,21 @@ def _limits(like):
 
 @kernel(inline=True)
 def workspace(length, n_labels, like):
-    """Scratch for one chain of up to ``length`` positions, of the type of ``like``."""
+    """Allocate scratch for one chain of up to ``length`` positions, of the type of ``like``."""
     width = padded(n_labels)
     return aligned_zeros(2 * length * width + 4 * width + length + LANES, like)
 
 
 @kernel(inline=True)
 def transition_tables(n_labels, like):
-    """Room for `prepare_transitions`: (4, W, W), zeros, of the type of ``like``."""
+    """Allocate tables for `prepare_transitions`: (4, W, W), of the type of ``like``."""
     width = padded(n_labels)
     return aligned_zeros(4 * width * width, like).reshape(4, width, width)
 
 
 @kernel(helper=True)
 def _exponentiate(trans, table, tables):
-    """tables[0] = exp(trans[table] - shift); keeps the shift and the spread."""
+    """Compute ``tables[0] = exp(trans[table] - shift)``; store the shift and the spread."""
     no_unroll()
     n_labels, width = trans.shape[1], tables.shape[1]
     start = table * n_labels * n_labels
@@ -104,7 +104,7 @@ def _exponentiate(trans, table, tables):
 
 @kernel(inline=True)
 def _transpose(tables, n_labels):
-    """tables[1] = the transpose of tables[0]."""
+    """Write the transpose of ``tables[0]`` to ``tables[1]``."""
     for i in range(n_labels):
         for j in range(n_labels):
             tables[1, j, i] = tables[0, i, j]
@@ -128,7 +128,7 @@ def prepare_transitions(trans, tables):
 
 @kernel(helper=True)
 def _exponentiate_nodes(nodes, work, psi):
-    """psi = exp(nodes - row maxima), padded with zeros; returns the sum of the maxima."""
+    """Compute ``psi = exp(nodes - row maxima)``, padded; return the sum of the maxima."""
     no_unroll()
     length, n_labels = nodes.shape
     width = padded(n_labels)
@@ -151,7 +151,10 @@ def _exponentiate_nodes(nodes, work, psi):
 
 @kernel(helper=True)
 def _forward(trans, tables, work, psi, scale, length):
-    """Fill alpha and scale; returns the sum of transition shifts, NaN where mass vanished."""
+    """Compute forward variables; return the sum of transition shifts, NaN where mass vanished.
+
+    alpha_t(j) = psi_t(j) sum over i of alpha_{t-1}(i) A(i, j) / c_t, where c_t makes the sum 1
+    """
     no_unroll()
     n_labels, width = trans.shape[1], tables.shape[1]
     one = work.dtype.type(1)
@@ -184,7 +187,7 @@ def _forward(trans, tables, work, psi, scale, length):
 
 @kernel(helper=True)
 def _write_edges(tables, work, alpha, psi, cutoff, edges, row):
-    """Marginals of one edge, from the rows of its two ends."""
+    """Write the marginals of one edge: alpha_t(i) A(i, j) psi_{t+1}(j) beta_{t+1}(j) / c_{t+1}."""
     no_unroll()
     width, n_labels = tables.shape[1], edges.shape[1]
     below = splat(cutoff)
@@ -198,7 +201,12 @@ def _write_edges(tables, work, alpha, psi, cutoff, edges, row):
 
 @kernel(helper=True)
 def _backward(trans, tables, work, psi, beta, scale, marginals, edges, length):
-    """Backward pass; psi becomes psi beta / c. Returns the greatest beta / c (see above).
+    """Compute the backward variables and marginals; return the greatest beta / c (see above).
+
+    beta_t(i) = sum over j of A(i, j) psi_{t+1}(j) beta_{t+1}(j) / c_{t+1}
+    p_t(i) = alpha_t(i) beta_t(i)
+
+    ``psi`` becomes psi beta / c, from which `_write_edges` and `_add_expectation` follow.
 
     ``marginals`` and ``edges`` may have no rows, and are then not written.
     """
@@ -236,7 +244,7 @@ def _backward(trans, tables, work, psi, beta, scale, marginals, edges, length):
 
 @kernel(helper=True)
 def _add_expectation(tables, work, psi, length, expectation):
-    """expectation += sum over t of alpha_{t-1} (outer) psi_t, times the transitions."""
+    """Add the sum over t of ``alpha_{t-1} (outer) psi_t``, times the transitions."""
     no_unroll()
     width, n_labels = tables.shape[1], expectation.shape[0]
     none = splat(work.dtype.type(0))
@@ -264,7 +272,7 @@ def _sum_of_logs(work, start, n):
 
 @kernel
 def forward_backward(nodes, trans, tables, marginals, edges, expectation, work):
-    """Log Z of one chain, its node marginals and, if wanted, its edge marginals.
+    """Compute log Z of one chain, its node marginals and, on request, its edge marginals.
 
     Parameters
     ----------
@@ -287,7 +295,7 @@ def forward_backward(nodes, trans, tables, marginals, edges, expectation, work):
     Returns
     -------
     float
-        log Z; ``-inf`` where nothing is feasible, and then the marginals are zero.
+        log Z; ``-inf`` if no labeling is feasible; the marginals are then zero.
     """
     length = nodes.shape[0]
     if length == 0:
@@ -308,10 +316,10 @@ def forward_backward(nodes, trans, tables, marginals, edges, expectation, work):
 
 @kernel(helper=True)
 def scaled_passes(nodes, trans, tables, marginals, edges, work):
-    """Log Z and marginals by the scaled passes; NaN where these could lose mass.
+    """Compute log Z and marginals with rescaling; return NaN where that could lose mass.
 
-    Arguments as in `forward_backward`, of at least one position. What they leave in ``work``
-    serves `edge_marginals`.
+    Arguments as in `forward_backward`, of at least one position. ``work`` can then be passed
+    to `edge_marginals`.
     """
     length, width = nodes.shape[0], tables.shape[1]
     # The parts of work: alpha from 0 on, then these.
@@ -331,7 +339,7 @@ def scaled_passes(nodes, trans, tables, marginals, edges, work):
 
 @kernel(helper=True)
 def edge_marginals(trans, tables, work, length, t, edges):
-    """Marginals of the edge from position t to t + 1 as edges[0], after `scaled_passes`."""
+    """Write the marginals of the edge from t to t + 1 to ``edges[0]``, after `scaled_passes`."""
     width = tables.shape[1]
     if trans.shape[0] != 1:
         _exponentiate(trans, t, tables)
@@ -341,7 +349,7 @@ def edge_marginals(trans, tables, work, length, t, edges):
 
 @kernel
 def log_partition(nodes, trans, tables, work):
-    """Log Z of one chain; arguments as in `forward_backward`."""
+    """Return log Z of one chain; arguments as in `forward_backward`."""
     length, width = nodes.shape[0], tables.shape[1]
     if length == 0:
         return 0.0
@@ -363,7 +371,7 @@ def log_partition(nodes, trans, tables, work):
 
 @kernel(inline=True)
 def longest(offsets):
-    """Greatest difference of consecutive offsets."""
+    """Return the greatest difference of consecutive offsets."""
     length = 0
     for s in range(offsets.shape[0] - 1):
         length = max(length, offsets[s + 1] - offsets[s])
@@ -372,7 +380,7 @@ def longest(offsets):
 
 @kernel(inline=True)
 def edge_rows(trans, start, length):
-    """The transitions of one chain: the shared table, or its own ``length - 1`` tables."""
+    """Return the transitions of one chain: the shared table, or its ``length - 1`` tables."""
     if trans.shape[0] == 1:
         return trans
     return trans[start : start + max(length - 1, 0)]
@@ -380,7 +388,7 @@ def edge_rows(trans, start, length):
 
 @kernel
 def batch_forward_backward(nodes, offsets, trans, marginals, edges, expectation, log_z):
-    """`forward_backward` of many chains in one call.
+    """Run `forward_backward` on many chains in one call.
 
     Parameters
     ----------
@@ -416,7 +424,7 @@ def batch_forward_backward(nodes, offsets, trans, marginals, edges, expectation,
 
 @kernel
 def batch_log_partition(nodes, offsets, trans, log_z):
-    """`log_partition` of many chains in one call; see `batch_forward_backward`."""
+    """Run `log_partition` on many chains in one call; see `batch_forward_backward`."""
     n_labels = nodes.shape[1]
     work = workspace(longest(offsets), n_labels, nodes)
     tables = transition_tables(n_labels, nodes)

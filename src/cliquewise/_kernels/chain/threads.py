@@ -2,7 +2,7 @@
 
 Threads share one weight vector and take no locks. Most rows are read and written by one thread at a
 time, just because they are rare. Frequent ones, and the transitions, would travel between the
-processors' caches at every visit, so that each thread has copies of its own: rows past the end of
+processors' caches at every visit, so each thread has its own copies: rows past the end of
 the shared ones, which the attributes of its examples are renumbered to (`own_rows`). How often
 copies are exchanged goes by how often a visit meets them: what a thread does not know of the
 others costs passes, and telling each other costs time.
@@ -29,9 +29,9 @@ Part = namedtuple(
 
 @kernel(helper=True)
 def exchange(part, w, first):
-    """Tell other threads what this one has added to its copies, and take up what they have.
+    """Add this thread's changes to the shared weights, and copy the other threads' changes.
 
-    Every row has one writer, so that nothing is lost, whatever the others do meanwhile.
+    Every row has one writer, so no update is lost.
     """
     others, mine = part.others[first:], part.added[part.number, first:]
     # Slices from their beginning: loops over them are vectorized.
@@ -50,7 +50,7 @@ def exchange(part, w, first):
 
 @kernel(helper=True)
 def exchange_when_due(part, w, step):
-    """The exchange before a visit, if there is one."""
+    """Exchange weights with other threads before a visit, if that is due."""
     if part.every == 0 or step == 0 or step % part.every != 0:
         return
     turn, tier = step // part.every, 0
@@ -62,7 +62,7 @@ def exchange_when_due(part, w, step):
 
 @kernel(helper=True)
 def draw_member(duals, part, u, n):
-    """An example of this thread, drawn in proportion to its last seen gap."""
+    """Return a random example of this thread, with probability proportional to its last gap."""
     if part.members.shape[0] == 0:
         return draw_leaf(duals.tree, u, n)
     return part.members[draw_leaf(duals.tree, u, part.members.shape[0])]
@@ -70,7 +70,7 @@ def draw_member(duals, part, u, n):
 
 @kernel(inline=True)
 def keep_gap(duals, part, i, gap):
-    """Remember the gap of an example, to draw it by."""
+    """Store the gap of an example, for sampling."""
     duals.gaps[i] = gap
     if duals.tree.shape[0] > 0:
         set_leaf(duals.tree, i if part.place.shape[0] == 0 else part.place[i], gap)

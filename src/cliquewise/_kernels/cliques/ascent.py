@@ -45,7 +45,7 @@ Tour = namedtuple("Tour", ["node_offsets", "edge_offsets", "examples", "order", 
 #: extrapolation; empty without momentum). Length 0 leaves them alone.
 MultiplierStep = namedtuple("MultiplierStep", ["length", "momentum", "previous"])
 
-#: Room for one clique: its gradient, its change, a new point, marginals at both ends of an edge.
+#: Scratch for one clique: its gradient, its change, a new point, marginals at both ends of an edge.
 Scratch = namedtuple("Scratch", ["t", "d", "new", "a_side", "b_side"])
 
 PROXIMAL, FRANK_WOLFE = 0, 1
@@ -162,7 +162,7 @@ def _line_search(g, terms, rho, c, full, m, d, work, a_side, b_side):
 
 @kernel(helper=True)
 def add_inflow(g, x, c, d, rho, a_side, b_side):
-    """What the nodes of clique ``c`` hear of its change ``d``, if it is an edge."""
+    """Add the change ``d`` of clique ``c`` to the inflows of its nodes, if it is an edge."""
     n_nodes = len(g.degree)
     if c < n_nodes:
         return
@@ -260,11 +260,11 @@ def _move(g, x, rho, step, nodes, edges, a_side, b_side):
 
 @kernel
 def multipliers(g, x, rho, length, momentum, previous):
-    """``xi -= length A mu`` (with Nesterov's extrapolation), and the inflows afresh.
+    """Do ``xi -= length A mu`` (with Nesterov's extrapolation), and recompute the inflows.
 
     ``previous`` holds the multipliers before the last extrapolation; it may be empty when
     ``momentum`` is 0. Returns ``||A mu||^2`` and ``<A mu, xi - previous>``, whose sign tells
-    when momentum should start anew.
+    when momentum should restart.
     """
     a_side, b_side = np.empty(_widest(g)), np.empty(_widest(g))
     nodes, edges = (0, len(g.degree)), (0, len(g.left))
@@ -289,7 +289,7 @@ def sweep(g, terms, x, rho, steps, method, gaps, tour, inner, step, random):
 
     The same steps as :func:`multipliers` and :func:`visit` on one example at a time, whose
     numbers stay in the cache meanwhile. ``inner`` is the share of cliques visited; at the end of
-    an example's order it is shuffled anew. ``step`` is that of the multipliers. Returns the number
+    an example's order it is shuffled again. ``step`` is that of the multipliers. Returns the number
     of visits, ``||A mu||^2`` as it was met, and the sign test of the momentum.
     """
     scratch = _scratch(g)

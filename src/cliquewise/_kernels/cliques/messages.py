@@ -20,7 +20,7 @@ from cliquewise._kernels.common.simplex import project_simplex
 
 @kernel(helper=True)
 def _reparametrize(g, messages, theta):
-    """``theta += cost + A' messages``."""
+    """Add ``cost + A' messages`` to ``theta``."""
     n_nodes = len(g.degree)
     for s in range(len(g.cost)):
         theta[s] += g.cost[s]
@@ -39,7 +39,7 @@ def _reparametrize(g, messages, theta):
 
 @kernel(helper=True)
 def _disagreement(g, mu, apart):
-    """``apart = A mu``: what a node believes less what its edge does."""
+    """Compute ``apart = A mu``: marginals of nodes less those of their edges."""
     n_nodes = len(g.degree)
     for e in range(len(g.left)):
         i, j, q, o = g.left[e], g.right[e], g.message[e], g.offsets[n_nodes + e]

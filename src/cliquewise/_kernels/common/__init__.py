@@ -1,1 +1,1 @@
-"""What the other rooms share."""
+"""Kernels that the other packages share."""

@@ -99,7 +99,7 @@ def _improve(atoms, i, C, rounds, w, scratch):
         _move(atoms, up, i, step, C, w, scratch)
         _move(atoms, down, i, -step, C, w, scratch)
         if step == most:
-            # What is left of a full step is rounding.
+            # The rest of a full step is rounding error.
             if down < 0:
                 atoms.rest[i] = 0.0
             else:
@@ -147,7 +147,7 @@ def cached_pass(atoms, order, C, rounds, w, scratch):
 
 @kernel
 def weights_of_atoms(atoms, C, w):
-    """``w`` from the atoms afresh; the sum of their costs, weighted."""
+    """Recompute ``w`` from the atoms; return the weighted sum of their costs."""
     total = 0.0
     for j in range(w.shape[0]):
         w[j] = 0.0

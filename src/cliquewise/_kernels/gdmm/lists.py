@@ -1,6 +1,6 @@
 """Active labels of tokens and active pairs of edges: lists in pools, which grow one at a time.
 
-Masses are those of the paper's duals: what a factor's labels weigh sums to ``C c_i``. An entry of
+Masses are those of the paper's duals: the masses of a factor's labels sum to ``C c_i``. An entry of
 a token also carries what its two edges say about the label, and the multipliers that make them
 agree. Entry 0 of a token is its true label, entry 0 of an edge the true pair.
 """
@@ -29,7 +29,7 @@ PAIR_MASS, PAIR_OLD, PAIR_VALUE, PAIR_FREE = range(4)
 
 @kernel(helper=True)
 def add_label(chains, rows, support, token, label):
-    """Position of a label in a token's list, where it is added; -1 if the pool is full."""
+    """Return the position of a label in a token's list, adding it; -1 if the pool is full."""
     count = support.count[token]
     if count == support.capacity[token]:
         capacity = max(4, 2 * count)
@@ -54,7 +54,7 @@ def add_label(chains, rows, support, token, label):
 
 @kernel(helper=True)
 def add_pair(pairs, edge, left, right):
-    """Place of a pair in the pool, where it is added; -1 if the pool is full."""
+    """Return the place of a pair in the pool, adding it; -1 if the pool is full."""
     count = pairs.count[edge]
     if count == pairs.capacity[edge]:
         capacity = max(2, 2 * count)
@@ -91,7 +91,7 @@ def drop_pair(pairs, edge, at):
 
 @kernel
 def begin_lists(chains, rows, mass, support, pairs):
-    """Lists of the true labels alone where there are none yet; False if a pool is full."""
+    """Make missing lists, of gold labels only; return False if a pool is full."""
     for s in range(chains.offsets.shape[0] - 1):
         for t in range(chains.offsets[s], chains.offsets[s + 1]):
             if support.count[t] > 0:

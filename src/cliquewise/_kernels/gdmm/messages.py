@@ -14,7 +14,7 @@ from collections import namedtuple
 from cliquewise._kernels import kernel
 from cliquewise._kernels.gdmm.lists import LAM_LEFT, LEFT, MASS
 
-#: What a pass counts: gaps of tokens (at searches) and edges, squared residual, squared change of
+#: Counts of an epoch: gaps of tokens (at searches) and edges, squared residual, squared change of
 #: the tokens' masses, <m, n - a>, work (about nanoseconds), searches at tokens, 1 if a pool was too
 #: small, squared masses of wrong labels, squared multipliers, mass of the tokens searched and of
 #: the edges visited.
@@ -25,14 +25,14 @@ from cliquewise._kernels.gdmm.lists import LAM_LEFT, LEFT, MASS
 #: Gaps and masses of tokens and of edges.
 GAPS = (GAP_NODES, MASS_NODES), (GAP_EDGES, MASS_EDGES)
 
-#: What a pass is told: penalty rho, step of the multipliers in units of it, step rule, factor
+#: Settings of an epoch: penalty rho, step of the multipliers in units of it, step rule, factor
 #: search, parts of the labels and which of them is read, labels that one search may add, and the
 #: gaps per mass (tokens, edges) below which a factor rests.
 Pass = namedtuple(
     "Pass", ["n_labels", "rho", "eta", "rule", "search", "groups", "salt", "admit", "quiet"]
 )
 
-#: Room for one visit. Tokens: ``scores`` of all labels, those of a part in single precision
+#: Scratch for one visit. Tokens: ``scores`` of all labels, those of a part in single precision
 #: (``values_f32``), the labels ``found``; then per label looked at its place, name, old mass,
 #: score, curvature and new mass. Edges: ``messages`` and ``marks`` of both sides, the ``spans`` of
 #: their lists, the ``stack`` of a search.

@@ -302,7 +302,7 @@ def _write_masses(chains, rows, support, token, mass, n_labels, count, desk, sta
         if old[k] == 0.0 and new[k] != 0.0:
             fresh += 1
             if not can_take(chains, rows, token, fresh + 1, n_labels):
-                # No room for a label that had no mass: its share goes to the true one.
+                # No space for a label that had no mass: its share goes to the gold one.
                 stats[FULL] = 1
                 new[k] = 0.0
         total += new[k]

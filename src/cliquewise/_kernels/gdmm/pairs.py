@@ -106,7 +106,7 @@ def add_to_pair(table, n_labels, i, j, change):
 
 @kernel
 def clear_table(table):
-    """All entries zero, all lists empty."""
+    """Set all entries to zero, and empty all lists."""
     n_labels = table.start.shape[0] // 2
     for i in range(n_labels):
         for p in range(table.start[i], table.start[i] + table.count[i]):

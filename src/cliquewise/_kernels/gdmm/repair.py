@@ -22,7 +22,7 @@ def _column_sums(pairs, edge, scaled, sums, size):
 
 @kernel(helper=True)
 def _shrink(support, pairs, edge, scaled, missing_left, missing_right):
-    """Scale rows and columns down to the tokens' masses; what is then missing on either side."""
+    """Scale rows and columns down to the tokens' masses; compute the missing mass of both sides."""
     lhs, r = support.start[edge - 1], support.start[edge]
     n_left, n_right = support.count[edge - 1], support.count[edge]
     for p in range(n_left):

@@ -36,7 +36,7 @@ Rows = namedtuple(
     ],
 )
 
-#: From so many labels on there is a copy in single precision.
+#: Number of labels from which on there is a copy in single precision.
 BRIEF = 512
 
 #: Any weight may be added; none (those of the seen pairs are there); these are being added.
@@ -112,7 +112,7 @@ def _make_dense(rows, attribute, n_labels):
 
 @kernel(helper=True)
 def growth(rows, attribute, n_labels):
-    """Room in the pool that the next insertions into a list may take."""
+    """Return the space in the pool that the next insertions into a list may take."""
     if rows.dense[attribute] == 1 or rows.fixed[0] == FIXED:
         return np.int64(0)
     return max(2 * rows.capacity[attribute], 4) + n_labels // DENSE + n_labels
@@ -146,7 +146,7 @@ def insert_weight(rows, attribute, label, n_labels):
 
 @kernel(helper=True)
 def can_take(chains, rows, token, n_new, n_labels):
-    """Whether the pool has room for the weights of ``n_new`` more labels at a token."""
+    """Return whether the pool has space for the weights of ``n_new`` more labels at a token."""
     needed = 0
     if rows.fixed[0] == FIXED:
         return True
@@ -338,7 +338,7 @@ def score_briefly(chains, rows, token, first, last, out):
 
 @kernel
 def clear_rows(rows):
-    """All weights zero; lists are emptied unless they are fixed."""
+    """Set all weights to zero, and empty lists that are not fixed."""
     for a in range(rows.start.shape[0]):
         base = rows.start[a]
         for p in range(base, base + rows.count[a]):

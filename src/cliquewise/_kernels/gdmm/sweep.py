@@ -1,4 +1,4 @@
-"""Passes of GDMM over chains: which factors are visited and searched, multipliers, weights afresh.
+"""Passes of GDMM over chains: choice of factors, multipliers, recomputation of weights.
 
 See ``messages.py`` for the problem, ``nodes.py`` and ``edges.py`` for a visit.
 """
@@ -65,7 +65,7 @@ def move_multipliers(support, token, first, last, step, rho, stats):
 
 @kernel(helper=True)
 def _lacks_room(chains, rows, table, support, pairs, first, last, n_labels):
-    """Whether a sequence could ask for more than the pools have: 1 weights, 2 the rest."""
+    """Return whether a sequence may exceed the pools: 1 that of weights, 2 others, 0 none."""
     if not table_room(table):
         return 2
     labels, couples, weights = 0, 0, 0
@@ -209,7 +209,7 @@ def _take_up(gaps, calm_nodes, calm_edges, first, last):
 
 @kernel
 def rebuild_weights(chains, rows, table, support, pairs, masses, n_labels):
-    """All weights from the masses afresh (both tables empty before); False if a pool is full."""
+    """Recompute all weights from the masses (both tables are empty); False if a pool is full."""
     names, changes = np.zeros(n_labels + 1, np.int64), np.zeros(n_labels + 1)
     for s in range(chains.offsets.shape[0] - 1):
         first, last = chains.offsets[s], chains.offsets[s + 1]

@@ -22,7 +22,7 @@ from cliquewise._kernels.graphs.pairwise import most_states
 #: The points that x is a mixture of: ``u0`` and the first ``n_atoms`` vertices, which are labelings
 #: (rows of ``labels``) or, over the local polytope, points (rows of ``dense``); one has no rows.
 Hull = namedtuple("Hull", ["labels", "dense", "n_atoms", "u0"])
-#: What is maximized: see TRW above.
+#: The objective: see TRW above.
 Objective = namedtuple("Objective", ["theta", "coef"])
 
 TINY = 1e-300

@@ -8,7 +8,7 @@ message has the axes of its separator in the same order.
 A row is built from its fastest axes outwards. The operands of a bucket (factors and
 children's messages) are sorted by the slowest axis they have; the first ``op_size[o]`` entries of
 a row are all that operand ``o`` needs, and only when the next one needs more is the row grown,
-by copies of what is there. A bucket with a hundred pairwise factors then costs about two
+by copies of its entries. A bucket with a hundred pairwise factors then costs about two
 additions per entry, not a hundred.
 """
 
@@ -255,7 +255,7 @@ def _sort_by(keys, n_keys, items):
 def _homes(place, parent, sep_offsets, seps, scopes, scope_offsets):
     """Bucket and slowest separator axis of every factor, then of every bucket's message.
 
-    The axis is a place in the order; ``n`` where there is none. A root's message goes to
+    The axis is a place in the order; ``n`` if there is none. A root's message goes to
     bucket ``n``.
     """
     n, m = len(parent), len(scope_offsets) - 1

@@ -1,8 +1,11 @@
 """Belief propagation on factors of any order, by urgency (Elidan et al. 2006).
 
-A factor renews all of its messages at once, out of one sum over its table. Next comes the one
-whose variables have changed most since its last turn (the bound of Sutton and McCallum 2007):
-no message is computed to find out whether it is worth sending.
+A factor updates all of its messages at once, from one sum over its table. The next one is that
+whose variables have changed most since its last update (the bound of Sutton and McCallum 2007), so
+no message is computed only to find out whether it should be sent.
+
+Sums are taken of exponentials relative to the largest entry of the table. A sum below `TINY` is
+computed again relative to its own largest entry, so nothing that matters is lost by underflow.
 """
 
 from collections import namedtuple
@@ -15,12 +18,13 @@ from cliquewise._kernels.graphs.pairwise import most_states
 #: Logarithms of the messages to variables, each with its largest entry 0: the one of place p in
 #: ``scopes`` begins at ``places[p]``. ``belief`` is their sum at every variable.
 Flow = namedtuple("Flow", ["messages", "places", "belief", "node_offsets"])
-#: Urgency of each factor, a heap of factors with the largest on top, and where each is in it.
+#: Priority of each factor, a heap of factors with the largest on top, and the place of each in it.
 Queue = namedtuple("Queue", ["urgency", "heap", "where"])
-#: Room for one factor: what its variables say, sums for their states, and scores of its table.
+#: Scratch for one factor: incoming messages, sums for states of its variables, scores of its table.
 Room = namedtuple("Room", ["said", "sums", "fresh", "scores", "digits", "starts", "moved"])
 
-#: Sums below this part of the largest entry are taken again, on their own.
+#: Sums below this share of the largest entry are computed again. Entries below 2e-308 underflow;
+#: next to 1e-200 they do not matter.
 TINY = 1e-200
 
 
@@ -60,9 +64,9 @@ def sink(f, queue):
 
 @kernel(helper=True)
 def listen(f, factors, flow, room):
-    """What the other factors of each variable say; False if one has no state left.
+    """Collect the messages of the other factors of each variable; return False if one is zero.
 
-    A message is -inf only where a state is impossible, whoever finds out: it stays so for all.
+    A message is -inf only where a state is impossible, and then remains so.
     """
     at, first = 0, factors.scope_offsets[f]
     for p in range(first, factors.scope_offsets[f + 1]):
@@ -86,7 +90,7 @@ def listen(f, factors, flow, room):
 
 @kernel(helper=True)
 def add_up(f, factors, tables, room):
-    """Scores of all entries, and their sums for every state of every variable; the largest."""
+    """Compute scores of entries and their sums by state of each variable; return the largest."""
     first, last = factors.scope_offsets[f], factors.scope_offsets[f + 1]
     order, k = last - first, factors.cards[factors.scopes[last - 1]]
     base, end = factors.table_offsets[f], factors.table_offsets[f + 1]
@@ -123,7 +127,7 @@ def add_up(f, factors, tables, room):
 
 @kernel(helper=True)
 def log_sum_at(x, k, stride, size, scores):
-    """log sum exp of the entries with one state of one variable."""
+    """Return the log-sum-exp of the entries with one state of one variable."""
     top, total = -np.inf, 0.0
     for e in range(size):
         if (e // stride) % k == x:
@@ -138,7 +142,10 @@ def log_sum_at(x, k, stride, size, scores):
 
 @kernel(helper=True)
 def renew(f, damping, factors, tables, flow, room):
-    """New messages of a factor; the largest change of a probability, -1 if none is possible."""
+    """Update the messages of a factor; return the largest change of a probability, or -1.
+
+    -1 means that no state is possible.
+    """
     if not listen(f, factors, flow, room):
         return -1.0
     top = add_up(f, factors, tables, room)
@@ -179,7 +186,7 @@ def renew(f, damping, factors, tables, flow, room):
 
 @kernel(helper=True)
 def tell(f, damping, factors, queue, room):
-    """Add what a factor has changed to the urgency of those that hear of it."""
+    """Add the changes of a factor's messages to the urgency of its neighbors."""
     offsets = factors.scope_offsets
     for p in range(offsets[f], offsets[f + 1]):
         v, change = factors.scopes[p], (1.0 - damping) * room.moved[p - offsets[f]]

@@ -22,7 +22,7 @@ Forest = namedtuple("Forest", ["offsets", "walk", "parent", "edge", "is_left"])
 
 @kernel
 def _normalize(row, start, step, count):
-    """Make logarithms a distribution, in place; returns the logarithm of their mass."""
+    """Turn logarithms into a distribution, in place; return the logarithm of their sum."""
     top, mass = row[start], 0.0
     for y in range(1, count):
         top = max(top, row[start + y * step])
@@ -36,14 +36,14 @@ def _normalize(row, start, step, count):
 
 @kernel
 def marginals(forest, first, last, node_start, edge_start, scores, beliefs, mu):
-    """Marginals of the nodes ``walk[first:last]``, whole trees, and of their edges.
+    """Compute marginals of the nodes ``walk[first:last]``, whole trees, and of their edges.
 
     Parameters
     ----------
     forest : Forest
     first, last : int
     node_start, edge_start : int
-        What to take off the states of nodes and of edges for their places in the arrays.
+        Subtracted from the states of nodes and of edges to get their places in the arrays.
     scores : array
         Finite.
     beliefs : array
@@ -96,7 +96,7 @@ def marginals(forest, first, last, node_start, edge_start, scores, beliefs, mu):
 
 @kernel
 def all_marginals(forest, node_offsets, scores, beliefs, mu, log_z):
-    """:func:`marginals` of all examples, whose nodes ``node_offsets`` says."""
+    """Compute :func:`marginals` of all examples; ``node_offsets`` delimits their nodes."""
     for i in range(node_offsets.shape[0] - 1):
         log_z[i] = marginals(
             forest, node_offsets[i], node_offsets[i + 1], 0, 0, scores, beliefs, mu

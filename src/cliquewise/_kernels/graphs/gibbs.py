@@ -1,4 +1,4 @@
-"""Gibbs sampling on factors of any order: each variable drawn given the others."""
+"""Gibbs sampling on factors of any order: each variable is sampled given the others."""
 
 import numpy as np
 
@@ -9,10 +9,10 @@ from cliquewise._kernels.graphs.pairwise import most_states
 
 @kernel
 def gibbs(sweeps, seed, labels, node_offsets, nodes, entries, factors, tables):
-    """Some sweeps of one chain from a possible labeling, in place; counts what it visits.
+    """Do sweeps of one chain from a possible labeling, in place; count the visited states.
 
     ``nodes`` counts the states after each sweep, ``entries`` those of the tables; either may be
-    empty. A state that is forbidden given the others is never drawn.
+    empty. States that are forbidden given the others have probability zero.
     """
     cards, scopes, scope_offsets, strides, table_offsets, starts, members, positions = factors
     n, value = len(cards), np.empty(most_states(cards))

@@ -2,9 +2,8 @@
 
 Upward, bucket ``b`` builds its table ``t(v, separator)`` of logarithms and sends its log-sum-exp or
 maximum over ``v``. Downward the table is ``p(v | separator)``: kept from the way up, or, where all
-tables together are large, built once more; never by a subtraction of large logarithms. What
-a parent knows of a child's separator takes the place of the child's message, which is not needed
-any more.
+tables together are large, built once more; never by a subtraction of large logarithms. The
+marginals of a child's separator overwrite the child's message.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from cliquewise._kernels.graphs.buckets import (
     total_of,
 )
 
-#: Table entries that are normalized in one go, so that they stay in the first cache.
+#: Table entries that are normalized together: 16 kB, half of a first-level cache.
 CHUNK = 2048
 
 
 @kernel
 def upward_max(plan, tables, messages, work):
-    """Max-sum towards the roots; returns the best score."""
+    """Do max-sum towards the roots; return the best score."""
     counter = new_counter()
     total = 0.0
     for b in range(len(plan.order)):
@@ -47,7 +46,7 @@ def upward_max(plan, tables, messages, work):
 
 @kernel(fastmath=REASSOCIATE)
 def _exp_row(row, top, mass):
-    """row = exp(row - top), and mass += row."""
+    """Compute ``row = exp(row - top)`` and ``mass += row``."""
     for s in range(row.shape[0]):
         x = exp(row[s] - top[s])
         row[s] = x
@@ -56,7 +55,7 @@ def _exp_row(row, top, mass):
 
 @kernel(fastmath=REASSOCIATE)
 def _scale_row(row, scale):
-    """row *= scale, and its sum."""
+    """Multiply a row by ``scale``; return its sum."""
     total = 0.0
     for s in range(row.shape[0]):
         x = row[s] * scale[s]
@@ -67,7 +66,7 @@ def _scale_row(row, scale):
 
 @kernel
 def _exponentiate(table, base, end, width, count, top, mass):
-    """Of ``count`` columns: table = exp(table - top), top its maximum over v, mass its sum."""
+    """Compute ``exp(table - top)`` of ``count`` columns; top is their maximum, mass their sum."""
     for s in range(count):
         top[s] = table[base + s]
     for row in range(base + width, end, width):
@@ -88,14 +87,14 @@ def _log_masses(top, mass, message):
 
 @kernel
 def _divide(share, mass):
-    """mass = share / mass, 0 where nothing is possible."""
+    """Compute ``share / mass`` in ``mass``, 0 where the mass is 0."""
     for s in range(mass.shape[0]):
         mass[s] = share[s] / mass[s] if mass[s] > 0.0 else 0.0
 
 
 @kernel
 def upward_sum(plan, tables, messages, cliques, clique_offsets, keep):
-    """Sum-product towards the roots; returns log Z, and keeps p(v | separator) if told."""
+    """Do sum-product towards the roots; return log Z. ``keep`` stores p(v | separator)."""
     counter = new_counter()
     buffers = np.empty((2, CHUNK))
     ones = np.ones(CHUNK)
@@ -123,7 +122,7 @@ def upward_sum(plan, tables, messages, cliques, clique_offsets, keep):
 def downward_sum(
     plan, tables, messages, cliques, clique_offsets, kept, node_offsets, nodes, factors
 ):
-    """From the roots down: joint = p(v | separator) p(separator), and its sums."""
+    """Do sum-product from the roots: add up ``p(v | separator) p(separator)``."""
     counter = new_counter()
     buffers = np.empty((2, CHUNK))
     factors[:] = 0.0
@@ -159,7 +158,7 @@ def downward_sum(
 
 @kernel
 def _subtract_possible(best, top):
-    """top = best - top: what the rest of the graph adds; what is forbidden stays so."""
+    """Compute ``best - top``, the score of the rest of the graph; -inf stays -inf."""
     for s in range(top.shape[0]):
         x = top[s]
         top[s] = best[s] - x if x > -np.inf else -np.inf
@@ -167,7 +166,7 @@ def _subtract_possible(best, top):
 
 @kernel
 def _add_row(row, rest):
-    """row += rest, and its maximum."""
+    """Add ``rest`` to a row; return its maximum."""
     high = -np.inf
     for s in range(row.shape[0]):
         x = row[s] + rest[s]
@@ -178,7 +177,7 @@ def _add_row(row, rest):
 
 @kernel
 def downward_max(plan, tables, messages, work, total, node_offsets, nodes):
-    """From the roots down: the best total score for every table entry, and its maxima."""
+    """Do max-sum from the roots: the best total score of every table entry, and its maxima."""
     counter = new_counter()
     buffer = np.empty(CHUNK)
     nodes[:] = -np.inf
@@ -207,7 +206,7 @@ def downward_max(plan, tables, messages, work, total, node_offsets, nodes):
 
 @kernel
 def _column(plan, b, places):
-    """Where the separator's present states stand in a row of bucket b's table."""
+    """Return the column of the separator's current states in bucket b's table."""
     s = 0
     for i in range(plan.sep_offsets[b], plan.sep_offsets[b + 1]):
         p = plan.seps[i]
@@ -311,7 +310,7 @@ def k_best(plan, tables, messages, best_score, k):
 
 @kernel
 def draw(plan, cliques, clique_offsets, uniforms, labels):
-    """One labeling per row of ``uniforms``, from the tables p(v | separator)."""
+    """Sample one labeling per row of ``uniforms`` from the tables p(v | separator)."""
     n = len(plan.order)
     places = np.zeros(n, dtype=np.int64)
     for r in range(len(uniforms)):

@@ -1,6 +1,6 @@
 """Max-marginals of an assignment problem, all at once (Algorithm 12 of casimir).
 
-Rows are all assigned, each to a column of its own; columns may stay free. Whoever is forced
+All rows are assigned to different columns; columns may stay free. Whoever is forced
 out of a column takes another's, and so on, until somebody takes the column that was left: a
 path in the graph of rows, whose edge (a, b) says what changes if row a takes row b's column.
 One more node stands for all free columns together.
@@ -38,7 +38,7 @@ def _potentials(edges, potential):
         for a in range(n):
             for b in range(n):
                 longer = potential[a] + edges[a, b]
-                # A rounding error may make a cycle look like a gain: it must not go on for ever.
+                # A rounding error may make a cycle look like a gain: the loop must end.
                 if longer > potential[b] + 1e-12 * abs(potential[b]):
                     potential[b] = longer
                     changed = True
@@ -84,7 +84,7 @@ def assignment_max_marginals(scores, columns, value, pairs, spared):
     potential = np.zeros(n_rows + 1)
     _exchanges(scores, columns, owner >= 0, edges)
     _potentials(edges, potential)
-    # No cycle gains, so that with potentials no edge does; what is left is rounding.
+    # No cycle gains, so with potentials no edge does, up to rounding.
     for a in range(n_rows + 1):
         for b in range(n_rows + 1):
             edges[a, b] = min(edges[a, b] + potential[a] - potential[b], 0.0)

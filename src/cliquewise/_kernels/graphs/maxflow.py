@@ -221,7 +221,7 @@ def settle(orphans, count, clock, arcs, forest, queue, end):
             if parent[j] >= 0 and head[parent[j]] == o:
                 parent[j] = ORPHAN
                 if count == len(orphans):
-                    # Make room: the part already taken is not needed any more.
+                    # Free space: the part already processed is not needed.
                     count -= at
                     for k in range(count):
                         orphans[k] = orphans[at + k]

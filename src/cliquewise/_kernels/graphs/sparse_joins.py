@@ -139,7 +139,7 @@ def _collect(mode, scores, count):
 
 @kernel(helper=True)
 def _spread(mode, scores, count, spots, owned, states, share, shares, node):
-    """Tell the rows of all tables what a group's rows get of what the message has."""
+    """Distribute the share of a message's row to the rows of the tables."""
     top = scores[0]
     for i in range(1, count):
         top = max(top, scores[i])

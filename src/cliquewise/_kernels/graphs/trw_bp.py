@@ -18,7 +18,7 @@ Messages = namedtuple("Messages", ["low", "high", "low_offsets", "high_offsets",
 
 @kernel
 def log_sum(values, k):
-    """log sum exp of the first k values."""
+    """Return the log-sum-exp of the first k values."""
     top = values[:k].max()
     if top == -np.inf:
         return -np.inf
@@ -30,7 +30,7 @@ def log_sum(values, k):
 
 @kernel(inline=True)
 def send(e, upwards, rho, damping, graph, messages, source, work, fresh):
-    """Renew one message of edge ``e``; returns its largest change (in log scale, centered)."""
+    """Update one message of edge ``e``; return its largest change (of logarithms, centered)."""
     cards, belief = graph.cards, messages.belief
     i, j = graph.edges[e, 0], graph.edges[e, 1]
     a, b = (i, j) if upwards else (j, i)
@@ -68,7 +68,7 @@ def send(e, upwards, rho, damping, graph, messages, source, work, fresh):
 
 @kernel
 def sweep(count, tolerance, rho, damping, graph, messages, changes):
-    """Up to ``count`` passes over all edges, there and back; returns how many were made."""
+    """Do up to ``count`` sweeps over all edges, forward and back; return how many were done."""
     largest = most_states(graph.cards)
     source, work, fresh = np.empty(largest), np.empty(largest), np.empty(largest)
     m = len(graph.edges)
@@ -87,7 +87,7 @@ def sweep(count, tolerance, rho, damping, graph, messages, changes):
 
 @kernel
 def refresh(rho, graph, messages):
-    """Recompute ``belief`` from the messages, so that rounding does not add up."""
+    """Recompute ``belief`` from the messages, so rounding errors do not accumulate."""
     belief, cards, node_offsets = messages.belief, graph.cards, graph.node_offsets
     copy(graph.nodes, belief)
     for e in range(len(graph.edges)):
@@ -100,7 +100,7 @@ def refresh(rho, graph, messages):
 
 @kernel
 def beliefs(rho, graph, messages, x):
-    """Pseudo-marginals of variables and edges, each normalized; False if one has no state."""
+    """Compute normalized pseudo-marginals of variables and edges; return False if one is zero."""
     cards, node_offsets, belief = graph.cards, graph.node_offsets, messages.belief
     shift = node_offsets[-1]
     for v in range(len(cards)):
@@ -133,7 +133,7 @@ def beliefs(rho, graph, messages, x):
 
 @kernel
 def repair(x, graph):
-    """Make edge tables agree with the variables' marginals, in place: rounding to transport.
+    """Make edge tables consistent with the variables' marginals, in place.
 
     Rows are scaled down to the marginal of the first variable, then columns to that of the
     second, and what is missing is added as a product.

@@ -10,7 +10,7 @@ from cliquewise._kernels.label_sets.search import _by_rule, _desk, _lay_out, _un
 
 @kernel
 def background(w):
-    """S and the neighbors afresh, from V."""
+    """Recompute S and the neighbors from V."""
     n = w.V.shape[0]
     for k in range(n):
         w.S[k] = 0.0

@@ -232,7 +232,7 @@ def marginal_rows(tree, log_pairs, on, c, log_z, on_marginals, sums):
     c : array of shape (n,)
         Weights of rows in ``sums``.
     log_z : array of shape (n,)
-        Filled; NaN where it is not finite.
+        Filled; NaN if it is not finite.
     on_marginals : array of shape (n, n_labels)
         Filled with the probabilities that labels are on.
     sums : array of shape (n_pairs, 4)

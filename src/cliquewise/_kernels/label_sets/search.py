@@ -146,7 +146,7 @@ def _most_violated(desk, cost, part, parts):
 
 @kernel
 def _has_room(sets, i, labels, pairs):
-    """Make room for so many more of example i; False if the arenas are full."""
+    """Reserve space for more labels and pairs of example i; return False if the arenas are full."""
     m, c = sets.count[i, 0], sets.count[i, 1]
     if m + labels > sets.capacity[i, 0]:
         new, at, s = max(2 * sets.capacity[i, 0], m + labels), sets.used[0], sets.start[i, 0]
@@ -173,7 +173,7 @@ def _has_room(sets, i, labels, pairs):
 
 @kernel
 def _join_label(sets, i, k, p):
-    """Label k becomes active, with belief 0 or, if it is true, 1; needs the room."""
+    """Make label k active, with belief 0, or 1 if it is gold; there must be space."""
     m = sets.count[i, 0]
     at = sets.start[i, 0] + m
     sets.label[at], sets.truth[at], sets.p[at] = k, p > 0.0, p
@@ -182,7 +182,7 @@ def _join_label(sets, i, k, p):
 
 @kernel
 def _join_pair(w, plan, sets, i, a, b, to_a, to_b):
-    """The pair of two places becomes active, in agreement with its labels; needs the room.
+    """Make the pair of two places active, consistent with its labels; there must be space.
 
     What it gives to both being on is the best that its labels allow.
     """

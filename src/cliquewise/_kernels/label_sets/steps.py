@@ -54,7 +54,7 @@ def _pair_step(plan, sets, s, e, desk, v):
 
 @kernel
 def _multipliers(sets, i, rho, length, desk):
-    """``xi -= length (p - belief of the pair)``; inflows and degrees afresh."""
+    """Do ``xi -= length (p - belief of the pair)``; recompute inflows and degrees."""
     s, first = sets.start[i, 0], sets.start[i, 1]
     apart = 0.0
     for a in range(sets.count[i, 0]):
@@ -78,7 +78,7 @@ def _multipliers(sets, i, rho, length, desk):
 def _rounds(rows, w, plan, sets, i, desk, v):
     """Multipliers, labels and pairs of one example, several times; U is left for later.
 
-    ``v`` has room for the weights of its pairs, each of which only one pair changes.
+    ``v`` has space for the weights of its pairs, each of which only one pair changes.
     """
     s, m, first, pairs = sets.start[i, 0], sets.count[i, 0], sets.start[i, 1], sets.count[i, 1]
     for c in range(pairs):
@@ -158,7 +158,7 @@ def greedy_sweep(rows, w, plan, sets, examples, begin, random):
 
 @kernel
 def start_at_truth(sets, true_start, true_label):
-    """The true labels of every example and their pairs become active; needs the room."""
+    """Make the gold labels of every example and their pairs active; there must be space."""
     for i in range(len(true_start) - 1):
         m = true_start[i + 1] - true_start[i]
         sets.start[i, 0], sets.start[i, 1] = sets.used[0], sets.used[1]
