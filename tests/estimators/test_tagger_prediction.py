@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tagging_cases import LABELS, all_labelings, graph_of, problem, tight
 
 import cliquewise as cw
-from cliquewise.errors import DataError, PrecisionError
+from cliquewise.errors import DataError, PrecisionError, UnsupportedError
 from cliquewise.estimators.tagger import chain_tagger as _prediction
 from cliquewise.models.chain import ChainModel
 
@@ -203,3 +203,14 @@ def test_weights_of_any_size_predict_the_same_and_give_no_false_probability(size
     tagger._chain = tagger.chain_.with_weights(plain * 1e305)
     with pytest.raises(PrecisionError, match="scale the features"):
         tagger.predict(X)
+
+
+def test_prediction_follows_parameters_that_change_after_training():
+    copy = cw.SequenceTagger(random_state=0).fit(X, Y)
+    before = copy.predict(X)
+    copy.set_params(n_jobs=2, max_memory=1.0)
+    assert (copy.chain_.n_jobs, copy.chain_.max_memory) == (2, 1.0)
+    assert copy.predict(X) == before
+    copy.set_params(loss="hinge")
+    with pytest.raises(UnsupportedError, match="scores, not probabilities"):
+        copy.predict_marginals(X)
