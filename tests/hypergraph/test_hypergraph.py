@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -34,6 +35,15 @@ def random_hypergraph(rng, n_nodes=6, arity=3, n_parts=8):
     return Hypergraph(heads, tails, parts, n_parts)
 
 
+def n_derivations(graph):
+    """Count the derivations of the root without listing them."""
+    counts = [0] * graph.n_nodes
+    for e, head in enumerate(graph.heads):
+        below = graph.tails[graph.tail_offsets[e] : graph.tail_offsets[e + 1]]
+        counts[head] += math.prod(counts[v] for v in below)
+    return counts[graph.root]
+
+
 def scores_of(graph, scores):
     """Return all derivations and their scores."""
     listed = derivations(graph)
@@ -46,7 +56,7 @@ def case(request):
     rng = np.random.default_rng(request.param)
     while True:
         graph = random_hypergraph(rng)
-        if 1 < len(derivations(graph)) < 20_000:
+        if 1 < n_derivations(graph) < 5000:
             break
     scale = (1.0, 30.0, 1e4)[request.param % 3]
     scores = scale * rng.normal(size=graph.n_parts)
@@ -98,7 +108,7 @@ def test_entropy_and_divergence_match_enumeration():
     rng = np.random.default_rng(1)
     for _ in range(20):
         graph = random_hypergraph(rng)
-        if not 1 < len(derivations(graph)) < 5000:
+        if not 1 < n_derivations(graph) < 5000:
             continue
         first, second = rng.normal(size=(2, graph.n_parts))
         p, q = (np.exp(scores_of(graph, s)[1] - graph.log_partition(s)) for s in (first, second))
@@ -124,6 +134,7 @@ def test_top_k_lists_the_best_derivations_in_order_without_repeats(case, k):
 def test_samples_follow_the_distribution():
     rng = np.random.default_rng(3)
     graph = random_hypergraph(rng, n_nodes=4)
+    assert 1 < n_derivations(graph) < 500
     scores = rng.normal(size=graph.n_parts)
     listed, values = scores_of(graph, scores)
     number = {d: i for i, d in enumerate(listed)}
