@@ -29,7 +29,7 @@ class Derivation:
     score : float
         Sum of the scores of its edges.
     edges : int array
-        The edges it uses, each before those below it.
+        The edges it uses in preorder: each before those below it, tails from first to last.
     parts : int array
         The parts of these edges, without edges that have none.
     """

@@ -49,7 +49,7 @@ def follow(tail_offsets, tails, chosen, root, stack, found):
             return -1
         found[count] = edge
         count += 1
-        for i in range(tail_offsets[edge], tail_offsets[edge + 1]):
+        for i in range(tail_offsets[edge + 1] - 1, tail_offsets[edge] - 1, -1):
             stack[depth] = tails[i]
             depth += 1
     return count
@@ -195,7 +195,7 @@ def follow_ranked(tail_offsets, tails, search, root, rank, chosen, stack, found)
             return -1
         found[count] = edge
         count += 1
-        for i in range(tail_offsets[edge + 1] - tail_offsets[edge]):
+        for i in range(tail_offsets[edge + 1] - tail_offsets[edge] - 1, -1, -1):
             stack[depth, 0] = tails[tail_offsets[edge] + i]
             stack[depth, 1] = ranks[c, i] if c >= 0 else 0
             depth += 1

@@ -131,7 +131,7 @@ def sample(edge_offsets, tail_offsets, tails, local, root, seed, stack, found):
             return -1
         found[count] = chosen
         count += 1
-        for i in range(tail_offsets[chosen], tail_offsets[chosen + 1]):
+        for i in range(tail_offsets[chosen + 1] - 1, tail_offsets[chosen] - 1, -1):
             stack[depth] = tails[i]
             depth += 1
     return count
