@@ -43,7 +43,9 @@ def test_partitions_that_do_not_fit_are_refused_before_a_round():
     with pytest.raises(TooLargeError, match=r"the partitions need .* the 2 workers have"):
         check_memory([GIB // 2] * 4, [2**20] * 4, limits, taken)
     check_memory([2**40], [2**40], {"a": 0}, {"a": 0})  # no limit is none
-    assert "have stopped" in str(paused_workers({"a": {"memory_limit": GIB}}))
+    assert "are paused because their memory is full" in str(
+        paused_workers({"a": {"memory_limit": GIB}})
+    )
 
 
 @pytest.fixture

@@ -134,7 +134,9 @@ def test_graphs_label_sets_and_candidates_have_it_too() -> None:
 
 
 def test_what_cannot_be_done_is_refused_with_a_sentence() -> None:
-    with pytest.raises(UnsupportedError, match=r"lbfgs.*no L1 penalty.*these do: sdca, owlqn"):
+    with pytest.raises(
+        UnsupportedError, match=r"lbfgs.*does not support an L1 penalty.*these do: sdca, owlqn"
+    ):
         SequenceTagger(l1_ratio=0.5, solver="lbfgs").fit(X, Y)
     with pytest.raises(UnsupportedError, match="l1_ratio must be below 1; these do: owlqn"):
         SequenceTagger(l1_ratio=1.0, solver="sdca").fit(X, Y)

@@ -287,11 +287,13 @@ def test_a_killed_run_resumes_from_its_checkpoint(tmp_path, solver):
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     resumed = tight(solver=solver, checkpoint=checkpoint, resume=True).fit(X, Y)
     whole = tight(solver=solver).fit(X, Y)
-    assert resumed.certificate_ == whole.certificate_
-    assert resumed.certificate_.primal == pytest.approx(whole.certificate_.primal, rel=2e-9)
+    # A resumed run recomputes sums from its arrays, so the last bits may differ.
+    for name in ("primal", "dual"):
+        expected = pytest.approx(getattr(whole.certificate_, name), rel=1e-12)
+        assert getattr(resumed.certificate_, name) == expected
 
 
-def test_resuming_without_a_file_starts_afresh(tmp_path):
+def test_resuming_without_a_file_starts_from_scratch(tmp_path):
     tagger = tight(checkpoint=tmp_path / "none", resume=True).fit(X, Y)
     assert tagger.certificate_.gap <= 1e-9
 

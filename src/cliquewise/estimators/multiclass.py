@@ -164,6 +164,7 @@ class MulticlassClassifier(ClassifierMixin, MulticlassParameters, Estimator):  #
         own = {"classes": list(range(len(self.classes_))), "params": params}
         left = {name: part for name, part in header.items() if name != "class_weight"}
         tagger._from_file(arrays, left | own)
+        tagger._record_parameters()
         model = tagger.model_
         if tagger.encoder_.n_features_in is None:
             raise DataError("its features are not numeric")
