@@ -236,7 +236,7 @@ def test_sizes_are_checked_before_anything_is_allocated(files, tmp_path):
                 cw.load(tmp_path / "m.cw")
 
 
-def test_pair_attributes_beyond_the_weights_are_refused(files, tmp_path):
+def test_pair_attributes_beyond_the_weights_are_rejected(files, tmp_path):
     arrays, header = files("tagger, template")
     header["n_edge_attributes"] -= 1
     arrays["coef"] = arrays["coef"][:-9]

@@ -84,7 +84,7 @@ def test_gradient_is_as_lipschitz_as_stated(
 
 
 @given(z=scores, mu=amounts, k=st.integers(1, 8))
-def test_k_best_scores_give_the_projection_of_all_exactly_where_the_test_says_so(
+def test_k_best_scores_give_the_full_projection_if_and_only_if_is_exact(
     z: np.ndarray, mu: float, k: int
 ) -> None:
     z = np.sort(z)[::-1]
@@ -99,7 +99,7 @@ def test_k_best_scores_give_the_projection_of_all_exactly_where_the_test_says_so
     assert L2().value(z[:k], mu) <= L2().value(z, mu) + 1e-9
 
 
-def test_bad_input_is_refused_with_a_sentence() -> None:
+def test_bad_input_is_rejected_with_a_reason() -> None:
     for z, mu, words in (([], 1.0, "one score"), ([1.0], -1.0, "mu = -1"), ([1.0], np.nan, "mu"),
                          ([np.inf], 1.0, "finite")):  # fmt: skip
         with pytest.raises(DataError, match=words):

@@ -78,7 +78,7 @@ def test_iob1_and_bilou_are_read():
 
 
 @pytest.mark.parametrize("label", ["NP", "X-NP", 3, "E-X"])
-def test_labels_that_are_no_span_labels_are_refused(label):
+def test_labels_that_are_no_span_labels_are_rejected(label):
     with pytest.raises(DataError, match="no span label of IOB2"):
         metrics.span_f1([[label]], [["O"]], "IOB2")
 
@@ -129,12 +129,12 @@ def test_no_tokens_at_all_score_zero_and_do_not_warn():
         ([1], [1], r"wrap a single sequence: \[y\]"),
     ],
 )
-def test_sequences_that_do_not_fit_are_refused(true, pred, message):
+def test_sequences_that_do_not_fit_are_rejected(true, pred, message):
     with pytest.raises(DataError, match=message):
         metrics.token_accuracy(true, pred)
 
 
-def test_a_label_outside_the_given_classes_is_refused():
+def test_a_label_outside_the_given_classes_is_rejected():
     with pytest.raises(DataError, match="'Z' is not among the classes"):
         metrics.confusion([["Z"]], [["A"]], classes=["A"])
 

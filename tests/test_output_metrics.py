@@ -71,6 +71,6 @@ def test_pair_f1_counts_pairs_and_not_the_lonely():
         lambda: pair_f1([[0]], [[0, 1]]),
     ],
 )
-def test_bad_input_is_refused(call):
+def test_bad_input_is_rejected(call):
     with pytest.raises(DataError):
         call()

@@ -32,7 +32,7 @@ def test_links_of_the_readme_lead_somewhere_on_a_package_index():
 
 
 @pytest.mark.parametrize("name", sorted(PROJECT["project"]["optional-dependencies"]))
-def test_every_extra_is_explained_where_people_install(name):
+def test_the_installation_page_documents_every_extra(name):
     assert f"`{name}`" in (ROOT / "docs" / "installation.md").read_text()
 
 

@@ -95,7 +95,7 @@ def test_a_truncated_file_is_noticed(content, place, share):
 
 
 @given(junk=st.binary(max_size=300))
-def test_any_other_bytes_are_refused(place, junk):
+def test_any_other_bytes_are_rejected(place, junk):
     place.write_bytes(junk)
     refuse(place)
 
@@ -245,7 +245,7 @@ def test_blocks_that_trade_places_are_noticed(tmp_path):
             persistence.read_arrays(path)
 
 
-def test_a_header_of_deep_nesting_is_refused(tmp_path, monkeypatch):
+def test_a_header_of_deep_nesting_is_rejected(tmp_path, monkeypatch):
     path = tmp_path / "model.cw"
     monkeypatch.setattr(json, "dumps", lambda _: "[" * 100_000)
     persistence.write_arrays(path, {}, {})
@@ -341,7 +341,7 @@ def test_files_record_library_data_and_notes(tmp_path):
 
 
 @pytest.mark.parametrize("metadata", [["a"], {1: "a"}, {"a": {}}, {"a": object()}])
-def test_metadata_that_files_cannot_hold_is_refused(metadata, tmp_path):
+def test_metadata_that_files_cannot_hold_is_rejected(metadata, tmp_path):
     tagger = cw.SequenceTagger(random_state=0).fit(STRINGS, Y)
     with pytest.raises(DataError, match="metadata must be"):
         tagger.save(tmp_path / "m.cw", metadata=metadata)
@@ -350,7 +350,7 @@ def test_metadata_that_files_cannot_hold_is_refused(metadata, tmp_path):
 
 @pytest.mark.parametrize("name", ["provenance", "metadata"])
 @pytest.mark.parametrize("value", [3, ["a"], {"a": {"b": 1}}])
-def test_a_damaged_record_is_refused(name, value, tmp_path):
+def test_a_damaged_record_is_rejected(name, value, tmp_path):
     cw.SequenceTagger(random_state=0).fit(STRINGS, Y).save(tmp_path / "m.cw")
     arrays, header = persistence.read_arrays(tmp_path / "m.cw")
     persistence.write_arrays(tmp_path / "m.cw", arrays, header | {name: value})
@@ -383,7 +383,7 @@ def test_files_without_a_record_load(tmp_path):
         lambda h: h.update(__metadata__=[]),
     ],
 )
-def test_headers_that_do_not_match_the_bytes_are_refused(change, tmp_path):
+def test_headers_that_do_not_match_the_bytes_are_rejected(change, tmp_path):
     path = tmp_path / "file"
     persistence.write_arrays(path, {"x": np.arange(3.0)}, {"kind": "x"})
     content = path.read_bytes()

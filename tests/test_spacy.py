@@ -72,7 +72,7 @@ def test_pipelines_are_saved_with_their_model(spacy, tagger, tmp_path):
     assert [e.text for e in made(spacy.blank("en")("Rome is in Italy .")).ents] == ["Rome", "Italy"]
 
 
-def test_models_of_other_inputs_are_refused(spacy, tagger):
+def test_models_trained_on_other_columns_are_rejected(spacy, tagger):
     from cliquewise.spacy import ChainEntities
 
     doc = spacy.blank("en")("Rome")

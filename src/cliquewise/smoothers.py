@@ -110,7 +110,7 @@ class L2(Smoother):
         return np.asarray(np.maximum((z - z.max()) / mu - threshold, 0.0))
 
     def is_exact(self, best: Any, following: float, mu: float) -> bool:
-        """Whether the K best scores give what all would (Proposition 4).
+        """Return whether the K best scores give the same result as all scores (Proposition 4).
 
         Parameters
         ----------

@@ -70,7 +70,7 @@ class ChainEntities:
 
     @cached_property
     def tagger(self) -> SequenceTagger:
-        """The tagger, loaded on first use, because a pipeline from disk has its own."""
+        """Return the tagger; load it on first use, because a pipeline from disk brings its own."""
         if self._model is None:
             raise DataError('no model: use nlp.add_pipe("cliquewise", config={"model": "m.cw"})')
         found = self._model if isinstance(self._model, SequenceTagger) else load(self._model)

@@ -55,7 +55,7 @@ def test_predictions_leave_the_rest_of_conllu_unchanged(label, fitted, tmp_path)
 @pytest.mark.parametrize(
     "text", [DOCUMENT.rstrip("\n"), DOCUMENT.replace("\n", "\r\n"), DOCUMENT + "\n"]
 )
-def test_line_ends_and_the_end_of_the_file_stay(text, fitted, tmp_path):
+def test_predict_preserves_line_endings_and_the_end_of_the_file(text, fitted, tmp_path):
     train, model = fitted(text, "--label", "upos")
     good("predict", train, "--model", model, "--out", tmp_path / "out", "--batch", "1")
     assert (tmp_path / "out").read_bytes() == text.encode()
@@ -109,7 +109,7 @@ def test_a_label_column_in_the_middle(fitted):
     assert good("predict", train, "--model", model).stdout.startswith("Rome NNP B NNP\n")
 
 
-def test_an_unknown_column_is_one_line(fitted, tmp_path):
+def test_an_unknown_column_is_reported_in_one_line(fitted, tmp_path):
     (tmp_path / "train").write_text(TABLE)
     line = ["fit", tmp_path / "train", "--model", tmp_path / "m.cw"]
     result = call(*line, "--header", "--label", "lemma")

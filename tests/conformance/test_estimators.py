@@ -301,7 +301,7 @@ def test_names_of_columns_come_back(cls: type, tmp_path: Any) -> None:
 
 
 @EVERY
-def test_a_file_with_a_damaged_part_is_refused(cls: type, tmp_path: Any) -> None:
+def test_a_file_with_a_damaged_part_is_rejected(cls: type, tmp_path: Any) -> None:
     from cliquewise import persistence
 
     X, y = examples(cls)
@@ -387,7 +387,7 @@ def test_a_weight_is_a_number_of_copies(cls: type, weight: float) -> None:
 
 
 @EVERY
-def test_bad_parameters_are_refused_with_a_sentence(cls: type) -> None:
+def test_bad_parameters_are_rejected_with_a_reason(cls: type) -> None:
     X, y = examples(cls)
     bad = {
         "C": [0, -1.0, np.nan, "1"], "tol": [-1.0, None], "max_epochs": [-1, np.nan],
@@ -402,7 +402,7 @@ def test_bad_parameters_are_refused_with_a_sentence(cls: type) -> None:
 
 
 @EVERY
-def test_negative_class_weights_are_refused(cls: type) -> None:
+def test_negative_class_weights_are_rejected(cls: type) -> None:
     X, y = examples(cls)
     if "class_weight" not in cls().get_params():
         return
@@ -412,7 +412,7 @@ def test_negative_class_weights_are_refused(cls: type) -> None:
 
 
 @EVERY
-def test_bad_weights_and_examples_are_refused_with_a_sentence(cls: type) -> None:
+def test_bad_weights_and_examples_are_rejected_with_a_reason(cls: type) -> None:
     X, y = examples(cls)
     fitted = cls(random_state=0).fit(X, y)
     for weights in ([1.0], [-1.0] * N, [np.nan] * N, [0.0] * N, "much"):

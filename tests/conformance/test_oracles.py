@@ -226,7 +226,7 @@ def test_answers_survive_pickling_and_copying(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_four_threads_get_the_answer_of_one(name: str) -> None:
+def test_four_threads_give_the_same_answer_as_one(name: str) -> None:
     oracle = find_method(name)
     for family in families_or_skip(name):
         recipe = Recipe(family, 6, 2, seed=11)
@@ -285,7 +285,7 @@ def _assert_fits(counts: np.ndarray, p: np.ndarray, family: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_more_variables_than_numpy_has_axes_are_no_trouble(name: str) -> None:
+def test_more_variables_than_numpy_has_axes_are_handled(name: str) -> None:
     """Arrays end at 64 axes; a labeling may be longer, above all where most have one state."""
     graph = FactorGraph([1] * 70 + [2], [((70,), [0.0, 1.0]), ((0, 70), [[0.0, 0.5]])])
     for question in questions(find_method(name), graph):

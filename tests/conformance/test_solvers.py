@@ -328,7 +328,7 @@ def test_a_warm_start_from_another_C_is_as_good_as_a_cold_one(case: Case, C: flo
 
 
 @every_case
-def test_a_warm_start_with_more_examples_is_taken_or_refused(case: Case) -> None:
+def test_a_warm_start_with_more_examples_is_taken_or_rejected(case: Case) -> None:
     few = solve(case.build(ORDINARY, first=3), case.solver).state
     whole = case.build(ORDINARY)
     try:
@@ -387,7 +387,7 @@ def test_a_checkpoint_is_written_and_resumed(case: Case, tmp_path: Any) -> None:
 
 
 @every_case
-def test_a_checkpoint_of_another_solver_is_refused(case: Case, tmp_path: Any) -> None:
+def test_a_checkpoint_of_another_solver_is_rejected(case: Case, tmp_path: Any) -> None:
     problem, path = case.build(ORDINARY), tmp_path / "run.ckpt"
     arrays = case.solver.pack(case.solver.init(problem))
     write_arrays(path, arrays, {"kind": "checkpoint", "solver": "another", "epochs": 1.0})
@@ -396,7 +396,7 @@ def test_a_checkpoint_of_another_solver_is_refused(case: Case, tmp_path: Any) ->
 
 
 @every_case
-def test_arrays_of_other_data_are_refused(case: Case) -> None:
+def test_arrays_of_other_data_are_rejected(case: Case) -> None:
     one = case.build(Recipe(5, examples=5))
     state = case.solver.init(one)
     case.solver.step(one, state, np.random.default_rng(0))
@@ -511,7 +511,7 @@ def test_an_unknown_solver_is_named_with_the_known_ones() -> None:
 
 @every_family
 @pytest.mark.parametrize("C", [0.0, -1.0, np.nan])
-def test_a_bad_C_is_refused(family: Family, C: float) -> None:
+def test_a_bad_C_is_rejected(family: Family, C: float) -> None:
     if family.kind == "deep":
         return  # which is given lam
     with pytest.raises(DataError, match="C = "):
@@ -527,7 +527,7 @@ WRONG = (np.nan, np.inf, -np.inf, "nonsense", b"x", [], {}, object(), 1j, np.arr
 
 
 @every_solver
-def test_hyper_parameters_that_are_no_numbers_or_words_are_refused(solver: Solver) -> None:
+def test_hyper_parameters_that_are_no_numbers_or_words_are_rejected(solver: Solver) -> None:
     for field in fields(solver):
         for value in WRONG:
             if field.name == "map_options" and isinstance(value, dict):

@@ -107,7 +107,7 @@ def test_setting_one_feature_keeps_the_others(path):
     assert feats[0] == ["Mood=Imp", "Case=Acc", "_", "Definite=Def", "_"]
 
 
-def test_values_that_would_break_the_file_are_refused(path):
+def test_values_that_would_break_the_file_are_rejected(path):
     document = read_conllu(path)
     for value in ("", "a\tb", "a\nb"):
         with pytest.raises(DataError, match="cannot be written"):

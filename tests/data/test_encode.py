@@ -242,7 +242,7 @@ def test_hostile_input_is_refused_with_its_place(X, message):
         FeatureEncoder().fit(X)
 
 
-def test_another_kind_at_transform_is_refused():
+def test_another_kind_at_transform_is_rejected():
     with pytest.raises(DataError, match="the sequences are numbers"):
         FeatureEncoder().fit([[["a"]]]).transform([np.zeros((1, 1))])
     with pytest.raises(DataError, match="the sequences are named attributes"):

@@ -110,7 +110,7 @@ def test_a_bad_byte_behind_many_chunks_is_still_found(folder):
         read_conll(path)
 
 
-def test_a_file_cut_inside_a_character_is_refused(folder):
+def test_a_file_cut_inside_a_character_is_rejected(folder):
     path = write(folder / "a", "a b\ncaf\u00e9".encode()[:-1])
     with pytest.raises(FormatError, match="line 2: byte 7"):
         read_conll(path)

@@ -104,7 +104,7 @@ def test_every_format_has_one_limit_packed_or_not(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["CoNLL", "CRFsuite", "LIBSVM"])
-def test_a_line_without_an_end_is_read_in_linear_time_and_refused(
+def test_a_line_without_an_end_is_read_in_linear_time_and_rejected(
     name, tmp_path, monkeypatch, quick
 ):
     monkeypatch.setattr(text, "MAX_LINE", 1 << 25)
@@ -257,7 +257,7 @@ def test_an_array_that_claims_to_be_huge_is_refused_before_it_is_allocated(tmp_p
             read_graphs(tmp_path)
 
 
-def test_an_npz_bomb_is_refused(tmp_path, monkeypatch):
+def test_an_npz_bomb_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr("cliquewise.data.graphs.MAX_TEXT", 1 << 16)
     zeros = npy(np.zeros((1 << 10, 1 << 5)))
     written(tmp_path, zipped(features=zeros, edges=zeros), "a.npz")
@@ -266,7 +266,7 @@ def test_an_npz_bomb_is_refused(tmp_path, monkeypatch):
 
 
 @given(data=st.data())
-def test_a_damaged_npz_is_read_or_refused(data, tmp_path_factory):
+def test_a_damaged_npz_is_read_or_rejected(data, tmp_path_factory):
     content = bytearray(zipped(features=npy(np.eye(2)), edges=npy(np.array([[0, 1]]))))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -276,7 +276,7 @@ def test_a_damaged_npz_is_read_or_refused(data, tmp_path_factory):
         read_graphs(folder)
 
 
-def test_a_billion_best_outputs_are_all_there_are_or_refused():
+def test_a_billion_best_outputs_are_all_there_are_or_rejected():
     tagger = cw.SequenceTagger(random_state=0).fit([[["a"], ["b"]]], [["A", "B"]])
     assert len(tagger.predict_top_k([[["a"], ["b"]]], 10**9)[0]) == 4
     with pytest.raises(TooLargeError, match="max_memory"):
@@ -300,7 +300,7 @@ def test_a_small_file_that_expands_without_end_is_refused_early(tmp_path, suffix
         read_conll(path)
 
 
-def test_more_columns_than_feature_numbers_are_refused():
+def test_more_columns_than_feature_numbers_are_rejected():
     huge = csr_matrix((np.ones(1), ([0], [2**31 + 1])), shape=(1, 2**31 + 5))
     for build in (
         lambda: cw.SequenceTagger().fit([huge], [["a"]]),

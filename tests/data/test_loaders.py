@@ -31,7 +31,7 @@ def test_most_numbers_count_upwards():
     assert 0.65 < np.mean(np.array(steps) == 1) < 0.76
 
 
-def test_numbers_that_cannot_be_are_refused():
+def test_numbers_that_cannot_be_are_rejected():
     with pytest.raises(DataError):
         embedded.handwritten_numbers(0)
     with pytest.raises(DataError):
@@ -81,7 +81,7 @@ def test_what_is_missing_is_named(load, tmp_path):
         load(tmp_path / "nowhere")
 
 
-def test_other_folds_and_foreign_files_are_refused(folder):
+def test_other_folds_and_foreign_files_are_rejected(folder):
     with pytest.raises(DataError, match="folds are"):
         loaders.load_ocr(folder, test_fold=7)
     with pytest.raises(DataError, match="testc"):

@@ -170,7 +170,7 @@ def test_a_full_disk_is_explained_and_encoding_goes_on_later(tmp_path, monkeypat
         (lambda f: (f / "manifest.json").write_text("{") and {}, "damaged"),
     ],
 )
-def test_a_cache_of_other_data_is_refused(tmp_path, change, message):
+def test_a_cache_of_other_data_is_rejected(tmp_path, change, message):
     given = {"source": lambda: [([["a"]], ["X"])]}
     opened(folder=tmp_path, **given)
     given |= change(tmp_path) or {}
@@ -178,7 +178,7 @@ def test_a_cache_of_other_data_is_refused(tmp_path, change, message):
         opened(folder=tmp_path, **given)
 
 
-def test_files_that_change_and_folders_of_others_are_refused(tmp_path):
+def test_files_that_change_and_folders_of_others_are_rejected(tmp_path):
     path = tmp_path / "a.conll"
     path.write_text("the D\n")
     opened(path, tmp_path / "cache")

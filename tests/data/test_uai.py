@@ -355,7 +355,7 @@ def test_result_files_come_back(tmp_path):
         (read_uai_map, b"MAP 1 1 MAX 1 1"),
     ],
 )
-def test_bad_result_files_are_refused(reader, text):
+def test_bad_result_files_are_rejected(reader, text):
     with pytest.raises(FormatError):
         reader(io.BytesIO(text))
 

@@ -106,7 +106,7 @@ def test_two_fits_on_one_client_at_once(client):
         agree(tagger, cw.SequenceTagger(tol=TOL, C=tagger.C).fit(X, y))
 
 
-def test_a_checkpoint_goes_on_and_other_data_are_refused(client, tmp_path):
+def test_a_checkpoint_goes_on_and_other_data_are_rejected(client, tmp_path):
     X, y = sequences(6)
     path = tmp_path / "state"
     tagger = DaskSequenceTagger(

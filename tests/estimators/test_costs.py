@@ -265,7 +265,7 @@ def test_what_has_no_costs_says_what_has() -> None:
         (None, "nan", "token_weight is nan"),
     ],
 )
-def test_bad_costs_are_refused(cost: Any, weights: Any, said: str) -> None:
+def test_bad_costs_are_rejected(cost: Any, weights: Any, said: str) -> None:
     X, y, good = drawn(4)
     if weights == "short":
         weights = [*good[:-1], [1.0]]

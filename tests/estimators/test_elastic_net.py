@@ -133,7 +133,7 @@ def test_graphs_label_sets_and_candidates_have_it_too() -> None:
             assert 0 < estimator.n_nonzero_ < len(weights) or ratio < 1
 
 
-def test_what_cannot_be_done_is_refused_with_a_sentence() -> None:
+def test_what_cannot_be_done_is_rejected_with_a_reason() -> None:
     with pytest.raises(
         UnsupportedError, match=r"lbfgs.*does not support an L1 penalty.*these do: sdca, owlqn"
     ):

@@ -98,7 +98,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_bad_input_is_refused_with_a_sentence(what):
+def test_bad_input_is_rejected_with_a_reason(what):
     action, error, message = REFUSED[what]
     with pytest.raises(error, match=message):
         action()
@@ -197,6 +197,6 @@ def test_a_broken_file_is_refused_with_the_line(read, content, message, tmp_path
     assert str(path) in str(caught.value)
 
 
-def test_a_C_with_which_nothing_can_be_computed_is_refused():
+def test_a_C_with_which_nothing_can_be_computed_is_rejected():
     with pytest.raises(DataError, match=r"C must be a number .*1e\+100"):
         SequenceTagger(C=1e200).fit([[["a"]]], [["A"]])

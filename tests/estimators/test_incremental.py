@@ -118,7 +118,7 @@ def test_examples_are_known_again_however_their_attributes_are_written(tmp_path)
         tagger.partial_fit([np.ones((2, 3))], [["A", "B"]])
 
 
-def test_what_is_not_possible_is_refused_with_a_sentence(tmp_path):
+def test_unsupported_training_raises_an_error_with_the_reason(tmp_path):
     tagger = tight().fit(X[:5], Y[:5])
     tagger.save(tmp_path / "bare.cw")
     bare = cw.load(tmp_path / "bare.cw")

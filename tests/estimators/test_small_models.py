@@ -358,7 +358,7 @@ def test_memory_mapped_model_survives_replacing_its_file(tmp_path):
 
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_predict_only_model_predicts_as_the_tagger(kind, mmap, tmp_path):
+def test_predict_only_model_predicts_the_same_labels_as_the_tagger(kind, mmap, tmp_path):
     data, tagger = fitted(kind)
     tagger.save(tmp_path / "m.cw")
     light = cw.load(tmp_path / "m.cw", mmap=mmap, predict_only=True)

@@ -160,7 +160,7 @@ def test_what_tokens_may_be_is_given():
     assert impossible == [(0, 2, "X", 1.0)]  # nothing else is possible
 
 
-def test_bad_questions_are_refused(monkeypatch):
+def test_bad_questions_are_rejected(monkeypatch):
     tagger = tagger_of(SCHEMES["BIO"])
     x = np.zeros((3, 5))
     with pytest.raises(DataError, match="needs a threshold or a k"):

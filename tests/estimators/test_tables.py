@@ -404,7 +404,7 @@ def test_labels_in_another_order_than_the_table_are_warned_about():
         assert tagger.score(rows[::-1], turned) == tagger.score(rows[::-1], turned.tolist())
 
 
-def test_a_column_that_has_become_text_or_is_no_longer_is_refused(tmp_path):
+def test_a_column_that_has_become_text_or_is_no_longer_is_rejected(tmp_path):
     table = {
         "s": [1, 1, 2],
         "n": [1.5, -1.0, 2.0],
@@ -421,7 +421,7 @@ def test_a_column_that_has_become_text_or_is_no_longer_is_refused(tmp_path):
             known.score({**table, "code": [1, 2, 1]}, "t")
 
 
-def test_a_table_that_is_not_there_yet_is_refused():
+def test_a_table_that_is_not_there_yet_is_rejected():
     polars = pytest.importorskip("polars", reason="polars is not installed")
     with pytest.raises(DataError, match=r"LazyFrame cannot be read; call its collect\(\)"):
         make(sequence_column="sentence").fit(polars.DataFrame(LONG).lazy(), "tag")

@@ -116,7 +116,7 @@ def test_a_path_keeps_the_weights_of_examples():
     assert path[1].certificate_.primal == pytest.approx(cold.certificate_.primal, rel=1e-8)
 
 
-def test_a_path_calls_back_and_checks_for_every_C():
+def test_regularization_path_calls_the_callback_for_every_C():
     seen = []
     path = regularization_path(tight(), X, Y, [0.1, 1.0, 5.0], callback=seen.append)
     assert len(seen) == sum(len(tagger.trace_) for tagger in path)
@@ -298,7 +298,7 @@ def test_resuming_without_a_file_starts_from_scratch(tmp_path):
     assert tagger.certificate_.gap <= 1e-9
 
 
-def test_a_checkpoint_of_other_data_or_another_solver_is_refused(tmp_path):
+def test_a_checkpoint_of_other_data_or_another_solver_is_rejected(tmp_path):
     path = tmp_path / "state"
     tight(solver="sdca", checkpoint=path, checkpoint_seconds=0, tol=1e-6).fit(X, Y)
     with pytest.raises(CliquewiseError, match="solver 'sdca'"):
@@ -308,7 +308,7 @@ def test_a_checkpoint_of_other_data_or_another_solver_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["model", "noise"])
-def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, content):
+def test_a_file_that_is_no_checkpoint_is_rejected(tmp_path, content):
     path = tmp_path / "state"
     if content == "model":
         tight(solver="sdca").fit(X, Y).save(path)

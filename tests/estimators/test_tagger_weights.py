@@ -49,7 +49,7 @@ def test_balanced_weights_lift_a_rare_class():
 @pytest.mark.parametrize(
     "weights", [[1.0], [-1.0] * 8, [np.nan] * 8, [np.inf] * 8, [0] * 8, "much"]
 )
-def test_weights_that_make_no_sense_are_refused(weights):
+def test_weights_that_make_no_sense_are_rejected(weights):
     with pytest.raises(DataError, match="sample_weight"):
         tight().fit(X, Y, sample_weight=weights)
 
@@ -57,6 +57,6 @@ def test_weights_that_make_no_sense_are_refused(weights):
 @pytest.mark.parametrize(
     "weight", ["much", {"Z": 1.0}, {"A": -1.0}, {"A": np.nan}, {"A": "much"}, 3]
 )
-def test_class_weights_that_make_no_sense_are_refused(weight):
+def test_class_weights_that_make_no_sense_are_rejected(weight):
     with pytest.raises(DataError, match="class"):
         tight(class_weight=weight).fit(X, Y)

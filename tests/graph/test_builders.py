@@ -49,7 +49,7 @@ def test_a_tree_has_its_parent_on_the_first_axis() -> None:
 
 
 @pytest.mark.parametrize("parents", [[1, 0], [1, 2, 0], [0], [-1, 5]])
-def test_parents_with_a_cycle_or_an_unknown_variable_are_refused(parents: list[int]) -> None:
+def test_parents_with_a_cycle_or_an_unknown_variable_are_rejected(parents: list[int]) -> None:
     with pytest.raises(GraphError):
         builders.tree(parents, np.zeros((len(parents), 2)), np.eye(2))
 
@@ -92,7 +92,7 @@ def test_a_complete_graph_ties_every_pair_once() -> None:
         lambda: builders.chain([["a", "b"]], np.eye(2)),
     ],
 )
-def test_tables_of_the_wrong_shape_are_refused(build: object) -> None:
+def test_tables_of_the_wrong_shape_are_rejected(build: object) -> None:
     with pytest.raises(GraphError, match=r"nodes|tables"):
         build()  # type: ignore[operator]
 
@@ -105,7 +105,7 @@ def test_random_graphs_repeat_under_a_seed_and_keep_their_promises() -> None:
     assert a.cardinalities.min() >= 2 and a.cardinalities.max() <= 4
 
 
-def test_a_random_graph_of_no_variables_with_factors_is_refused() -> None:
+def test_a_random_graph_of_no_variables_with_factors_is_rejected() -> None:
     assert builders.random_graph(0, 0).n_variables == 0
     with pytest.raises(GraphError):
         builders.random_graph(0, 3)

@@ -152,7 +152,7 @@ def test_soft_evidence_multiplies_the_distribution(graph: FactorGraph, method: s
     assert both.log_z == pytest.approx(np.log(sum(kept)))
 
 
-def test_a_likelihood_of_one_state_alone_is_hard_evidence(graph: FactorGraph) -> None:
+def test_a_likelihood_with_one_possible_state_equals_hard_evidence(graph: FactorGraph) -> None:
     soft, hard = graph.condition({1: [0, 1, 0]}), graph.condition({1: 1})
     assert soft.marginals().log_z == pytest.approx(hard.marginals().log_z)
     assert soft.evidence == {} and soft.n_factors == graph.n_factors + 1
@@ -191,7 +191,7 @@ def test_a_truth_value_is_the_name_of_a_state_and_never_a_number_of_another() ->
         FactorGraph.from_cpts(rain, states={"Rain": ["yes", "no"]}).condition({"Rain": True})
 
 
-def test_a_number_that_is_the_name_of_another_state_is_refused() -> None:
+def test_a_number_that_is_the_name_of_another_state_is_rejected() -> None:
     dice = FactorGraph.from_cpts({"Die": [0.5, 0.3, 0.2]}, states={"Die": ["1", "2", "4"]})
     with pytest.raises(GraphError, match="for the one named so give '2'"):
         dice.condition({"Die": 2})

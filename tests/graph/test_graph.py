@@ -89,7 +89,7 @@ def test_bad_factors_are_refused_with_the_place(factors: list, message: str) -> 
 
 
 @pytest.mark.parametrize("cards", [[2.5, 2], [0], [-1], "ab", [[2, 2]], 3, [10**9]])
-def test_bad_cardinalities_are_refused(cards: object) -> None:
+def test_bad_cardinalities_are_rejected(cards: object) -> None:
     with pytest.raises(GraphError):
         FactorGraph(cards)  # type: ignore[arg-type]
 
@@ -102,7 +102,7 @@ def test_too_few_table_entries_are_counted_in_the_message() -> None:
 @pytest.mark.parametrize(
     "labels", [[0], [0, 0, 0], [0, 3], [-1, 0], [[0, 0], [0, 9]], [0.5, 0.0], [np.nan, 0.0]]
 )
-def test_labels_that_do_not_fit_are_refused(labels: list) -> None:
+def test_labels_that_do_not_fit_are_rejected(labels: list) -> None:
     graph = FactorGraph([2, 3], [((0, 1), np.zeros((2, 3)))])
     with pytest.raises(GraphError, match="labeling"):
         graph.score(labels)
@@ -160,7 +160,7 @@ def test_k_must_be_positive(k: int) -> None:
         FactorGraph([2]).top_k(k)
 
 
-def test_a_negative_number_of_draws_is_refused() -> None:
+def test_a_negative_number_of_draws_is_rejected() -> None:
     with pytest.raises(GraphError, match="n = -1"):
         FactorGraph([2]).sample(-1)
 

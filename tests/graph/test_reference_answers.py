@@ -84,7 +84,7 @@ def test_a_wrong_stored_answer_is_noticed(reference):
     assert json.loads(reference.summary([row]))["unexplained"] == 2
 
 
-def test_half_a_unit_of_the_sixth_digit(reference):
+def test_half_unit_is_half_of_the_sixth_significant_digit(reference):
     np.testing.assert_allclose(
         reference.half_unit(np.array([134.772, -75.07, 0.0551973, 1.0])),
         [5e-4, 5e-5, 5e-8, 5e-6],

@@ -125,13 +125,13 @@ def test_impossible_structures_are_refused_with_the_place(
 @pytest.mark.parametrize(
     ("scopes", "offsets"), [([0, 1], [0, 1]), ([0], [0, 2]), ([0, 1], [1, 2]), ([0, 1], [0, 2, 1])]
 )
-def test_offsets_that_do_not_cover_the_scopes_are_refused(scopes: list, offsets: list) -> None:
+def test_offsets_that_do_not_cover_the_scopes_are_rejected(scopes: list, offsets: list) -> None:
     with pytest.raises(GraphError, match="offsets"):
         Structure.from_arrays([2, 2], scopes, offsets)
 
 
 @pytest.mark.parametrize("scope", [[0.5], ["a"], [[0, 1]], [None]])
-def test_a_scope_that_is_not_a_list_of_integers_is_refused(scope: list) -> None:
+def test_a_scope_that_is_not_a_list_of_integers_is_rejected(scope: list) -> None:
     with pytest.raises(GraphError, match="factor 0"):
         Structure([2, 2], [scope])
 

@@ -197,7 +197,7 @@ def test_arrays_are_read_only():
             array[0] = 5
 
 
-def test_derivations_with_exponentially_many_edges_are_refused():
+def test_derivations_with_exponentially_many_edges_are_rejected():
     n = 40  # node v uses node v - 1 twice
     graph = Hypergraph(range(n), [[], *([v - 1, v - 1] for v in range(1, n))], [0] * n)
     assert graph.log_partition([0.0]) == 0.0

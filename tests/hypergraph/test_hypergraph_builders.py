@@ -35,7 +35,7 @@ def check_against(graph, scores, outputs):
 @pytest.mark.parametrize(
     ("length", "widest", "n_labels"), [(1, 1, 2), (4, 2, 2), (5, 5, 1), (3, 4, 3)]
 )
-def test_segmentations(length, widest, n_labels):
+def test_segmentations_match_enumeration(length, widest, n_labels):
     graph, outputs = segmentations(length, widest, n_labels), []
     first_transition = length * widest * n_labels
     for cuts in itertools.product([False, True], repeat=length - 1):
@@ -66,7 +66,7 @@ def is_projective(heads):
 
 @pytest.mark.parametrize("single_root", [True, False])
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
-def test_projective_trees(length, single_root):
+def test_projective_trees_match_enumeration(length, single_root):
     graph, outputs = projective_trees(length, single_root), []
     for heads in itertools.product(range(length + 1), repeat=length):
         if is_projective(heads) and not (single_root and heads.count(0) != 1):
@@ -87,7 +87,7 @@ def binary_trees(i, j):
 
 
 @pytest.mark.parametrize(("length", "n_labels"), [(1, 3), (4, 2), (5, 1)])
-def test_span_trees(length, n_labels):
+def test_span_trees_match_enumeration(length, n_labels):
     graph, outputs = span_trees(length, n_labels), []
     for spans in binary_trees(0, length):
         for labels in itertools.product(range(n_labels), repeat=len(spans)):
@@ -98,7 +98,7 @@ def test_span_trees(length, n_labels):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 3), (3, 2), (3, 3)])
-def test_alignments(rows, columns):
+def test_alignments_match_enumeration(rows, columns):
     graph, outputs = alignments(rows, columns), []
     deletions = rows * columns
     insertions = deletions + rows * (columns + 1)
@@ -124,7 +124,7 @@ def test_alignments(rows, columns):
 @pytest.mark.parametrize(
     ("length", "n_labels", "order"), [(1, 2, 2), (2, 3, 2), (5, 2, 2), (5, 2, 3), (4, 3, 1)]
 )
-def test_context_chain(length, n_labels, order):
+def test_context_chains_match_enumeration(length, n_labels, order):
     graph, outputs = context_chain(length, n_labels, order), []
     for labels in itertools.product(range(n_labels), repeat=length):
         parts = [t * n_labels + k for t, k in enumerate(labels)]

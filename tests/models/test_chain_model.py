@@ -217,13 +217,13 @@ def test_label_outside_a_forbidden_transition_is_named() -> None:
         ChainProblem(ChainModel.build(data, 2, transitions=mask), data)
 
 
-def test_mask_of_another_shape_is_refused() -> None:
+def test_mask_of_another_shape_is_rejected() -> None:
     data = Dataset([0, 2], [0, 0, 0], [], None, 1, labels=[1, 0])
     with pytest.raises(DataError, match=r"shape \(3, 3\).*must be \(2, 2\)"):
         ChainModel.build(data, 2, transitions=np.ones((3, 3), dtype=bool))
 
 
-def test_data_with_another_number_of_features_are_refused() -> None:
+def test_data_with_another_number_of_features_are_rejected() -> None:
     problem = ChainRecipe(4).build()
     wider = Dataset([0, 1], [0, 1], [9], None, 10, labels=[0])
     with pytest.raises(DataError, match="the model has 8"):

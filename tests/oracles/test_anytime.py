@@ -228,7 +228,7 @@ def test_a_limit_means_nothing_to_a_chain():
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), "long"])
-def test_limits_that_are_none_are_refused(seconds):
+def test_limits_that_are_none_are_rejected(seconds):
     with pytest.raises(UnsupportedError, match="seconds"):
         FactorGraph([2]).map(seconds=seconds)
 

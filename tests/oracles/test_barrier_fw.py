@@ -143,7 +143,7 @@ def test_parts_give_tighter_bounds_and_better_marginals_than_any_edge_probabilit
     assert eight[0] < 0.5 * whole[0]
 
 
-def test_parts_that_do_not_count_at_all_are_no_trouble():
+def test_parts_with_negligible_weight_do_not_break_the_bounds():
     tied = np.array([[2000.0, 0.0], [0.0, 0.0]])
     graph = FactorGraph([2] * 4, [((i, j), tied) for i in range(4) for j in range(i)])
     found = graph.marginals("barrier-fw", parts=4)

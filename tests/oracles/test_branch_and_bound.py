@@ -53,7 +53,7 @@ def test_rounding_is_no_violation():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_bound_that_is_no_number_is_refused(value):
+def test_a_bound_that_is_no_number_is_rejected(value):
     with pytest.raises(BoundError):
         branch_and_bound((0, 2), halves, lambda r: value)
 
@@ -93,7 +93,7 @@ def test_candidate_scores_may_be_huge_and_impossible():
 
 
 @pytest.mark.parametrize("scores", [[], [[1.0]], [np.nan], [np.inf]])
-def test_bad_candidate_scores_are_refused(scores):
+def test_bad_candidate_scores_are_rejected(scores):
     with pytest.raises(DataError):
         top_k_candidates(scores)
     with pytest.raises(DataError):

@@ -107,7 +107,7 @@ def test_many_states_without_edges_go_to_a_method_without_square_tables() -> Non
     assert graph.map().labels == [199_999]
 
 
-def test_more_labelings_than_memory_holds_are_refused() -> None:
+def test_more_labelings_than_memory_holds_are_rejected() -> None:
     with pytest.raises(TooLargeError, match="top_k"):
         chain(np.zeros((1_000, 10)), np.zeros((10, 10))).top_k(10**6, "chain")
 

@@ -208,7 +208,7 @@ def test_soft_rules_of_any_weight_leave_the_other_probabilities_alone(
 
 @pytest.mark.parametrize("method", ["chain", "junction-tree", "trw-bp", "barrier-fw", "relaxed",
                                     "perturb-and-map"])  # fmt: skip
-def test_probabilities_that_hang_on_lost_digits_are_refused(method: str) -> None:
+def test_probabilities_that_hang_on_lost_digits_are_rejected(method: str) -> None:
     against = FactorGraph([2, 2], [((0,), [0.0, 1e15]), ((0,), [1e15, 0.3]), ((0, 1), np.eye(2))])
     with pytest.raises(PrecisionError, match="1e\\+15 against the tables"):
         against.marginals(method)

@@ -179,7 +179,7 @@ def test_a_row_that_must_be_matched_is():
         ([[1.0]], (np.inf,)),
     ],
 )
-def test_bad_tables_are_refused(scores, alone):
+def test_bad_tables_are_rejected(scores, alone):
     with pytest.raises(DataError):
         max_matching(scores, *alone)
 
@@ -223,7 +223,7 @@ def test_scores_of_mixed_sizes_are_right_up_to_the_stated_rounding(seed):
         assert abs(Fraction(together.pairs[i, j]) - best) <= Fraction(together.rounding)
 
 
-def test_sums_that_would_overflow_are_refused():
+def test_sums_that_would_overflow_are_rejected():
     with pytest.raises(DataError, match="up to 1e\\+300"):
         max_matching(np.full((3, 3), 1e308))
     with pytest.raises(DataError, match="up to 1e\\+300"):

@@ -88,7 +88,7 @@ def test_a_search_that_is_too_long_is_given_up_with_a_count():
         ([[1.0]], {"truth": (0, 0, 1, 1), "cost": -1.0}),
     ],
 )
-def test_bad_images_and_boxes_are_refused(weights, options):
+def test_bad_images_and_boxes_are_rejected(weights, options):
     with pytest.raises(DataError):
         best_subwindows(weights, **options)
 

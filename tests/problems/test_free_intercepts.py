@@ -111,7 +111,7 @@ def test_newton_and_lbfgs_reach_the_same_optimum():
     assert two.certificate.dual <= one.certificate.primal
 
 
-def test_free_intercepts_with_an_l1_penalty_are_refused():
+def test_free_intercepts_with_an_l1_penalty_are_rejected():
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(20, 2)), rng.integers(0, 2, (20, 2))
     assert cw.MultiLabelClassifier(C=1.0, l1_ratio=0.5).fit(X, Y).intercept_is_penalized_

@@ -177,7 +177,7 @@ def test_the_pass_of_the_acceptance_test_serves_the_next_anchor():
     assert second.epochs == 4.0 + 3.0 + 1.0 and state.inner == 7.0
 
 
-def test_bad_settings_are_refused():
+def test_bad_settings_are_rejected():
     with pytest.raises(DataError, match="eta"):
         ProxLinear(eta=0.0)
     with pytest.raises(DataError, match="budget"):

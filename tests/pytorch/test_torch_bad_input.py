@@ -28,7 +28,7 @@ def test_tags_of_another_shape_are_refused_by_every_chain_loss(loss, shape):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("wrong", [-1, 3, 10**9])
-def test_a_tag_that_is_no_label_is_named_unless_it_is_padding(loss, wrong):
+def test_an_invalid_tag_is_reported_unless_it_is_padding(loss, wrong):
     nodes, trans = torch.randn(2, 4, 3), torch.randn(3, 3)
     tags = torch.tensor([[0, 1, 2, 0], [2, 2, 1, 0]])
     mask = torch.tensor([[True] * 4, [True, True, True, False]])
@@ -44,7 +44,7 @@ def test_a_tag_that_is_no_label_is_named_unless_it_is_padding(loss, wrong):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
-def test_tags_that_are_no_integers_are_refused(dtype):
+def test_tags_that_are_no_integers_are_rejected(dtype):
     with pytest.raises(DataError, match=r"integers.*tags.long\(\)"):
         cwt.chain_loss("log", torch.zeros(1, 2, dtype=dtype), torch.zeros(1, 2, 3), torch.eye(3))
     small = torch.zeros(1, 2, dtype=torch.int32)
@@ -83,7 +83,7 @@ def test_axes_in_the_other_order_are_told_by_batch_first(batch_first):
 
 
 @pytest.mark.parametrize("wrong", [0.5, NAN, -torch.inf])
-def test_a_mask_of_numbers_other_than_0_and_1_is_refused(wrong):
+def test_a_mask_of_numbers_other_than_0_and_1_is_rejected(wrong):
     crf, emissions = cwt.ChainCRF(3, batch_first=True), torch.randn(1, 3, 3)
     with pytest.raises(DataError, match="mask == 0"):
         crf.decode(emissions, torch.tensor([[0.0, 0.0, wrong]]))
@@ -91,12 +91,12 @@ def test_a_mask_of_numbers_other_than_0_and_1_is_refused(wrong):
 
 
 @pytest.mark.parametrize("count", ["3", 3.0, ["O", "B-X"], 0, -1, None])
-def test_a_number_of_tags_that_is_none_is_refused(count):
+def test_a_number_of_tags_that_is_none_is_rejected(count):
     with pytest.raises(DataError, match=r"num_tags = .*whole number, at least 1"):
         cwt.ChainCRF(count)
 
 
-def test_names_of_labels_that_are_none_are_refused():
+def test_names_of_labels_that_are_none_are_rejected():
     for labels in (5, "BIO", {"O", "B-X"}, {"O": 0, "B-X": 1}, {"0": "O", "1": "B-X"}):
         with pytest.raises(DataError, match=r"names of all tags|id2label"):
             cwt.ChainCRF.from_scheme("BIO", labels)
@@ -230,7 +230,7 @@ def test_labels_of_graphs_are_checked(labels):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_target_that_the_mask_hides_is_refused(loss):
+def test_a_target_that_the_mask_hides_is_rejected(loss):
     mask = torch.tensor([[True, True, False], [True, False, True]])
     lossy = cwt.CandidateLoss(loss)
     assert torch.isfinite(lossy(torch.randn(2, 3), torch.tensor([1, 2]), mask=mask))
@@ -242,7 +242,7 @@ def test_a_target_that_the_mask_hides_is_refused(loss):
         lossy(torch.randn(2, 3), torch.tensor([0, 0]), mask=mask[:1])
 
 
-def test_a_divergence_of_chains_of_other_lengths_is_refused():
+def test_a_divergence_of_chains_of_other_lengths_is_rejected():
     p, q = Batch(0, 2, 4, 3, masked=False), Batch(1, 2, 4, 3, masked=False)
     short = torch.tensor([[True] * 4, [True, True, False, False]])
     p.mask = short

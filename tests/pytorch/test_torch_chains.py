@@ -240,7 +240,7 @@ def test_unequal_weights_of_the_chains_reach_the_gradient():
     close(*found)
 
 
-def test_bad_input_is_refused_with_a_sentence():
+def test_bad_input_is_rejected_with_a_reason():
     nodes, trans = torch.zeros(2, 3, 4), torch.zeros(4, 4)
     with pytest.raises(DataError, match=r"\(B, T, K\)"):
         cwt.log_partition(nodes[0], trans)

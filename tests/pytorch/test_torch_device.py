@@ -167,7 +167,7 @@ def test_a_tagger_with_a_device_predicts_and_proves_as_one_without(tmp_path):
     assert tagger.certificate_.gap <= 1e-7
 
 
-def test_what_a_device_cannot_do_is_refused_with_a_sentence():
+def test_what_a_device_cannot_do_is_rejected_with_a_reason():
     X, y = sentences(6)
     with pytest.raises(UnsupportedError, match=r"only .lbfgs. does"):
         SequenceTagger(device=DEVICE, solver="sdca").fit(X, y)

@@ -115,7 +115,7 @@ def test_label_sets_by_prox_linear():
     assert model.predict_marginals(x).shape == (40, 3)
 
 
-def test_bad_settings_are_refused():
+def test_bad_settings_are_rejected():
     with pytest.raises(DataError, match="needs n_labels"):
         StructuredClassifier(torch.nn.Linear(2, 2), "chain")
     with pytest.raises(CliquewiseError, match="choose from"):

@@ -126,7 +126,7 @@ def test_half_precision_losses_are_computed_in_full_precision(loss, dtype):
     torch.testing.assert_close(found, wanted.float())
 
 
-def test_integer_potentials_are_refused():
+def test_integer_potentials_are_rejected():
     with pytest.raises(DataError, match="floating-point"):
         cwt.graph_log_partition(cw.Structure([2], [(0,)]), torch.zeros(2, dtype=torch.long))
 

@@ -79,7 +79,7 @@ def test_a_saved_transformer_is_rebuilt_from_its_configuration(tmp_path):
     assert not after.is_gradient_checkpointing
 
 
-def test_damaged_folders_are_refused(tmp_path):
+def test_damaged_folders_are_rejected(tmp_path):
     with pytest.raises(FormatError, match=r"token_classifier\.json"):
         cwt.TokenClassifier.from_pretrained(tmp_path)
     model().save_pretrained(tmp_path)

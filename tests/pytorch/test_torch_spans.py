@@ -141,7 +141,7 @@ def test_a_tagger_with_the_same_scores_has_the_same_spans():
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 5), (2, 0, 5), (2, 4, 5)])
-def test_where_there_is_no_position_there_is_no_span(shape):
+def test_empty_sequences_have_no_spans(shape):
     crf = layer("BIO", 0)
     mask = torch.zeros(shape[:2], dtype=torch.bool)
     for options in ({}, {"proba": True}, {"candidates": "all", "k": 2}):

@@ -283,7 +283,7 @@ def test_a_state_that_does_not_fit_into_memory_is_refused_before_it_is_made():
         choose(candidates(0), "bcfw", max_memory=100.0)
 
 
-def test_bad_problems_are_refused():
+def test_bad_problems_are_rejected():
     data = CandidateSets.from_examples([[[1.0], [2.0]]])
     for truth in ([2], [-1], [0, 1]):
         with pytest.raises(DataError):
@@ -300,7 +300,7 @@ def test_bad_problems_are_refused():
         BCFW(inner_rounds=0)
 
 
-def test_matchings_that_are_none_are_refused():
+def test_matchings_that_are_none_are_rejected():
     data = PairTables.from_examples([np.zeros((2, 2, 1))])
     for truth in ([0, 0], [0, 2], [0]):
         with pytest.raises(DataError, match="example 0"):

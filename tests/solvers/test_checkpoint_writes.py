@@ -53,7 +53,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_first_step(problem,
 
 
 @pytest.mark.parametrize("epochs", ["many", None, -1.0, float("nan"), float("inf"), [1]])
-def test_a_checkpoint_with_an_absurd_number_of_passes_is_refused(problem, tmp_path, epochs):
+def test_a_checkpoint_with_an_absurd_number_of_passes_is_rejected(problem, tmp_path, epochs):
     path = tmp_path / "state"
     options = {"tol": 0, "random_state": 0, "checkpoint": path, "checkpoint_seconds": 0}
     run(problem, get("sdca"), max_epochs=1, **options)

@@ -90,7 +90,7 @@ def test_exact_values_and_gradients_of_weighted_problems_are_sums_over_copies():
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1, 1, 1, -1], [1, 1, 1, np.nan]])
-def test_weights_that_make_no_sense_are_refused(weights):
+def test_weights_that_make_no_sense_are_rejected(weights):
     X, y = rings(1, False)
     with pytest.raises(DataError, match="weights"):
         GraphProblem(PairwiseModel([2], 2), GraphDataset.from_examples(X, y), weights=weights)

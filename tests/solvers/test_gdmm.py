@@ -420,7 +420,7 @@ def test_forbidden_transitions_and_other_losses_are_refused_by_gdmm() -> None:
     {"step_rule": "newton"}, {"factor_search": "none"}, {"rho": 0.0}, {"eta": -1.0},
     {"partition": 0}, {"max_new_labels": 0}, {"shrink_below": -1.0},
 ])  # fmt: skip
-def test_bad_parameters_of_gdmm_are_refused(bad: dict[str, Any]) -> None:
+def test_bad_parameters_of_gdmm_are_rejected(bad: dict[str, Any]) -> None:
     with pytest.raises(DataError, match=next(iter(bad))):
         GDMM(**bad)
 

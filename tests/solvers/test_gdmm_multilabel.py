@@ -340,12 +340,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("reason", BAD)
-def test_bad_problems_are_refused(reason):
+def test_bad_problems_are_rejected(reason):
     with pytest.raises(DataError, match=reason):
         MultiLabelProblem(*BAD[reason])
 
 
-def test_the_solver_of_such_problems_is_found_and_others_are_refused():
+def test_the_solver_of_such_problems_is_found_and_others_are_rejected():
     problem = MultiLabelProblem(csr_matrix([[1.0], [2.0]]), [[1], [0]])
     assert choose(problem, "auto").solver == choose(problem, "gdmm").solver == GDMM()
     with pytest.raises(UnsupportedError, match=r"'idal' does not work on a label_sets.*gdmm"):

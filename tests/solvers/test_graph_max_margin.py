@@ -67,7 +67,7 @@ def test_the_dual_rises_with_every_step(shape):
     assert not blocks.scratch.any()
 
 
-def test_rows_of_labelings_are_images_of_their_difference_from_the_truth():
+def test_top_k_rows_are_feature_differences_from_the_gold_labeling():
     problem, rng = problem_of(3, "ring"), np.random.default_rng(0)
     for i in range(problem.n_examples):
         w = rng.normal(size=problem.dimension)

@@ -457,14 +457,14 @@ def test_auto_takes_sdca_where_it_fits_and_impossible_pairs_name_the_possible_on
     {"step_rule": "newton"}, {"sampling": "best"}, {"uniform_share": 2.0}, {"max_outputs": 0},
     {"inner_rounds": 0}, {"cached_passes": -1},
 ])  # fmt: skip
-def test_bad_parameters_are_refused(bad: dict[str, Any]) -> None:
+def test_bad_parameters_are_rejected(bad: dict[str, Any]) -> None:
     with pytest.raises(DataError, match=next(iter(bad))):
         BCFW(**bad)
     with pytest.raises(DataError, match="delay"):
         Subgradient(delay=-1.0)
 
 
-def test_unknown_labels_and_losses_are_refused() -> None:
+def test_unknown_labels_and_losses_are_rejected() -> None:
     data = ChainRecipe(5, examples=4).build().data
     hidden = data.with_labels(np.where(np.arange(data.n_tokens) == 0, -1, data.labels))
     with pytest.raises(UnsupportedError, match="every label"):

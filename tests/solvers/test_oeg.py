@@ -68,6 +68,6 @@ def test_every_sampling_reaches_the_optimum(sampling: str) -> None:
         ({"growth": 0.9}, "growth = 0.9.*between 1 and 2"),
     ],
 )
-def test_bad_parameters_are_refused(options: dict, message: str) -> None:
+def test_bad_parameters_are_rejected(options: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
         OEG(**options)

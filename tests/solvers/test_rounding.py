@@ -183,7 +183,7 @@ def test_the_largest_weights_of_rows_are_the_same_packed_or_not() -> None:
         )
 
 
-def test_the_best_mixture_with_the_truth_is_that_of_a_search() -> None:
+def test_the_optimal_mixing_share_matches_a_search() -> None:
     rng = np.random.default_rng(0)
     for ratio in (0.05, 0.3, 0.9):
         penalty = Penalty(0.1, ratio)

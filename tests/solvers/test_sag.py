@@ -91,12 +91,12 @@ def test_smoothness_is_no_greater_than_twice_the_largest_curvature() -> None:
         assert fit.state.memory.smoothness[i] <= max(2 * bound, 1.1)
 
 
-def test_share_outside_of_zero_to_one_is_refused() -> None:
+def test_share_outside_of_zero_to_one_is_rejected() -> None:
     with pytest.raises(DataError, match=r"uniform_share = -0.1.*\[0, 1\]"):
         SAG(uniform_share=-0.1)
 
 
-def test_warm_start_of_other_labels_is_refused() -> None:
+def test_warm_start_of_other_labels_is_rejected() -> None:
     one, two = ChainRecipe(1, labels=2).build(), ChainRecipe(1, labels=3).build()
     with pytest.raises(DataError, match="the same labels"):
         SAG().init(two, SAG().init(one))

@@ -139,12 +139,12 @@ def test_duals_that_end_far_from_their_start_get_there(hard: dict) -> None:
         ({"step_length": 0.0}, r"step_length = 0.0.*\(0, 1\]"),
     ],
 )
-def test_bad_parameters_are_refused(options: dict, message: str) -> None:
+def test_bad_parameters_are_rejected(options: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
         SDCA(**options)
 
 
-def test_warm_start_of_other_labels_is_refused() -> None:
+def test_warm_start_of_other_labels_is_rejected() -> None:
     one, two = ChainRecipe(1, labels=2).build(), ChainRecipe(1, labels=3).build()
     with pytest.raises(DataError, match="the same labels"):
         SDCA().init(two, SDCA().init(one))

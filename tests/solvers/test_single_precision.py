@@ -110,7 +110,7 @@ def test_a_tagger_in_single_precision_predicts_the_same() -> None:
     assert one.certificate_.gap <= 1e-6
 
 
-def test_what_single_precision_is_not_for_is_refused() -> None:
+def test_what_single_precision_is_not_for_is_rejected() -> None:
     with pytest.raises(UnsupportedError, match='"float32" is supported only by solver="sdca"'):
         cw.SequenceTagger(dtype="float32", solver="lbfgs").fit(X, Y)
     with pytest.raises(DataError, match="dtype must be float64 or float32"):

@@ -221,7 +221,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _check_same(shards: Shards, manifest: dict[str, Any], settings: list[Any]) -> None:
-    """Refuse a cache of other data or other settings."""
+    """Raise an error if the cache was built from other data or with other settings."""
     identity = json.loads(json.dumps(shards.identity()))
     differs = None
     if manifest["identity"] != identity:

@@ -87,7 +87,7 @@ class DaskSequenceTagger(ClusterEstimator, SequenceTagger):
         *,
         callback: Callable[..., Any] | None = None,
     ) -> DaskSequenceTagger:
-        """Train.
+        """Train the tagger on the partitions of a cluster.
 
         Parameters
         ----------

@@ -87,7 +87,7 @@ def plain_classes(classes: Any) -> list[Any]:
 
 @contextmanager
 def damaged(path: str | Path) -> Iterator[None]:
-    """Convert errors while a model is restored into a FormatError about the file."""
+    """Convert errors raised while restoring a model to a FormatError that names the file."""
     try:
         yield
     except CliquewiseError as error:

@@ -47,7 +47,7 @@ class Rows(NamedTuple):
         out[self.indices[at]] += factor * self.values[at]
 
     def row(self, r: int) -> Rows:
-        """One of them."""
+        """Return one row."""
         at = slice(int(self.indptr[r]), int(self.indptr[r + 1]))
         size = at.stop - at.start
         return Rows(self.indices[at], self.values[at], np.array([0, size]))

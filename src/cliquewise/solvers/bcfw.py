@@ -116,7 +116,7 @@ class MapCalls(Solver[Problem, S]):
         return MapSettings(self.map_method, options or ())
 
     def refuses(self, problem: Problem) -> str | None:
-        """Reject also what the MAP method rejects."""
+        """Also reject what the MAP method rejects."""
         reason = super().refuses(problem)
         if reason is None:
             reason = problem.refuses_method(self.map_method, dict(self.map_call.options))
@@ -215,7 +215,7 @@ class BCFW(MapCalls[Ascent]):
         )  # fmt: skip
 
     def refuses(self, problem: Problem) -> str | None:
-        """Reject also the step rule of 2013 on other problems than chains."""
+        """Also reject the step rule of 2013 on other problems than chains."""
         reason = super().refuses(problem)
         if reason is None and self.step_rule == "fw" and problem.kind != "chain":
             return f'has no step_rule="fw" on a {problem.kind} problem'
@@ -290,7 +290,7 @@ class BCFW(MapCalls[Ascent]):
     # ---- certificate
 
     def certify(self, problem: Problem, state: Ascent) -> Certificate:
-        """Return the dual value and the better primal value of the weights and their average."""
+        """Return the dual value, and the lower primal value of the weights and their average."""
         self._refresh(problem, state)
         bound = state.outputs.bound()
         primal, exact = state.outputs.primal(state.outputs.w)

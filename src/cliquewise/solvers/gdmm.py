@@ -128,7 +128,7 @@ class GDMM(Solver[Problem, AnyFactors]):
         return FactorSettings(*(getattr(self, name) for name in FactorSettings._fields))
 
     def refuses(self, problem: Problem) -> str | None:
-        """Reject also what the kind of problem does not support."""
+        """Also reject what the kind of problem does not support."""
         reason = super().refuses(problem)
         return reason or BACKENDS[problem.kind].refuses(problem, self._settings)
 

@@ -152,7 +152,7 @@ class LBFGS(Solver[Problem, Iterate]):
         at_least(self, 1, "history")
 
     def refuses(self, problem: Problem) -> str | None:
-        """Reject also problems whose exact marginals are out of reach."""
+        """Also reject problems whose exact marginals are out of reach."""
         reason = super().refuses(problem)
         if reason is None and problem.has_pair_attributes and problem.loss != "log":
             return PAIRS_NEED_LOG

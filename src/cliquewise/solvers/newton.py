@@ -172,7 +172,7 @@ def _improve(problem: LabelsProblem, state: Labels, labels: Ints) -> float:
 def _direction(
     features: Features, curvature: Floats, gradient: Floats, ridge: Floats
 ) -> tuple[Floats, Floats, float]:
-    """Return about ``-(X' diag(curvature) X + ridge)^-1 gradient``, X times it, and the passes."""
+    """Approximate ``d = -(X' diag(curvature) X + ridge)^-1 gradient``; return d, X d and passes."""
     scale = np.maximum(features.adjoint(curvature, squared=True) + ridge, 1e-300)
     d, moved = np.zeros_like(gradient), np.zeros_like(curvature)
     own, along = d.copy(), moved.copy()  # of the labels that are still active

@@ -58,7 +58,7 @@ class OWLQN(LBFGS):
     )
 
     def refuses(self, problem: Problem) -> str | None:
-        """Reject also penalties without an L1 part, for which L-BFGS is better."""
+        """Also reject penalties without an L1 part, for which L-BFGS is better."""
         reason = super().refuses(problem)
         if reason is None and problem.l1_ratio == 0:
             return "is for penalties with an L1 norm, and l1_ratio is 0"

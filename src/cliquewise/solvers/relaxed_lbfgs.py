@@ -90,7 +90,7 @@ class RelaxedLBFGS(Solver[GraphProblem, Descent]):
         at_least(self, 1, "history")
 
     def refuses(self, problem: Problem) -> str | None:
-        """Reject also the entropy whose maxima are not projections."""
+        """Also reject the entropy whose maxima are not projections."""
         reason = super().refuses(problem)
         if reason is not None or not isinstance(problem, GraphProblem):
             return reason

@@ -273,7 +273,7 @@ class SDCA(Ascent):
             raise DataError(f"gamma = {self.gamma}; it must be at least {MIN_GAMMA}")
 
     def refuses(self, problem: Problem) -> str | None:
-        """Reject also a penalty without an L2 part, and exact inference that is out of reach."""
+        """Also reject a penalty without an L2 part, and exact inference that is out of reach."""
         reason = super().refuses(problem)
         if reason is None and problem.has_pair_attributes and problem.loss != "log":
             return PAIRS_NEED_LOG

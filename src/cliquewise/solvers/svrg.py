@@ -154,7 +154,7 @@ class SVRG(Solver[Problem, Iterates]):
             raise DataError(f"warm_up = {self.warm_up}; it must not be negative")
 
     def refuses(self, problem: Problem) -> str | None:
-        """Reject also problems whose oracles cannot answer the calls of the smoother."""
+        """Also reject problems whose oracles cannot answer the calls of the smoother."""
         reason = super().refuses(problem)
         if reason is not None:
             return reason

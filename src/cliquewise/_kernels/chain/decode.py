@@ -104,7 +104,7 @@ def forward_max(nodes, trans, work):
 
 @kernel
 def viterbi(nodes, trans, labels, work):
-    """Find the MAP labeling of one chain; of equal ones, that with the smallest last label.
+    """Find the MAP labeling of one chain; break ties in favor of the smallest last label.
 
     Parameters
     ----------

@@ -177,7 +177,7 @@ def add_inflow(g, x, c, d, rho, a_side, b_side):
 
 @kernel
 def _block_step(g, terms, x, rho, steps, c, method, gaps, scratch):
-    """Move one clique; ``gaps`` keeps what it could have gained."""
+    """Update the beliefs of one clique; store its duality gap before the update in ``gaps``."""
     t, d, new, a_side, b_side = scratch
     o = g.offsets[c]
     k = g.offsets[c + 1] - o

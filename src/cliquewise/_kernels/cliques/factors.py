@@ -141,7 +141,7 @@ def _factor_step(g, terms, x, rho, steps, c, rule, random, gaps, scratch):
 
 @kernel
 def _gain(g, terms, x, rho, steps, c, scratch):
-    """What Eq. 18 of gdmm promises at a clique."""
+    """Return the increase that a projected gradient step guarantees (Eq. 18 of gdmm)."""
     t, _, new, a_side, b_side = scratch
     o = g.offsets[c]
     k = g.offsets[c + 1] - o

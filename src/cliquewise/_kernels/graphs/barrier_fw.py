@@ -278,7 +278,7 @@ def mutual_information(x, graph, out):
 
 @kernel
 def mean_field(q, sweeps, graph):
-    """Coordinate ascent of the naive mean-field bound; q in place. Returns the bound.
+    """Run coordinate ascent on the naive mean-field bound; update q and return the bound.
 
     With theta the scores of the graph, <theta, mu(q)> + H(q) is at most log Z for every product
     distribution q. -inf entries are not allowed.

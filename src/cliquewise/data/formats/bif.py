@@ -131,7 +131,7 @@ class _Tokens:
         return tokens, token
 
     def skip_block(self) -> None:
-        """What stands between braces, which may be nested."""
+        """Skip a block in braces, including nested blocks."""
         self.expect("{")
         depth = 1
         while depth:

@@ -85,7 +85,7 @@ def _narrow(numbers: NDArray[Any]) -> NDArray[Any]:
 
 
 def read_chain(arrays: Arrays, header: Header) -> ChainTagger:
-    """Return a chain that only predicts, from a tagger's file."""
+    """Read a predict-only chain tagger from a model file."""
     header = {**header, "params": check_file_parameters(SequenceTaggerParameters, header["params"])}
     return unpack_chain({**arrays, "coef": restored_weights(arrays, header)}, header)
 

@@ -77,7 +77,7 @@ class WorkingSets:
 
     @classmethod
     def memory(cls, problem: ExampleProblem, settings: CombinationSettings) -> float:
-        """Return the bytes of two weight vectors, and of about ten outputs per example."""
+        """Estimate the memory in bytes: two weight vectors and about ten outputs per example."""
         return 16.0 * (problem.dimension + 10 * problem.row_entries * problem.n_examples)
 
     @property

@@ -176,7 +176,7 @@ class ChainDuals:
         self.problem.over_examples(part)
 
     def _between(self, first: int, last: int) -> tuple[Any, Any]:
-        """Return some of the sequences, and their duals."""
+        """Return sequences ``first`` to ``last - 1`` and their dual variables."""
         return between(self.problem.chains, self.arrays, first, last)
 
     def _trees(self) -> list[Any]:

@@ -29,7 +29,7 @@ from cliquewise.solvers.sampling import Order
 
 @dataclass
 class ShardWalk(Order):
-    """The order of chunks, and of their examples, numbered in the order of reading."""
+    """Visiting order on disk: shuffled chunks, then shuffled examples of the chunks in memory."""
 
     cuts: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     parts: int = 1
