@@ -98,3 +98,12 @@ def test_figures_in_the_pages_can_be_drawn(page):
         exec(compile(code, str(page), "exec"), {})
         assert pyplot.gcf().axes
     pyplot.close("all")
+
+
+def test_files_in_the_walkthroughs_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    walkthroughs = text[text.index("### Walkthroughs") : text.index("## Glossary")]
+    names = re.findall(r"`(\w+(?:/\w+)+)`", walkthroughs)
+    assert len(names) > 40
+    source = ROOT / "src" / "cliquewise"
+    assert [name for name in names if not (source / f"{name}.py").is_file()] == []
