@@ -108,7 +108,7 @@ def listed() -> set[str]:
 
 def public() -> set[str]:
     """Names that the package and its public modules export."""
-    found = {f"cliquewise.{name}" for name in cliquewise._WHERE}
+    found = {f"cliquewise.{name}" for name in cliquewise._NAMES}
     for module in ("data", "hypergraph", "metrics", "oracles", "plot", "solvers"):
         names = importlib.import_module(f"cliquewise.{module}").__all__
         found |= {f"cliquewise.{module}.{name}" for name in names}
@@ -124,7 +124,7 @@ def public() -> set[str]:
     for extra in ("torch", "distributed"):  # by their text, since they may not be installed
         tree = ast.parse((ROOT / f"src/cliquewise/{extra}/__init__.py").read_text())
         where = next(n.value for n in tree.body
-                     if isinstance(n, ast.Assign) and n.targets[0].id == "_WHERE")  # fmt: skip
+                     if isinstance(n, ast.Assign) and n.targets[0].id == "_MODULES")  # fmt: skip
         found |= {f"cliquewise.{extra}.{key.value}" for key in where.keys}
     return found
 

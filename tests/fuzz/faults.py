@@ -90,7 +90,7 @@ FAULTS = [
           "return Bound(linear - penalty - rounding, rounding)",
           "return Bound(linear - 0.5 * penalty - rounding, rounding)", "certificates"),
     Fault("sdca: the better weights are the worse ones", "solvers/sdca.py",
-          "state.is_average_better = other < primal", "state.is_average_better = other > primal",
+          "if other < primal:", "if other > primal:",
           "certificates"),
     Fault("label graphs: log Z is not scaled by gamma", "problems/label_graph.py",
           "self.gamma * log_z - (on * Y)", "log_z - (on * Y)", "certificates"),

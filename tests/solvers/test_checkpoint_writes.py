@@ -28,7 +28,7 @@ def test_a_full_disk_at_any_moment_does_not_end_training(problem, tmp_path, monk
 
     def full(handle):
         calls.append(handle)
-        if len(calls) > 2:
+        if path.exists() and read_arrays(path)[1]["epochs"] >= 2.0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(handle)
 
@@ -38,7 +38,7 @@ def test_a_full_disk_at_any_moment_does_not_end_training(problem, tmp_path, monk
             problem, get("sdca"), tol=0, max_epochs=EPOCHS, random_state=0,
             checkpoint=path, checkpoint_seconds=0,
         )  # fmt: skip
-    assert len(calls) == EPOCHS  # tried again every time
+    assert len(calls) >= EPOCHS  # tried again every time
     np.testing.assert_array_equal(fit.weights, alone.weights)
     assert read_arrays(path)[1]["epochs"] == 2.0  # the last good one
     assert [p.name for p in tmp_path.iterdir()] == ["state"]

@@ -117,10 +117,10 @@ def test_an_interrupt_while_another_solver_takes_over_leaves_the_first_one(
     base = ChainRecipe(7, examples=6).build()
     problem = ChainProblem(base.model, base.data, C=1e4)
 
-    def begin(self, problem, warm=None):
+    def interrupted(self, problem, warm=None):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LBFGS, "begin", begin)
+    monkeypatch.setattr(LBFGS, "init", interrupted)
     monkeypatch.setattr(Run, "is_slow", lambda self: True)
     fit = run(problem, SDCA(), tol=1e-12, max_epochs=20, random_state=0, fallback=LBFGS())
     assert fit.interrupted and fit.solver == "sdca"

@@ -108,7 +108,9 @@ def test_an_answer_without_proof_ends_training_with_the_example_and_the_remedy(
         return [replace(result, exact=False) for result in ask(self, k)]
 
     monkeypatch.setattr(FactorGraph, "top_k", unproved)
-    with pytest.raises(UnsupportedError, match=r"example \d.*does not prove.*bcfw or subgradient"):
+    with pytest.raises(
+        UnsupportedError, match=r"example \d.*did not find an exact answer.*bcfw or subgradient"
+    ):
         run(rings(3), Casimir(), max_epochs=5, random_state=0)
 
 

@@ -121,8 +121,7 @@ def test_fitting_again_with_other_allowed_labels_does_not_take_up_the_checkpoint
 def test_a_certificate_that_contradicts_itself_announces_the_bug() -> None:
     with pytest.raises(CertificateError, match="above the primal"):
         Certificate(0.69, 1.16, "exact")
-    with pytest.raises(CertificateError, match="double precision"):
-        Certificate(float("nan"), 0.0, "exact")
+    assert Certificate(float("nan"), 0.0, "exact").status == "none"
     assert Certificate(1.0, 1.0 + 1e-12, "exact").gap < 0
     assert Certificate(float("nan")).status == "none"
 

@@ -647,7 +647,7 @@ def names_with_role(cls: type, role: Role) -> tuple[str, ...]:
     Examples
     --------
     >>> names_with_role(MulticlassParameters, "objective")
-    ('l1_ratio', 'C', 'class_weight')
+    ('l1_ratio', 'C', 'loss', 'class_weight')
     """
     return tuple(name for name, row in table_of(cls).items() if row.role == role)
 
