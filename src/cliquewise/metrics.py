@@ -334,7 +334,7 @@ def flat_f1_score(
 
 
 def flat_accuracy_score(y_true: Any, y_pred: Any) -> float:
-    """Return the share of tokens with the right label; the same as :func:`token_accuracy`.
+    """Return the share of tokens with the right label; the same as ``token_accuracy``.
 
     Provided under the name that sklearn-crfsuite uses.
 

@@ -97,13 +97,14 @@ def test_hinge_loss_is_the_crammer_singer_svm(data, tmp_path):
     from sklearn.svm import LinearSVC
 
     X, y = data
-    ours = MulticlassClassifier(loss="hinge", C=0.5, tol=1e-6, max_epochs=5000, intercept=False)
-    ours.fit(X, y)
+    ours = MulticlassClassifier(
+        loss="hinge", C=0.5, tol=1e-5, max_epochs=5000, intercept=False, random_state=0
+    ).fit(X, y)
     theirs = LinearSVC(
         C=0.5, multi_class="crammer_singer", fit_intercept=False, tol=1e-9, max_iter=100_000
     ).fit(X, y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-2)
-    assert ours.certificate_.gap <= 1e-6
+    assert ours.certificate_.gap <= 1e-5
     assert not hasattr(ours, "predict_proba")
     ours.save(tmp_path / "m.cw")
     np.testing.assert_array_equal(cw.load(tmp_path / "m.cw").predict(X), ours.predict(X))

@@ -86,7 +86,8 @@ class Matching(Kind):
             pairs = [[row(rng, width, size["scale"]) for _ in range(q)] for _ in range(p)]
             examples.append({"pairs": pairs, "y": columns.tolist()})
         weighted(rng, examples)
-        params = {"C": size["C"], "partial": partial, "intercept": chance(rng, 0.6)}
+        intercept = chance(rng, 0.6)
+        params = {"C": size["C"], "loss": "hinge", "partial": partial, "intercept": intercept}
         if chance(rng, 0.4):
             params |= {"cost_missing": 1.5, "cost_wrong": 0.5}
         params["n_jobs"] = pick(rng, 1, 1, 2)

@@ -198,7 +198,7 @@ class Oracle(ABC):
     ``provides``: ``map(graph)``, ``marginals(graph)``, ``max_marginals(graph)``,
     ``top_k(graph, k)``, ``sample(graph, n, rng)``. These methods may have more parameters with
     defaults, which become options of the user; a parameter ``limits`` receives ``max_memory`` and
-    ``max_operations`` as :class:`Limits`. The planner rejects unknown options.
+    ``max_operations`` as ``Limits``. The planner rejects unknown options.
 
     Attributes
     ----------

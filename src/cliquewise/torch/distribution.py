@@ -97,7 +97,7 @@ class ChainDistribution(Distribution):  # type: ignore[misc]
         sample_shape: torch.Size | list[int] | tuple[int, ...] = (),
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Sample labelings, (*sample_shape, B, T); labels are 0 at masked positions."""
+        """Sample labelings, ``(*sample_shape, B, T)``; labels are 0 at masked positions."""
         n = torch.Size(sample_shape).numel()
         found = sampling.sample_from(self.scores, n, generator)
         return found.view(*sample_shape, *self.batch_shape, *self.event_shape)

@@ -249,12 +249,9 @@ class SequenceTagger(SequenceTaggerParameters, Estimator):
 
     Notes
     -----
-    Training minimizes
-
-    .. math:: \frac{1}{n} \left( \frac{1}{C} R(w) + \sum_i \ell_i(w) \right)
-
-    over the weights, where :math:`R` is the penalty and :math:`\ell_i` the loss of sequence
-    :math:`i`. ``certificate_`` refers to this objective, rounding errors included.
+    Training minimizes ``(R(w) / C + sum_i loss_i(w)) / n`` over the weights ``w``, where ``R`` is
+    the penalty and ``loss_i`` the loss of sequence ``i``. ``certificate_`` refers to this
+    objective, rounding errors included.
 
     References
     ----------
