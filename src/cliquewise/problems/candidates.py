@@ -138,7 +138,7 @@ class CandidateProblem(ExampleProblem):
 
     @property
     def row_entries(self) -> float:
-        """Those of two candidates."""
+        """Return an upper bound on the entries of the difference of two candidates."""
         return min(2 * self.data.features.row_entries, float(self.dimension))
 
     @cached_property

@@ -49,7 +49,7 @@ def zero_marginals(marginals, edges):
 
 @kernel(helper=True)
 def _sum(work, row, width):
-    """(high, total) with logsumexp = high + log(total); of -inf alone, total is zero."""
+    """Return (high, total) with logsumexp = high + log(total); total is 0 if all are -inf."""
     no_unroll()
     highs = splat(work.dtype.type(np.finfo(work.dtype).min))
     for j in range(row, row + width, LANES):

@@ -138,7 +138,7 @@ def visit(atoms, i, new, C, rounds, w, scratch):
 
 @kernel
 def cached_pass(atoms, order, C, rounds, w, scratch):
-    """Improve the examples in order with the atoms at hand; the rise of n times the dual."""
+    """Reweight the stored atoms of the examples in order; return the increase of n D."""
     rise = 0.0
     for i in order:
         rise += _improve(atoms, i, C, rounds, w, scratch)
