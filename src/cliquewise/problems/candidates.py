@@ -138,7 +138,7 @@ class CandidateProblem(ExampleProblem):
 
     @property
     def row_entries(self) -> float:
-        """Return an upper bound on the entries of the difference of two candidates."""
+        """Estimate the entries of a row, which is the difference of two candidates."""
         return min(2 * self.data.features.row_entries, float(self.dimension))
 
     @cached_property

@@ -205,7 +205,7 @@ class ExampleProblem(Problem):
 
     @property
     def row_entries(self) -> float:
-        """About how many entries a row of :meth:`top_k` has, to estimate memory."""
+        """Estimate the number of entries of a row of :meth:`top_k`, to estimate memory."""
         return float(self.dimension)
 
     def curvature(self, k: int) -> float:
